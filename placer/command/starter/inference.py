@@ -21,7 +21,7 @@ from placer.command.starter.column import (
 )
 from placer.command.starter.table import Table
 from placer.plan.settings.data.missing import MISSING
-from placer.readers.text_cells import cast_whole
+from placer.readers.cell_numbers import cast_whole
 from placer.report.numbers import format_count
 
 _MAX_WORDS: Final = 100

@@ -6,7 +6,7 @@ from typing import Any
 
 from placer import ops
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import declared_attrs
+from placer.compiler.graph.structural_ops import declared_attrs
 from placer.ops.attributes import complete
 from placer.ops.declaration import Declaration
 from placer.ops.registry import DECLARATIONS

@@ -13,7 +13,7 @@ from placer.channel.interface import Array
 from placer.plan.plan import BY_KEY, EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION
-from placer.runtime.exchange.tree import fill_tree, leaves, like_tree
+from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
 from placer.system.memory import aligned

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from placer.runtime.exchange.tree import leaves
+from placer.runtime.exchange.nested_tuples import leaves
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook, Hooks

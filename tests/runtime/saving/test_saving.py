@@ -11,7 +11,7 @@ from placer.runtime.control.execution import Execution
 from placer.runtime.control.options import Options
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.saving import gathered_parameters as saving
-from placer.runtime.training_loop.dense_tables import make_tables
+from placer.runtime.training_loop.make_dense_tables import make_tables
 from placer.system.resources import find_file
 
 

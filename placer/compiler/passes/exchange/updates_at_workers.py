@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
-from placer.compiler.graph.kinds import is_optimizer_part
+from placer.compiler.graph.structural_ops import is_optimizer_part
 from placer.compiler.passes.exchange.all_reduce import divide, place_of_sums
 from placer.errors import GraphError
 from placer.place import Place

@@ -18,8 +18,8 @@ from functools import lru_cache
 from placer import ops
 from placer.compiler.graph.declared import declared, works_by_rows
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.kinds import declared_attrs
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.structural_ops import declared_attrs
 from placer.compiler.passes.gradients.updates import update_ops
 from placer.errors import GraphError
 from placer.place.types import ResidualType, TensorType
