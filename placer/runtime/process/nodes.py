@@ -9,7 +9,7 @@ from placer.channel.interface import Aborted
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.result import Outcome
 from placer.runtime.node.program_file import Hooks, load_program
-from placer.runtime.prediction.executor import predict
+from placer.runtime.prediction.predictor import predict
 from placer.runtime.prediction.request import PredictionRequest
 from placer.runtime.timeline.recording import failure_recorded
 from placer.runtime.training_loop.executor import execute

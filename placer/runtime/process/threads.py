@@ -22,7 +22,7 @@ from placer.runtime.control.result import Outcome
 from placer.runtime.control.shared_rows import SharedRows
 from placer.runtime.exchange.devices import configure_jax
 from placer.runtime.node.program_file import Hooks, load_program
-from placer.runtime.prediction.executor import predict
+from placer.runtime.prediction.predictor import predict
 from placer.runtime.prediction.request import PredictionRequest
 from placer.runtime.saving.start_choice import choose_start
 from placer.runtime.signals.interruption import Decision, Interruption, interruption_of
