@@ -1,7 +1,8 @@
 """The hints for what the tools of engines say: no more than these.
 
 An error shows the tool's own lines. What a tool says changes with its releases, so a hint
-is here only if most users meet the error, and an option of placer is the answer.
+is here only if many users meet the error, and the answer is an option of placer, or how
+placer treats the job.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ class Hint:
 
 HINTS: Final = (
     Hint(
-        "sbatch",
-        "node configuration is not available",
-        "no machine has what a node asks for: --option cpus=N, memory=SIZE or"
-        " partition=NAME",
-        "placer chooses the CPUs and the memory; sbatch does not say which is too much",
+        "Slurm",
+        "node configuration is not available|(?i:out.of.memory|oom.kill)",
+        "--option memory=SIZE, cpus=N or partition=NAME changes what each node gets",
+        "placer chooses the memory and the CPUs; Slurm does not say which does not fit",
     ),
     Hint(
-        "slurmstepd",
-        "(?i)out.of.memory|oom.kill",
-        "--option memory=SIZE gives each node more",
-        "the limit is what placer has computed from the plan",
+        "Slurm",
+        "sbatch.*(timed out|has not answered)",
+        "launch again: a job that Slurm has taken nevertheless fails when it starts, as no"
+        " launcher follows it",
+        "the controller of a busy cluster is slow, and users fear that a job runs twice",
     ),
     Hint(
         "node.sh",
-        "No module named",
+        "^status 127\n|No module named",
         "--option python=PATH names the Python with placer on its machine",
         "the Python of the launcher is the default, and need not be there",
     ),

@@ -29,15 +29,24 @@ def test_the_second_signal_to_the_same_process_is_another_one():
     assert received.received == [signal.SIGTERM, signal.SIGINT]
 
 
+@pytest.fixture
+def hangups():
+    """Signals of hangup have their default action, also under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
 def test_two_signals_to_a_node_at_once_are_one(monkeypatch):
     monkeypatch.setattr(signals, "DUPLICATE_WINDOW", 0.05)
     with signals_piped(launched=False) as pipe:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGHUP)
-        assert pipe.next() == signal.SIGTERM
+        assert pipe.next(TIMEOUT) == signal.SIGTERM
         assert pipe.next(0.0) is None
         os.kill(os.getpid(), signal.SIGHUP)
-        assert pipe.next() == signal.SIGHUP
+        assert pipe.next(TIMEOUT) == signal.SIGHUP
 
 
 def test_the_pipe_ends_with_the_context():

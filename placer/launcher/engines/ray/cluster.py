@@ -48,10 +48,13 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         message = f"cannot connect to the Ray cluster '{given or address}'"
+        hint = (
+            "`ray status` shows whether this machine belongs to a cluster;"
+            " --option address=HOST:PORT names another one"
+        )
+        is_found = "Version mismatch" in str(error)  # and says both versions
         raise RunError(
-            quoting(message, str(error)),
-            hint="`ray status` shows whether this machine belongs to a cluster;"
-            " --option address=HOST:PORT names another one",
+            quoting(message, str(error)), hint=None if is_found else hint
         ) from None
     finally:
         timer.cancel()

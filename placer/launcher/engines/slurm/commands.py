@@ -57,10 +57,11 @@ def run(
             " the files of the job",
         ) from None
     except subprocess.TimeoutExpired:
-        raise RunError(f"{command[0]} has not answered in {TIMEOUT:g} s") from None
+        said = f"{command[0]} has not answered in {TIMEOUT:g} s"
+        raise RunError(said, hint=hint_of("Slurm", said)) from None
     if done.returncode:
         said = done.stderr.strip() or f"status {done.returncode}"
-        hint = hint_of("sbatch", said)
+        hint = hint_of("Slurm", said)
         raise RunError(quoting(f"{command[0]} failed", said), hint=hint)
     return done.stdout
 

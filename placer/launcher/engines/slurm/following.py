@@ -196,7 +196,7 @@ class _Following:
         """Return what Slurm says of the job: its state, and its log."""
         log = end_of_file(self.job.log)
         said = quoting(f"{self.job.title} {state}", log)
-        hint = hint_of("slurmstepd", f"{state}\n{log}")
+        hint = hint_of("Slurm", f"{state}\n{log}")
         return f"{said}\n  hint: {hint}" if hint else said
 
     def _note_end(self) -> None:

@@ -46,8 +46,9 @@ def read_end(job: SlurmJob, node: str) -> NodeEnded | None:
     status, _, host = text.strip().partition(" ")
     number = status_of_shell(int(status)) if status.isdecimal() else None
     hint = None
-    if number == 1 and not file_of(job, node, "jsonl").exists():  # it has not begun
-        hint = hint_of("node.sh", end_of_file(file_of(job, node, "log")))
+    if number in (1, 127) and not file_of(job, node, "jsonl").exists():  # not begun
+        log = end_of_file(file_of(job, node, "log"))
+        hint = hint_of("node.sh", f"status {number}\n{log}")
     return NodeEnded(node, number, hint or "", host)
 
 

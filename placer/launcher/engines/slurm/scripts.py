@@ -136,7 +136,7 @@ export PLACER_SLURM_ADDRESSES
 options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
 status=0
 srun {steps} || status=$?
-if [[ $status != 0 ]]; then
+if [[ $status != 0 ]] && ! (($#)); then # the launcher names them itself
   echo "the logs of the nodes are in $PLACER_JOB_FOLDER" >&2
 fi
 echo "$status" >"$PLACER_JOB_FOLDER/ended" || true # it may have been removed

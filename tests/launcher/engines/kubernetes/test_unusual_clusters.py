@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Full, Queue, SimpleQueue
 from typing import Any
@@ -50,13 +50,19 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job_with(
-    tmp_path: Path, cases: str, *, uid: str = "uid-1", is_jobset: bool = True
+    tmp_path: Path,
+    cases: str,
+    *,
+    uid: str = "uid-1",
+    is_jobset: bool = True,
+    nodes: Sequence[str] = ("ps:0",),
 ) -> KubernetesJob:
-    """Return a job of one server, whose kubectl is a script: cases of its words."""
+    """Return a job, by default of one server, whose kubectl is a script: cases of its
+    words."""
     path = tmp_path / "kubectl"
     path.write_text(f'#!/bin/sh\ncd {tmp_path}\ncase "$*" in\n{cases}\nesac\n')
     path.chmod(0o755)
-    groups = group_nodes(needs_of(["ps:0"]))
+    groups = group_nodes(needs_of(nodes))
     identity = Identity("digits", groups, is_jobset, {uid}, CREATED)
     return KubernetesJob(Kubectl(str(path), None, None), identity, True, False)
 
@@ -232,17 +238,33 @@ def test_a_job_that_is_followed_goes_on_after_an_answer_that_is_none(
     show(tmp_path, jobset(), pod(ended(3)))
     (tmp_path / "pods").rename(tmp_path / "after")
     (tmp_path / "pods").write_text("?")
-    with monkeypatch.context() as context:
-        context.setattr(following, "GIVEN_UP", 0.0)
-        (tmp_path / "after").rename(tmp_path / "later")
-        with pytest.raises(RunError, match="JobSet digits cannot be followed any more"):
-            list(kubernetes.watch(job))
-        (tmp_path / "later").rename(tmp_path / "after")
     note, again, end = kubernetes.watch(job)
     assert isinstance(note, JobNote)
     assert note.text.endswith("b'?'; trying again")
     assert again == JobNote("the cluster answers again")
     assert end == NodeEnded("ps:0", 3)
+    monkeypatch.setattr(following, "GIVEN_UP", 0.0)
+    (tmp_path / "pods").write_text("?")
+    with pytest.raises(RunError, match="JobSet digits cannot be followed any more"):
+        next(kubernetes.watch(job))  # else it is a note
+
+
+def test_ends_are_told_in_the_order_of_their_times(tmp_path: Path) -> None:
+    """The first one is the cause: others follow from it."""
+    nodes = ["ps:0", "ps:1", "ps:2"]
+    job = job_with(tmp_path, "*get*) cat pods;; *) ;;", nodes=nodes)
+    pods = []
+    for i, second in enumerate([2, 3, 1]):
+        there = pod(
+            ended(i),
+            f"uid-{i}",
+            ownerReferences=[{"kind": "Job", "name": f"digits-ps-{i}", "uid": "job"}],
+        )
+        state = there["status"]["containerStatuses"][0]["state"]["terminated"]
+        state["finishedAt"] = f"2026-11-28T18:00:0{second}Z"
+        pods.append(there)
+    show(tmp_path, jobset(), *pods)
+    assert [each.node for each in kubernetes.watch(job)] == ["ps:2", "ps:0", "ps:1"]
 
 
 def test_why_there_are_no_pods_is_told(

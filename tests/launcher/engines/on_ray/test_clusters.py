@@ -177,6 +177,28 @@ def test_a_head_that_is_lost_is_told_once(monkeypatch):
     assert cluster.Head(address).problem() == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "has_hint"),
+    [
+        (ConnectionError("Could not find any running Ray instance."), True),
+        (RuntimeError("Failed to connect to GCS."), True),
+        (
+            RuntimeError("Version mismatch: The cluster was started with:\n  Ray: 2"),
+            False,
+        ),
+    ],
+)
+def test_only_a_cluster_that_is_not_found_has_a_hint_to_find_one(error, has_hint):
+    def init(**_):
+        raise error
+
+    fake = SimpleNamespace(init=init, exceptions=SimpleNamespace(RayError=OSError))
+    with pytest.raises(RunError) as caught:
+        cluster.connect(fake, "auto", print)
+    assert str(error).splitlines()[0] in caught.value.message
+    assert ("`ray status`" in str(caught.value.hint)) == has_hint
+
+
 def test_a_cluster_that_accepts_a_connection_and_says_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(cluster, "ANSWER_TIMEOUT", 0.01)
     is_given_up = threading.Event()

@@ -113,10 +113,18 @@ def test_a_job_that_was_submitted_elsewhere_leaves_nothing_there(
     assert not [*here.iterdir()]
 
 
-def test_a_job_that_fails_names_the_folder_of_the_logs(written, run_script):
-    done = run_script(srun="exit 3")
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_job_by_hand_that_fails_names_the_folder_of_the_logs(
+    by_hand, written, run_script
+):
+    """The launcher names them itself, and shows the last lines of the output."""
+    if not by_hand:
+        (written / "job-7").mkdir()
+    digest = () if by_hand else (digest_of(written),)
+    done = run_script(*digest, srun="echo no room >&2; exit 3")
     assert done.returncode == 3
-    assert f"the logs of the nodes are in {written}/job-7" in done.stderr
+    where = f"the logs of the nodes are in {written}/job-7\n" if by_hand else ""
+    assert done.stderr == f"no room\n{where}"
     assert (written / "job-7" / "ended").read_text() == "3\n"
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.slurm import slurm_options as options
 
 from placer.errors import RunError
-from placer.launcher.engines.slurm import submit
+from placer.launcher.engines.slurm import commands, submit
 from placer.launcher.engines.slurm.engine import digest_of
 from placer.launcher.engines.slurm.job import Answer, SlurmJob
 from placer.launcher.engines.slurm.sbatch_options import set_options
@@ -136,5 +136,26 @@ def test_a_refusal_is_shown_in_the_words_of_sbatch(small, written, install):
     with pytest.raises(RunError) as raised:
         submit(written, small, options())
     assert raised.value.message == f"sbatch failed: sbatch: error: {said}"
-    assert "--option cpus=N, memory=SIZE" in str(raised.value.hint)
+    assert "--option memory=SIZE, cpus=N" in str(raised.value.hint)
     assert not [each for each in os.listdir(written) if each.startswith("job-")]
+
+
+@pytest.mark.parametrize(
+    ("script", "timeout"),
+    [
+        ("echo 'sbatch: error: Socket timed out on send/recv' >&2; exit 1", 60.0),
+        ("exec sleep 600", 0.1),
+    ],
+)
+def test_a_job_that_slurm_may_have_taken_has_a_hint(
+    script, timeout, small, written, install, monkeypatch
+):
+    monkeypatch.setattr(commands, "TIMEOUT", timeout)
+    install("sbatch", script)
+    with pytest.raises(RunError) as raised:
+        submit(written, small, options())
+    assert "a job that Slurm has taken nevertheless fails" in str(raised.value.hint)
+    install("squeue", script.replace("sbatch", "squeue"))
+    with pytest.raises(RunError) as raised:
+        SlurmJob("7", written, ()).ask()
+    assert raised.value.hint is None
