@@ -48,6 +48,7 @@ def test_a_step_is_known_before_the_state_that_follows_from_it():
 def test_a_second_signal_ends_the_run(state):
     interruption = Interruption(FILE)
     interruption.decide(1, state)
+    assert interruption.outcome(None).endswith("the file was not completely written")
     assert interruption.decide(2, state) is Decision.END
     assert interruption.outcome(None) == (
         "nothing was saved: there was a second signal"
