@@ -21,6 +21,7 @@ from placer.command.options import (
     on_option,
     run_options,
 )
+from placer.errors import PlacerError, install_extra
 
 if TYPE_CHECKING:
     from placer.launcher.engine_job import OnEngine
@@ -54,7 +55,7 @@ _tensorboard_option = grouped_option(
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write metrics, learning rates and speed to a folder of the run in DIR, for "
-    "TensorBoard. Needs pip install 'placer[tensorboard]'.",
+    f"TensorBoard. Needs {install_extra('tensorboard')}.",
 )
 _in_process_option = grouped_option(
     "Run",
@@ -148,7 +149,6 @@ def launch_command(
     --checkpoint or --save-params, the first Ctrl-C stops all nodes after the same step
     and saves; a second one ends them at once.
     """
-    from placer.errors import PlacerError
     from placer.launcher.remote import Hosts
 
     source = click.get_current_context().get_parameter_source("ssh")
@@ -190,7 +190,6 @@ def _run_on(
     options: dict[str, Any],
 ) -> None:
     """Run a build as a job of an engine, or write the files of the job."""
-    from placer.errors import PlacerError
     from placer.launcher.checks import check_launch
     from placer.launcher.engine_job import OnEngine, request_job, write_job
     from placer.launcher.engines.find import find_engine
