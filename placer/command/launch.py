@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,11 @@ import click
 from click.core import ParameterSource
 
 from placer.command.console import echo
-from placer.command.option_groups import GroupedCommand, grouped_option
+from placer.command.option_groups import (
+    GroupedCommand,
+    command_without,
+    grouped_option,
+)
 from placer.command.options import (
     build_argument,
     data_option,
@@ -78,6 +83,8 @@ _OF_RUNS = {
     "tensorboard": "--tensorboard",
 }
 """Options that say what a launcher does with a run."""
+_NOT_CONTINUED = ("checkpoint", "init_params", "out", "partial", "resume", "shrink")
+"""Options of a command that the command to continue its run has otherwise, or not."""
 
 
 def launch_options(command: Function) -> Function:
@@ -314,7 +321,10 @@ def run_build(
                 options,
                 folder,
                 note_and_watch,
-                interruption_of(plan, build, options),
+                replace(
+                    interruption_of(plan, build, options),
+                    command=command_without(_NOT_CONTINUED),
+                ),
                 calls,
                 machines,
             )

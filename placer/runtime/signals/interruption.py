@@ -61,6 +61,8 @@ class Interruption:
         has_steps: whether a step of the run has ended. The state of the control node
             may say so later.
         stopping_since: the time of the first signal, if the run can still save.
+        command: the command of the run, without its folders of checkpoints; empty if it
+            is not known.
         why: why nothing was saved; until a signal is decided on, no step has ended.
     """
 
@@ -72,6 +74,7 @@ class Interruption:
     last_checkpoint: str = ""
     has_steps: bool = False
     stopping_since: float | None = None
+    command: str = ""
     why: str = TOO_EARLY
 
     @property
@@ -96,14 +99,14 @@ class Interruption:
 
     @property
     def how_to_continue(self) -> str:
-        """What is said of a run that has failed: the options that continue it in its own
-        folder of checkpoints, or that its steps are in no checkpoint; nothing if it saves
+        """What is said of a run that has failed: the command, or its options, that continues
+        it in its own folder of checkpoints, or that its steps are in no checkpoint; nothing if it saves
         none, or has not begun."""
         if self.last_checkpoint:
             last = Path(self.last_checkpoint)
-            folder = shlex.quote(str(last.parent))
-            return (
-                f"continue with --checkpoint {folder} --resume {shlex.quote(str(last))}"
+            options = ["--checkpoint", str(last.parent), "--resume", str(last)]
+            return " ".join(
+                filter(None, ("continue with", self.command, shlex.join(options)))
             )
         if self.checkpoints is not None and self.has_steps:
             return (

@@ -130,6 +130,11 @@ def test_the_error_of_a_failed_run_ends_with_how_to_continue_it():
     assert error.hint == (
         "continue with --checkpoint 'saved folder' --resume 'saved folder/step-000002'"
     )
+    interruption.command = "placer train 'a model.yaml' --set train.epochs=9"
+    assert interruption.how_to_continue == (
+        "continue with placer train 'a model.yaml' --set train.epochs=9"
+        " --checkpoint 'saved folder' --resume 'saved folder/step-000002'"
+    )
     Interruption(FILE, has_steps=True).explain(error := RunError("boom"))
     assert error.hint is None
 
