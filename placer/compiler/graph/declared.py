@@ -23,6 +23,15 @@ def declared(
     return declaration, graph.operand_types(op), attrs
 
 
+def works_by_rows(graph: Graph, op: Op) -> bool:
+    """Whether each row of the results depends on the same row of the operands only."""
+    if not op.is_computed:
+        return False
+    declaration, types, attrs = declared(graph, op)
+    has_rows = any(each.has_rows for each in types)
+    return has_rows and declaration.batch_rule(types, attrs) == "rows"
+
+
 def calls_user_code(op: Op) -> bool:
     """Whether the op calls a function of a module of the spec."""
     declaration = DECLARATIONS.get(op.kind)  # an op of the compiler may have none
