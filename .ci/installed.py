@@ -94,7 +94,7 @@ def check_says_what_to_install(spec: Path, extra: str) -> None:
     """Check that the error for a missing package names the command that installs it."""
     with tempfile.TemporaryDirectory() as folder:
         done = placer("compile", spec, "--out", Path(folder) / "build", status=2)
-    assert f"pip install 'placer[{extra}]'" in done.stderr, done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr, done.stderr
     print(f"{spec.name}: says what to install", flush=True)
 
 

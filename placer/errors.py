@@ -185,6 +185,11 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
     return f"one of: {', '.join(names)}" if 0 < len(names) <= MAX_LISTED_NAMES else None
 
 
+def install_extra(extra: str) -> str:
+    """Return how to install placer with an extra."""
+    return f"pip install '.[{extra}]' in a clone of placer"
+
+
 def missing_package_hint(error: BaseException) -> str | None:
     """Return a hint for an ImportError of a user's module: how to install the package.
 
@@ -197,7 +202,7 @@ def missing_package_hint(error: BaseException) -> str | None:
     if _is_installed(package):
         return None  # the package lacks a submodule
     if package in EXTRAS:
-        return f"pip install 'placer[{package}]'"
+        return install_extra(package)
     if package in _PIP:
         return f"pip install {_PIP[package]}"
     return (

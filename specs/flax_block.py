@@ -1,5 +1,5 @@
 """A transformer block in Flax with guards: attention runs on one worker, the MLP on the
-other. It reads a digit as eight lines of eight pixels. pip install 'placer[flax]'.
+other. It reads a digit as eight lines of eight pixels. pip install '.[flax]'.
 
 placer compile specs/flax_block.py:build --out build/
 placer launch build/

@@ -1,5 +1,5 @@
 """The block of flax_block.py on two GPUs of one node, each of which computes half of
-the rows. The GPUs are emulated by CPU devices. pip install 'placer[flax]'.
+the rows. The GPUs are emulated by CPU devices. pip install '.[flax]'.
 
 placer compile specs/flax_block_gpus.py:build --out build/
 placer launch build/

@@ -166,3 +166,23 @@ def test_a_plain_install_has_all_imported_packages() -> None:
     packages = {name.partition(".")[0] for name in imported}
     others = packages - sys.stdlib_module_names - {"placer"}
     assert {NAMED.get(name, name) for name in others} <= required | REPORTED
+
+
+def test_no_command_installs_placer_from_an_index():
+    """The name of the distribution is another project's there."""
+    from_index = re.compile(r"""pip install (?:-\S+ +)*['"]?placer\b.*""")
+    files = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md"]
+    files += (CHECKOUT / "docs").glob("*.md")
+    files += [
+        path
+        for folder in ("placer", "specs")
+        for path in (CHECKOUT / folder).rglob("*")
+        if path.suffix in (".py", ".yaml")
+    ]
+    assert from_index.match("pip install -U 'placer[ray]'")
+    found = {
+        path.name: lines
+        for path in files
+        if (lines := from_index.findall(path.read_text(encoding="utf-8")))
+    }
+    assert not found

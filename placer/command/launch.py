@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,11 @@ import click
 from click.core import ParameterSource
 
 from placer.command.console import echo
-from placer.command.option_groups import GroupedCommand, grouped_option
+from placer.command.option_groups import (
+    GroupedCommand,
+    command_without,
+    grouped_option,
+)
 from placer.command.options import (
     build_argument,
     data_option,
@@ -21,6 +26,7 @@ from placer.command.options import (
     on_option,
     run_options,
 )
+from placer.errors import PlacerError, install_extra
 
 if TYPE_CHECKING:
     from placer.launcher.engine_job import OnEngine
@@ -54,7 +60,7 @@ _tensorboard_option = grouped_option(
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write metrics, learning rates and speed to a folder of the run in DIR, for "
-    "TensorBoard. Needs pip install 'placer[tensorboard]'.",
+    f"TensorBoard. Needs {install_extra('tensorboard')}.",
 )
 _in_process_option = grouped_option(
     "Run",
@@ -77,6 +83,8 @@ _OF_RUNS = {
     "tensorboard": "--tensorboard",
 }
 """Options that say what a launcher does with a run."""
+_NOT_CONTINUED = ("checkpoint", "init_params", "out", "partial", "resume", "shrink")
+"""Options of a command that the command to continue its run has otherwise, or not."""
 
 
 def launch_options(command: Function) -> Function:
@@ -148,7 +156,6 @@ def launch_command(
     --checkpoint or --save-params, the first Ctrl-C stops all nodes after the same step
     and saves; a second one ends them at once.
     """
-    from placer.errors import PlacerError
     from placer.launcher.remote import Hosts
 
     source = click.get_current_context().get_parameter_source("ssh")
@@ -190,7 +197,6 @@ def _run_on(
     options: dict[str, Any],
 ) -> None:
     """Run a build as a job of an engine, or write the files of the job."""
-    from placer.errors import PlacerError
     from placer.launcher.checks import check_launch
     from placer.launcher.engine_job import OnEngine, request_job, write_job
     from placer.launcher.engines.find import find_engine
@@ -315,7 +321,10 @@ def run_build(
                 options,
                 folder,
                 note_and_watch,
-                interruption_of(plan, build, options),
+                replace(
+                    interruption_of(plan, build, options),
+                    command=command_without(_NOT_CONTINUED),
+                ),
                 calls,
                 machines,
             )

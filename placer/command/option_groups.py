@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
 import click
@@ -18,6 +19,7 @@ GROUPS: Final = (
 )
 """The titles of the groups, in their order."""
 Function = TypeVar("Function", bound=Callable[..., Any])
+_WORDS: Final = "placer.words"
 
 
 class GroupedOption(click.Option):
@@ -37,7 +39,15 @@ def grouped_option(
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options of each group apart, then all others."""
+    """A command whose help lists the options of each group apart, then all others.
+
+    The words after its name are kept for `command_without`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of the command."""
+        ctx.meta[_WORDS] = [*args]
+        return super().parse_args(ctx, args)
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
@@ -54,3 +64,26 @@ class GroupedCommand(click.Command):
             if entries:
                 with formatter.section(title):
                     formatter.write_dl(entries)
+
+
+def command_without(names: Collection[str]) -> str:
+    """Return the current command, quoted for a shell, without the options that have the
+    parameters `names`; "" if no command of groups of options is run."""
+    context = click.get_current_context(silent=True)
+    if context is None or _WORDS not in context.meta:
+        return ""
+    parser = context.command.make_parser(context)
+    given, _, order = parser.parse_args([*context.meta[_WORDS]])
+    words, options = context.command_path.split(), list[str]()
+    for parameter in dict.fromkeys(order):
+        name = parameter.name or ""
+        if name in names or name not in given:
+            continue
+        if not isinstance(parameter, click.Option):
+            words.append(given[name])
+        elif parameter.is_flag:
+            options.append(parameter.opts[0])
+        else:
+            for value in given[name] if parameter.multiple else [given[name]]:
+                options += [parameter.opts[0], value]
+    return shlex.join(words + options)

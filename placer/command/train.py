@@ -45,8 +45,9 @@ def train_command(
 
     This is `placer compile` and `placer launch` in one command, with the options of
     both. The build is in the folder `build` of the run's folder; `placer launch` runs it
-    again, also on other machines (--hosts) and clusters (--on). Files of the run are
-    written only where an option names them.
+    again, also on other machines (--hosts) and clusters (--on). Checkpoints
+    are in its folder `checkpoints`, if the spec has train.checkpoint without a folder;
+    other files are written only where an option or the spec names them.
     """
     from placer.compiler.driver import compile_in_memory
     from placer.launcher.run_folder import new_run

@@ -239,7 +239,11 @@ def _write(
     from placer.exporting.prepare_file import write_prepare
     from placer.exporting.readme import Described, write_readme
     from placer.exporting.tables_file import file_of_table
-    from placer.exporting.user_modules import OWN_MODULES, exported_names
+    from placer.exporting.user_modules import (
+        OWN_MODULES,
+        exported_names,
+        packages_of,
+    )
     from placer.runtime.saving import parameter_files
 
     assert plan.prediction is not None
@@ -249,7 +253,8 @@ def _write(
     exported = exported_names(plan.modules)
     with _user_modules(build, wide) as load:
         model = write_model(graph, title % "the model in JAX", order, load, exported)
-    for name, text in _copied_modules(build, plan, model).items():
+    copied = _copied_modules(build, plan, model)
+    for name, text in copied.items():
         (work / f"{name}.py").write_text(text, encoding="utf-8")
     (work / "model.py").write_text(model.text, encoding="utf-8")
     (work / "params.py").write_bytes(Path(params.__file__).read_bytes())
@@ -297,6 +302,7 @@ def _write(
                 for c in source_columns(n, features)
             ],
             sorted(p.stem for p in work.glob("*.py") if p.stem not in OWN_MODULES),
+            packages_of(copied),
             [*map(file_of_table, tables)],
             files,
             notes,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
+from typing import Final
 
 from placer.exporting.stablehlo import PLATFORMS
+
+_NEEDED: Final = ("jax", "numpy", "safetensors")
+"""The packages that every exported model needs."""
 
 
 @dataclass(frozen=True)
 class Described:
     """What a README says of a model: arguments and outputs with their types, the
-    columns of its rows, its modules, the files of its sparse tables, and the StableHLO
+    columns of its rows, its modules, the packages that these import, the files of its sparse tables, and the StableHLO
     files with their notes."""
 
     name: str
@@ -22,6 +26,7 @@ class Described:
     outputs: Sequence[str]
     columns: Sequence[str]
     modules: Sequence[str]
+    packages: Set[str]
     tables: Sequence[str]
     files: Sequence[str]
     notes: Sequence[str]
@@ -34,6 +39,7 @@ def write_readme(model: Described) -> str:
     given = "prepare(columns)"
     if model.tables:
         given = f"look_up(tables, **{given})"
+    *others, last = dict.fromkeys([*_NEEDED, *sorted(model.packages)])
     rows = ", ".join(f'"{name}": […]' for name in dict.fromkeys(model.columns))
     lines = [
         f"# {model.name}",
@@ -48,8 +54,8 @@ def write_readme(model: Described) -> str:
         "",
         "| file | what it is |",
         "| --- | --- |",
-        "| `model.py` | the model as a function of JAX arrays; it needs jax, numpy and"
-        " safetensors |",
+        "| `model.py` | the model as a function of JAX arrays; it needs"
+        f" {', '.join(others)} and {last} |",
         "| `ops/` | the functions that it calls as `ops.NAME`: files of placer |",
         "| `prepare.py` | from columns of rows to the arrays that the model takes; it"
         " needs numpy |",

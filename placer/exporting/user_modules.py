@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterable, Mapping
+from sys import stdlib_module_names
 
 from placer.compiler.graph.fresh_names import unique_name
 from placer.errors import PlacerError
@@ -64,6 +65,17 @@ def copy_modules(
         exported[name]: _renamed(text, {each: exported[each] for each in texts})
         for name, text in texts.items()
     }
+
+
+def packages_of(modules: Mapping[str, str]) -> set[str]:
+    """Return the third-party packages that modules, by name, import."""
+    imported = {
+        module.partition(".")[0]
+        for text in modules.values()
+        for node in ast.walk(ast.parse(text))
+        for module in _imported_modules(node)
+    }
+    return imported - stdlib_module_names - {*modules}
 
 
 def exported_names(modules: Collection[str]) -> dict[str, str]:

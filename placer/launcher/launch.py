@@ -94,7 +94,7 @@ def launch(
 
     Raises:
         PlacerError: the options are wrong or cannot be combined; `tensorboard` needs
-            `pip install 'placer[tensorboard]'`.
+            `pip install '.[tensorboard]'` in a clone of placer.
         BuildError: the build was edited.
         DataError: a file of rows is missing, or does not fit the model.
         RunError: a node failed. The text says the root cause; all processes have ended.

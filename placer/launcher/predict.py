@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _KIND_OF_SUFFIX = {
-    ".csv": "csv",
-    ".csv.gz": "csv",
-    ".parquet": "parquet",
-    ".npz": "npz",
+    suffix: name for name, kind in KINDS.items() for suffix in kind.suffixes
 }
 _TEMPORARY = "placer-"
 
@@ -229,7 +226,7 @@ def _source_of(rows: str) -> str:
                 hint=f"the name of a file ends in {listed}; else write one of: {forms}",
             )
         kind, path = found, rows
-    if kind in _KIND_OF_SUFFIX.values() and path:
+    if KINDS[kind].is_file and path:
         check_utf8(Path(path), PlacerError)
         path = str(Path(path).absolute())
         if not Path(path).is_file():

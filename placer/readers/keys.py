@@ -38,8 +38,7 @@ def read_keys(data: Data, names: Sequence[str], folder: Path) -> dict[str, np.nd
         return {}
     source = data.parsed
     path = folder / source.path
-    readers = {"csv": _csv, "parquet": _parquet, "npz": _npz}
-    columns = readers[source.kind](data, names, path)
+    columns = COLUMNS_OF[source.kind](data, names, path)
     selected = {}
     for name, column in columns.items():
         selected[name] = column[split_rows(len(column), data.split)]
@@ -124,3 +123,7 @@ def _npz(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
     ):
         _check_names(data, names, [*file])
         return {name: file[name] for name in names}
+
+
+COLUMNS_OF = {"csv": _csv, "parquet": _parquet, "npz": _npz}
+"""What reads columns of a file, by the kind of the source."""

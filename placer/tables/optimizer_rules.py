@@ -10,8 +10,7 @@ in that dtype and rounded after each operation, as written: an update of a slice
 slice of the update, bit for bit. Where optax multiplies by a reciprocal root, these
 rules divide by the root.
 
-To add a rule, declare its hyperparameters and slots in `placer.plan.settings.training.optimizers`, and
-write its function here.
+CONTRIBUTING.md says how to add a rule.
 """
 
 from __future__ import annotations
@@ -258,7 +257,15 @@ def arrays_of(kernel: Kernel) -> tuple[str, ...]:
 
     The first phase of a two-phase rule reads `value` and writes the update direction in
     its place; the gradient of the second is the direction, times the trust ratio.
+
+    Raises TypeError if the kernel reads a number that is no field of `StepNumbers`.
     """
+    for name in kernel.__code__.co_names:  # those of functions and of numbers
+        if name not in kernel.__globals__ and name not in StepNumbers._fields:
+            raise TypeError(
+                f"the rule '{kernel.__name__}' reads '{name}', which is no field of"
+                " StepNumbers in placer/tables/optimizer_rules.py"
+            )
     *arrays, _, _ = signature(kernel).parameters
     return tuple(arrays)
 

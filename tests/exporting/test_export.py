@@ -269,7 +269,7 @@ def test_a_name_that_a_module_changes_is_refused(before, line, tmp_path):
 def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
     (tmp_path / "halves.yaml").write_text(WHOLE.replace("halves:halves", "ops:halves"))
     (tmp_path / "ops.py").write_text(
-        "import params\nfrom params import twice\n\n"
+        "import params\nfrom params import twice\nimport math, msgspec.json\n\n"
         "def halves(p, state, x, rng, training):\n"
         "    return params.twice(x) @ p['w'] + twice(0), state\n"
     )
@@ -283,3 +283,5 @@ def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
     wanted = placer.predict(tmp_path / "build", columns, params=params, in_process=True)
     out = tmp_path / "out"
     check_exported(tmp_path / "build", params, columns, wanted, "float32", out)
+    readme = (out / "model" / "README.md").read_text()
+    assert "it needs jax, numpy, safetensors and msgspec |" in readme

@@ -321,8 +321,13 @@ def test_a_signal_during_the_imports_ends_the_run(
     code = "import os, signal\nos.kill(os.getppid(), signal.SIGINT)\nsignal.pause()"
     variables = imported(code, tmp_path, monkeypatch)
     with (
-        pytest.raises(KeyboardInterrupt, match="nothing was saved"),
-        open_fork_server(plan, [["run"]], variables, print, Interruption()),
+        pytest.raises(
+            KeyboardInterrupt,
+            match=r"nothing was saved: the first step had not finished$",
+        ),
+        open_fork_server(
+            plan, [["run"]], variables, print, Interruption(Path("saved"))
+        ),
     ):
         pass
 

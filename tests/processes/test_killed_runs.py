@@ -200,7 +200,8 @@ def test_a_signal_saves_a_checkpoint_after_the_same_step(
         ended = run.wait()
     assert ended.status == 128 + number
     match = re.search(
-        rf"stopped after step (\d+); continue with --checkpoint {kept} --resume (.*)",
+        rf"stopped after step (\d+); continue with placer launch {built}"
+        rf" --json .* --checkpoint-every 1h --checkpoint {kept} --resume (.*)",
         ended.err,
     )
     assert match, ended.err

@@ -3,7 +3,13 @@
 import pytest
 
 from placer.errors import DataError
-from placer.plan.settings.data.sources import Source, assign_columns, check_split
+from placer.plan.settings.data.sources import (
+    KINDS,
+    Source,
+    assign_columns,
+    check_split,
+)
+from placer.readers.keys import COLUMNS_OF
 
 DIGITS, DIABETES = Source.parse("sklearn:digits"), Source.parse("sklearn:diabetes")
 NPZ, CSV = Source.parse("npz:some/file.npz"), Source.parse("csv:file.csv.gz")
@@ -13,6 +19,10 @@ def test_a_source_is_parsed_into_kind_and_path():
     assert (DIGITS.kind, DIGITS.path) == ("sklearn", "digits")
     assert (NPZ.kind, NPZ.path) == ("npz", "some/file.npz")
     assert Source.parse("python:rows:train").path == "rows:train"
+
+
+def test_every_kind_of_file_has_columns_for_keys():
+    assert COLUMNS_OF.keys() == {name for name, kind in KINDS.items() if kind.is_file}
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_without_tensorboardx_nothing_is_run(
     )  # fmt: skip
     assert run.returncode == 2
     assert "'tensorboard' needs the package tensorboardX" in run.stderr
-    assert "pip install 'placer[tensorboard]'" in run.stderr
+    assert "pip install '.[tensorboard]' in a clone of placer" in run.stderr
     assert not [*tmp_path.iterdir()]
 
 

@@ -21,7 +21,7 @@ import pytest
 
 needs_ray = pytest.mark.skipif(
     find_spec("ray") is None and "PLACER_REQUIRE_ENGINES" not in os.environ,
-    reason="needs Ray: pip install 'placer[ray]'",
+    reason="needs Ray: pip install '.[ray]'",
 )
 CPUS = 2
 """The CPUs of each raylet."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Mapping
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 
 PAGES = {"tutorial.md": "customers.yaml", "tutorial-flax.md": "net.py"}
 """The tutorials, and the file that each of them changes."""
 BLOCK = re.compile(r"^```(\w+)( fails)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARYING = re.compile(
-    r"[0-9]+\.[0-9]+|[0-9,]+(?= samples)|(?<=after step )[0-9]+|\S*/step-[0-9]+"
+    r"[0-9]+\.[0-9]+…?|[0-9,]+(?= samples)|(?<=after step )[0-9]+|\S*/step-[0-9]+"
     r"|(?<=--checkpoint )\S+"
 )
 """What depends on the machine: numbers with fractions, rates, the folder of checkpoints and
 the step of an interruption."""
 FRACTION = re.compile(r"[0-9]+\.[0-9]+(?![0-9]| MB)")
-"""Numbers with fractions, but those of bytes, which depend on where a run continues."""
-TOLERANCE = 0.02
-"""How much a number with a fraction, such as a metric, may differ from the page."""
+"""Numbers with fractions, but those of bytes, which depend on where a run continues. A page
+may leave out digits, as in `0.98…`."""
 
 
 def run_page(
@@ -33,7 +33,7 @@ def run_page(
     A `python` block is written to the file that its first line names, and a `diff` block
     changes the file `spec`. A `sh` block must succeed, or fail if it says so. Each line
     of a `text` block must be in the output of the `sh` block before it, but for
-    `VARYING` numbers; those with fractions may differ by `TOLERANCE`.
+    `VARYING` numbers; those with fractions may differ by one unit of the page's last digit.
     """
     everything = output = ""
     for kind, fails, text in BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -70,7 +70,14 @@ def is_as_written(printed: str, line: str) -> bool:
     if VARYING.sub("0", printed) != VARYING.sub("0", line):
         return False
     numbers = zip(FRACTION.findall(printed), FRACTION.findall(line), strict=True)
-    return all(abs(float(a) - float(b)) <= TOLERANCE for a, b in numbers)
+    return all(_is_within_a_unit(Decimal(a), Decimal(b)) for a, b in numbers)
+
+
+def _is_within_a_unit(printed: Decimal, page: Decimal) -> bool:
+    """Compare the digits that the page has, of which the last may differ by one."""
+    _, _, exponent = page.as_tuple()
+    digits = printed.quantize(page, ROUND_DOWN)
+    return abs(digits - page) <= Decimal(1).scaleb(int(exponent))
 
 
 def change(file: Path, diff: str) -> None:

@@ -127,3 +127,15 @@ def test_a_rule_reads_and_writes_the_slots_that_it_declares(case):
     arrays = [name for kernel in phases for name in arrays_of(kernel)]
     assert [name for name in arrays if name != "value"] == slots
     assert "value" in arrays_of(phases[-1])
+
+
+def test_a_number_that_a_rule_reads_must_be_a_field_of_step_numbers():
+    for name in optimizers.RULES:  # those without a variant above, too
+        for kernel in kernels_of(name, optimizers.complete(name, {})):
+            arrays_of(kernel)
+
+    def rule(value, gradient, n):
+        return (value - n.rate * n.gamma * gradient,)
+
+    with pytest.raises(TypeError, match="'rule' reads 'gamma', which is no field of"):
+        arrays_of(rule)

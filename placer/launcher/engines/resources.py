@@ -80,7 +80,7 @@ def _rows(source: RowSource, data: Path) -> int:
     if isinstance(source.shuffle, Window):
         return _IN_WINDOW
     parsed: Source = source.parsed
-    if parsed.kind not in ("csv", "npz", "parquet"):
+    if not parsed.declaration.is_file:
         return 0
     file = data / parsed.path
     return _IN_MEMORY * file.stat().st_size if file.is_file() else 0

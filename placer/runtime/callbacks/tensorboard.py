@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from placer.errors import PlacerError
+from placer.errors import PlacerError, install_extra
 from placer.runtime.callbacks.callbacks import Callback, Record
 from placer.system.files.atomic import atomic_file
 
@@ -17,7 +17,7 @@ FLUSH_SECONDS: Final = 1
 """The time after which new numbers are in the file, for TensorBoard to show them."""
 ABOUT: Final = "placer.json"
 """The file in a run's folder that says which checkpoints are of the run."""
-_INSTALL: Final = "pip install 'placer[tensorboard]'"
+_INSTALL: Final = install_extra("tensorboard")
 
 
 class About(msgspec.Struct):

@@ -118,10 +118,10 @@ def check_request(plan: Plan, request: PredictionRequest) -> None:
         raise PlacerError(f"the key '{repeated[0]}' is listed twice")
     try:
         data = rows_of(plan, request)
-        kind = data.parsed.kind
+        is_file = data.parsed.declaration.is_file
     except DataError as error:
         raise PlacerError(error.message, hint=error.hint) from error
-    if request.keys and kind not in ("csv", "parquet", "npz"):
+    if request.keys and not is_file:
         raise PlacerError(
             f"keys are columns of a file, and the rows are those of {data.source}"
         )

@@ -34,6 +34,7 @@ NOTHING_KEPT: Final = (
     "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
 )
 TOO_EARLY: Final = "the first step had not finished"
+NOT_WRITTEN: Final = "the file was not completely written"
 NOTHING_PREDICTED: Final = "the predictions were not written"
 """What is said of a prediction that a signal has ended."""
 
@@ -60,7 +61,9 @@ class Interruption:
         has_steps: whether a step of the run has ended. The state of the control node
             may say so later.
         stopping_since: the time of the first signal, if the run can still save.
-        why: why nothing was saved.
+        command: the command of the run, without its folders of checkpoints; empty if it
+            is not known.
+        why: why nothing was saved; until a signal is decided on, no step has ended.
     """
 
     params_file: Path | None = None
@@ -71,7 +74,8 @@ class Interruption:
     last_checkpoint: str = ""
     has_steps: bool = False
     stopping_since: float | None = None
-    why: str = "the file was not completely written"
+    command: str = ""
+    why: str = TOO_EARLY
 
     @property
     def saves(self) -> bool:
@@ -95,14 +99,14 @@ class Interruption:
 
     @property
     def how_to_continue(self) -> str:
-        """What is said of a run that has failed: the options that continue it in its own
-        folder of checkpoints, or that its steps are in no checkpoint; nothing if it saves
+        """What is said of a run that has failed: the command, or its options, that continues
+        it in its own folder of checkpoints, or that its steps are in no checkpoint; nothing if it saves
         none, or has not begun."""
         if self.last_checkpoint:
             last = Path(self.last_checkpoint)
-            folder = shlex.quote(str(last.parent))
-            return (
-                f"continue with --checkpoint {folder} --resume {shlex.quote(str(last))}"
+            options = ["--checkpoint", str(last.parent), "--resume", str(last)]
+            return " ".join(
+                filter(None, ("continue with", self.command, shlex.join(options)))
             )
         if self.checkpoints is not None and self.has_steps:
             return (
@@ -136,6 +140,7 @@ class Interruption:
         is_early = state in BEFORE_FIRST_STEP and not self.has_steps
         if self.stopping_since is None and is_early:
             return self._end(TOO_EARLY)
+        self.why = NOT_WRITTEN
         if signals > 1:
             return self._end("there was a second signal")
         is_saving = state in (SAVING, *AFTER_LAST_BARRIER)

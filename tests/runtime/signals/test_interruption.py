@@ -48,6 +48,7 @@ def test_a_step_is_known_before_the_state_that_follows_from_it():
 def test_a_second_signal_ends_the_run(state):
     interruption = Interruption(FILE)
     interruption.decide(1, state)
+    assert interruption.outcome(None).endswith("the file was not completely written")
     assert interruption.decide(2, state) is Decision.END
     assert interruption.outcome(None) == (
         "nothing was saved: there was a second signal"
@@ -128,6 +129,11 @@ def test_the_error_of_a_failed_run_ends_with_how_to_continue_it():
     interruption.explain(error)
     assert error.hint == (
         "continue with --checkpoint 'saved folder' --resume 'saved folder/step-000002'"
+    )
+    interruption.command = "placer train 'a model.yaml' --set train.epochs=9"
+    assert interruption.how_to_continue == (
+        "continue with placer train 'a model.yaml' --set train.epochs=9"
+        " --checkpoint 'saved folder' --resume 'saved folder/step-000002'"
     )
     Interruption(FILE, has_steps=True).explain(error := RunError("boom"))
     assert error.hint is None

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from placer.errors import PlacerError, RunError
+from placer.errors import PlacerError, RunError, install_extra
 from placer.launcher.engines.engine import EngineOption, JobEvent, JobFiles, JobRequest
 from placer.launcher.engines.ray.files import describe_job, job_files
 from placer.launcher.engines.ray.messages import (
@@ -151,7 +151,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
     if find_spec("ray") is None:
         raise PlacerError(
             "Ray is not installed here",
-            hint="pip install 'placer[ray]', and the version of Ray of the cluster",
+            hint=f"{install_extra('ray')}, and the version of Ray of the cluster",
         )
     log = folder / LOG
     with log.open("wb") as output:

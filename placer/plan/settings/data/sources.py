@@ -25,7 +25,9 @@ SKLEARN: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of source. This and its reader are all that is specific to it.
+    """A kind of source: what specs, runs and predictions ask of it.
+
+    CONTRIBUTING.md lists what else a kind needs.
 
     Attributes:
         form: how a source is written, KIND:PATH.
@@ -37,6 +39,8 @@ class Kind:
             then it has features and options of its columns, too.
         row_columns: whether a single column may have a whole row of an input.
         pieces: whether it can be read by pieces, so that `shuffle` may have a window.
+        suffixes: how the names of its files end; none if its path is not that of a file.
+            The keys of a prediction are columns of a file.
     """
 
     form: str
@@ -46,6 +50,12 @@ class Kind:
     column_lists: bool = False
     row_columns: bool = True
     pieces: bool = False
+    suffixes: tuple[str, ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the path of a source is that of a file."""
+        return bool(self.suffixes)
 
 
 def _check_file(text: str, path: str) -> None:
@@ -80,8 +90,9 @@ KINDS = {
         column_lists=True,
         row_columns=False,
         pieces=True,
+        suffixes=(".csv", ".csv.gz"),
     ),
-    "npz": Kind("npz:PATH", "npz", _check_file),
+    "npz": Kind("npz:PATH", "npz", _check_file, suffixes=(".npz",)),
     "parquet": Kind(
         "parquet:PATH",
         "parquet",
@@ -89,6 +100,7 @@ KINDS = {
         splits=True,
         column_lists=True,
         pieces=True,
+        suffixes=(".parquet",),
     ),
     "python": Kind(
         "python:MODULE:FUNCTION", "python_rows", _check_function, column_lists=True

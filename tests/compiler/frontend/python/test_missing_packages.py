@@ -29,7 +29,7 @@ def test_a_python_model_names_the_extra(name: str) -> None:
     assert caught.value.message.startswith("ModuleNotFoundError: ")
     assert caught.value.span is not None
     assert caught.value.span.text == "from flax import nnx"
-    assert caught.value.hint == "pip install 'placer[flax]'"
+    assert caught.value.hint == "pip install '.[flax]' in a clone of placer"
 
 
 def test_a_called_function_names_the_extra() -> None:
@@ -38,7 +38,7 @@ def test_a_called_function_names_the_extra() -> None:
     assert "(custom_op_mixer.py:7)" in caught.value.message
     assert caught.value.span is not None
     assert caught.value.span.text.strip() == "- name: mixed"
-    assert caught.value.hint == "pip install 'placer[equinox]'"
+    assert caught.value.hint == "pip install '.[equinox]' in a clone of placer"
 
 
 def test_a_reader_names_the_package(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_program_names_the_package() -> None:
     error = ModuleNotFoundError("No module named 'flax'", name="flax")
     assert describe_error(error) == (
         "ModuleNotFoundError: No module named 'flax'\n"
-        "  hint: pip install 'placer[flax]'"
+        "  hint: pip install '.[flax]' in a clone of placer"
     )
 
 

@@ -89,4 +89,4 @@ def test_without_ray_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     with pytest.raises(PlacerError, match="not installed") as caught:
         placer.launch(build, on="ray", logs=tmp_path / "logs")
     assert caught.value.hint is not None
-    assert "pip install 'placer[ray]'" in caught.value.hint
+    assert "pip install '.[ray]' in a clone of placer" in caught.value.hint
