@@ -243,7 +243,7 @@ def made(body: str) -> str:
         ("csv:t.csv", "", NUMBERS.replace("1,2", "31/12/2020,2"), "9:18", "'31/12/2020' is not a number", "write dates as 2024-05-01"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", '"1,500",2'), "9:18", "'1,500' is not a number", "as 1234.5"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", "15 %,2"), "9:18", "'15 %' is not a number", "as 1234.5"),
-        ("csv:t.csv", "", NUMBERS.replace("1,2", "inf,2"), "9:18", "'inf' is not a finite number", "missing_values: [inf]"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", "inf,2"), "9:18", "'inf' is not a finite number", 'missing_values: {a: ["inf"]}'),
         ("csv:t.csv", "", NUMBERS.encode("utf-16"), "7:14", "line 1 is not UTF-8", "save the file as UTF-8"),
         ("csv:t.csv", "", NUMBERS.encode("utf-16-le"), "7:14", "line 1 has NUL characters", "save the file as UTF-8"),
         ("csv:t.csv", "", GZIP, "7:14", "line 1 is not UTF-8", "ends in .csv.gz"),
