@@ -33,7 +33,7 @@ def check_data(
     *,
     code: bool,
     nodes: Sequence[NodePlan] | None = None,
-) -> None:
+) -> dict[str, int]:
     """Check that the sources of a plan can be read and fit the inputs.
 
     `placer.readers.check` says how many rows are read.
@@ -47,12 +47,16 @@ def check_data(
             otherwise.
         nodes: the nodes whose inputs are checked, by default all.
 
+    Returns:
+        How many rows were read of each source of which not all were.
+
     Raises:
         DataError: a source does not fit, with its position in the spec; SpecErrors if
             both do not.
         RunError: the code of a source raises, with the position of the source.
     """
     errors: dict[str, PlacerError] = {}
+    first_rows: dict[str, int] = {}
     nodes = plan.nodes if nodes is None else nodes
     step = [read for node in nodes for read in node.step.reads]
     evaluations = [node.evaluation for node in nodes if node.evaluation]
@@ -66,16 +70,20 @@ def check_data(
             continue
         try:
             with located(which, spans):
-                _check_rows(plan, data, used, folder)
+                if read := _check_rows(plan, data, used, folder):
+                    first_rows[data.source] = read
         except (DataError, RunError) as error:
             errors.setdefault(error.message, error)
     if len(errors) > 1:
         raise SpecErrors(errors.values())
     for found in errors.values():
         raise found
+    return first_rows
 
 
-def _check_rows(plan: Plan, data: RowSource, used: set[str], folder: Path) -> None:
+def _check_rows(
+    plan: Plan, data: RowSource, used: set[str], folder: Path
+) -> int | None:
     from placer.readers.check import check_source  # it imports numpy
 
     columns = [
@@ -86,4 +94,4 @@ def _check_rows(plan: Plan, data: RowSource, used: set[str], folder: Path) -> No
     if data.parsed.kind != "python":
         folder = Path(os.environ.get(DATA) or folder)
     feeds = {key: value for key, value in (data.columns or {}).items() if key in used}
-    check_source(structs.replace(data, columns=feeds or None), columns, folder)
+    return check_source(structs.replace(data, columns=feeds or None), columns, folder)

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import placer
+from placer.command.check import check_command
 from placer.command.cli import main
 from placer.command.run import run_command
 from placer.compiler.driver import compile_in_memory
@@ -139,6 +140,10 @@ def test_only_the_first_rows_of_a_large_file_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(check, "FIRST_ROWS", 4)
     (tmp_path / "rows.csv").write_text(CSV + "1,2,maybe\n")
     assert check_spec(SPEC, tmp_path) == ""
+    checked = CliRunner().invoke(check_command, [str(tmp_path / "m.yaml")])
+    assert checked.output.endswith(
+        " per step; checked the first 4 rows of csv:rows.csv\n"
+    )
     (tmp_path / "rows.csv").write_text(CSV.replace("yes", "maybe"))
     assert "'maybe' is not in the vocabulary" in check_spec(SPEC, tmp_path)
 
