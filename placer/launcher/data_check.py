@@ -10,9 +10,11 @@ from msgspec import structs
 
 from placer.errors import DataError, PlacerError, RunError, SpecErrors
 from placer.plan.data_positions import Spans, located, read_spans
-from placer.plan.plan import DATA, NodePlan, Plan, read_sources
+from placer.plan.plan import DATA, NodePlan, Plan, data_root, read_sources
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
+from placer.runtime.prediction.column_errors import outputs_named
+from placer.runtime.prediction.request import PredictionRequest, rows_of
 
 
 def check_build_data(
@@ -24,6 +26,16 @@ def check_build_data(
     """
     folder = (build / read_sources(build).spec).parent
     check_data(plan, folder, read_spans(build), code=False, nodes=nodes)
+
+
+def check_rows_to_predict(plan: Plan, build: Path, request: PredictionRequest) -> None:
+    """Check the rows of a prediction as `check_build_data` does those of a run."""
+    data = rows_of(plan, request)
+    predictions = [node.prediction for node in plan.nodes if node.prediction]
+    used = {read.input for each in predictions for read in each.reads} - {POSITION}
+    if used and data.parsed.kind != "python":
+        with outputs_named(plan, data):
+            _check_rows(plan, data, used, data_root(build), to_predict=True)
 
 
 def check_data(
@@ -82,7 +94,12 @@ def check_data(
 
 
 def _check_rows(
-    plan: Plan, data: RowSource, used: set[str], folder: Path
+    plan: Plan,
+    data: RowSource,
+    used: set[str],
+    folder: Path,
+    *,
+    to_predict: bool = False,
 ) -> int | None:
     from placer.readers.check import check_source  # it imports numpy
 
@@ -94,4 +111,5 @@ def _check_rows(
     if data.parsed.kind != "python":
         folder = Path(os.environ.get(DATA) or folder)
     feeds = {key: value for key, value in (data.columns or {}).items() if key in used}
-    return check_source(structs.replace(data, columns=feeds or None), columns, folder)
+    data = structs.replace(data, columns=feeds or None)
+    return check_source(data, columns, folder, to_predict=to_predict)

@@ -28,7 +28,11 @@ FIRST_ROWS_OF_CODE: Final = 100
 
 
 def check_source(
-    data: RowSource, columns: Sequence[Column], folder: Path
+    data: RowSource,
+    columns: Sequence[Column],
+    folder: Path,
+    *,
+    to_predict: bool = False,
 ) -> int | None:
     """Open a source, and convert its first rows to the dtypes of the inputs.
 
@@ -36,6 +40,7 @@ def check_source(
         data: the settings of the source.
         columns: the inputs that are read from it.
         folder: the folder that paths and modules are relative to.
+        to_predict: as in `ReadOptions`.
 
     Returns:
         How many rows were read, the first of the source; None if all were.
@@ -46,7 +51,7 @@ def check_source(
         RunError: if the code of a `python:` source raises.
     """
     most = _most_rows(data, folder)
-    options = ReadOptions(first_rows=most)
+    options = ReadOptions(first_rows=most, to_predict=to_predict)
     rows = open_source(data, columns, folder, options)
     if isinstance(data.shuffle, Window):
         open_pieces(data, columns, folder, options)
@@ -57,8 +62,8 @@ def check_source(
         return max(most, rows.rows)  # the number of all rows is not known
     else:
         most = None
-    # Raises an error if an epoch has no batch.
-    Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
+    if not to_predict:  # raises an error if an epoch has no batch
+        Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
     return most
 
 
