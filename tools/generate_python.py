@@ -43,10 +43,10 @@ from types import FunctionType
 from typing import Literal
 
 from placer.compiler.frontend.python import fluid, ops
-from placer.compiler.frontend.python.entries import ENTRIES
-from placer.compiler.frontend.python.entries import CountFilterEntry as CountFilterEntry
-from placer.compiler.frontend.python.entries import ProbabilityEntry as ProbabilityEntry
-from placer.compiler.frontend.python.entries import ShowClickEntry as ShowClickEntry
+from placer.compiler.frontend.python.sparse_admission import ENTRIES
+from placer.compiler.frontend.python.sparse_admission import CountFilterEntry as CountFilterEntry
+from placer.compiler.frontend.python.sparse_admission import ProbabilityEntry as ProbabilityEntry
+from placer.compiler.frontend.python.sparse_admission import ShowClickEntry as ShowClickEntry
 from placer.compiler.frontend.python.fluid import Embedding as Embedding
 from placer.compiler.frontend.python.fluid import cast as cast
 from placer.compiler.frontend.python.fluid import cross_entropy as cross_entropy

@@ -17,15 +17,15 @@ from placer.compiler.emit.classes import name_classes
 from placer.compiler.emit.plan import make_plan
 from placer.compiler.emit.predicting import predicting_model
 from placer.compiler.emit.programs import Programs, emit_programs
-from placer.compiler.emit.sources import make_sources
+from placer.compiler.emit.source_map import make_sources
 from placer.compiler.emit.tables import plan_tables
 from placer.compiler.frontend.entries.weight_files import read_weight_files
 from placer.compiler.frontend.single_process import to_single_process
 from placer.compiler.frontend.unknown_arguments import hides_rest, refuse_unknown
 from placer.compiler.graph.declared import calls_user_code
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import OUTPUT
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.graph.text import print_graph
 from placer.compiler.memory.input_ranges import limit_inputs
 from placer.compiler.memory.node_memory import check_memory

@@ -23,8 +23,8 @@ import numpy as np
 from placer import ops
 from placer.compiler.graph.declared import calls_user_code
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import declared_attrs
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.structural_ops import declared_attrs
 from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.ops.attributes import complete, condense
 from placer.ops.function import Function

@@ -11,7 +11,7 @@ from placer.compiler.emit.code import Call, Expression, bracketed, literal
 from placer.compiler.emit.computed import keywords_of, takes_count
 from placer.compiler.emit.names import PYTHON_WORDS, Names
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import OUTPUT
+from placer.compiler.graph.structural_ops import OUTPUT
 from placer.exporting.calls import CallWriter
 from placer.exporting.lookups import Lookup, find_lookups, keys_only
 from placer.exporting.tables_file import TABLES_WORDS

@@ -29,8 +29,12 @@ from placer.plan.folder import edited_error, find_unknown_files, read_file
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.evaluation_and_stopping import (
+    Checkpointing,
+    EarlyStop,
+    Interval,
+)
 from placer.plan.settings.fields import Count, Seed, Size, ValueName
-from placer.plan.settings.run import Checkpointing, EarlyStop, Interval
 from placer.plan.settings.sparse.table import SparseTable as SparseSettings
 from placer.plan.settings.training.metrics import Finalizer
 from placer.plan.settings.training.slicing import Block

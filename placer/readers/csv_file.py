@@ -18,7 +18,7 @@ from placer.readers.csv_blocks import (
     open_bytes,
 )
 from placer.readers.csv_errors import raise_first_mistake
-from placer.readers.csv_parser import parse_names, parse_rows
+from placer.readers.csv_text_columns import parse_names, parse_rows
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from placer.plan.settings.data.sources import SourceError
 from placer.readers.arguments import ReadRequest
 from placer.readers.csv_blocks import MalformedError, plain_rows
 from placer.readers.csv_file import open_table
-from placer.readers.csv_parser import parse_rows
 from placer.readers.csv_rows import csv_form, find_columns
+from placer.readers.csv_text_columns import parse_rows
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
 
 PIECE_NBYTES = 256 << 10

@@ -19,6 +19,7 @@ from placer.plan.settings.data.cell_options import (
 )
 from placer.plan.settings.data.columns import Column
 from placer.readers.arguments import ReadRequest
+from placer.readers.cell_numbers import CellParser, add_cells
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of
 from placer.readers.csv_errors import find_line
@@ -27,7 +28,6 @@ from placer.readers.csv_header import header_explained
 from placer.readers.features.cells import Cells
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
 from placer.readers.rows import LoadedRows
-from placer.readers.text_cells import CellParser, add_cells
 
 
 def read(request: ReadRequest) -> LoadedRows:

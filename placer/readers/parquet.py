@@ -28,6 +28,7 @@ from placer.plan.settings.data.sources import errors_of_input
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrow_lists import list_shape, rows_of_lists
 from placer.readers.arrow_text import is_text, read_text
+from placer.readers.cell_numbers import CellParser, add_cells, have_numbers
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import (
     check_limits,
@@ -42,7 +43,6 @@ from placer.readers.features.cells import can_compute_from, missing_number
 from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
-from placer.readers.text_cells import CellParser, add_cells, have_numbers
 from placer.readers.words import word_of
 from placer.system.files.regular import open_regular
 

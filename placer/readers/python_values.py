@@ -25,6 +25,7 @@ from placer.plan.settings.data.sources import (
     missing_column_error,
 )
 from placer.readers.arguments import ReadRequest
+from placer.readers.cell_numbers import CellParser
 from placer.readers.column import (
     check_limits,
     check_numbers,
@@ -40,7 +41,6 @@ from placer.readers.features.input_values import input_values
 from placer.readers.features.python_cells import from_python
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
 from placer.readers.scalars import is_absent, is_marker, scalar_of
-from placer.readers.text_cells import CellParser
 from placer.readers.whole_numbers import to_array
 
 Row = Mapping[str, Any]

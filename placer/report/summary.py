@@ -13,7 +13,7 @@ from rich.text import Text
 from placer import ops
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import is_keyed, keys_of
-from placer.compiler.graph.kinds import is_conversion, is_optimizer_part
+from placer.compiler.graph.structural_ops import is_conversion, is_optimizer_part
 from placer.place.ids import format_ids, format_nodes
 from placer.place.node_kinds import CPU, NodeId
 from placer.place.types import ITEM_BYTES, TensorType

@@ -15,8 +15,8 @@ from placer.errors import RunError
 from placer.place.types import is_half_float
 from placer.plan.plan import Table
 from placer.plan.settings.training import optimizers
+from placer.tables.optimizer_rules import changing_numbers, constant_numbers, kernels_of
 from placer.tables.protocol import ProgramTable
-from placer.tables.rules import changing_numbers, constant_numbers, kernels_of
 
 Array = npt.NDArray[Any]
 

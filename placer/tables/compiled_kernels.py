@@ -19,7 +19,7 @@ from numba.extending import overload, register_jitable
 from placer.system.caches.machine_code import COMPILING, compile_function
 from placer.tables import elementary
 from placer.tables.machine_code import cache_folder
-from placer.tables.rules import Kernel, arrays_of, record_of_numbers
+from placer.tables.optimizer_rules import Kernel, arrays_of, record_of_numbers
 
 Array = npt.NDArray[Any]
 Arrays = tuple[Array, ...]

@@ -25,7 +25,7 @@ from placer.system.memory import aligned
 from placer.tables.apply_gradients import Loop, UpdatePass, is_fused
 from placer.tables.block_table import BlockTable, Snapshot
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
-from placer.tables.rules import Kernel, arrays_of, record_of_numbers
+from placer.tables.optimizer_rules import Kernel, arrays_of, record_of_numbers
 
 Array = npt.NDArray[Any]
 

@@ -18,7 +18,7 @@ from placer.plan.plan import Table
 from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.optimizers import VALUES
 from placer.tables.block_table import BlockTable, Snapshot
-from placer.tables.rules import Kernel, StepNumbers, arrays_of
+from placer.tables.optimizer_rules import Kernel, StepNumbers, arrays_of
 
 Arrays = tuple[jax.Array, ...]
 Put = Callable[[Sequence[Any]], Arrays]

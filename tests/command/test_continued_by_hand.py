@@ -9,7 +9,7 @@ from support.real_runs import compile_small
 from placer.command.run import run_command
 from placer.errors import RunError
 from placer.runtime.control.events import CheckpointSaved
-from placer.runtime.process import entry_point as process
+from placer.runtime.process import entry_point
 
 
 @pytest.mark.parametrize(("node", "hint"), [("worker:0", True), ("worker:1", False)])
@@ -22,7 +22,7 @@ def test_the_control_node_ends_with_the_option(tmp_path, monkeypatch, node, hint
             signals.interruption.note(CheckpointSaved(2, "saved/step-000002"))
         raise RunError("boom")
 
-    monkeypatch.setattr(process, "run", fail)
+    monkeypatch.setattr(entry_point, "run", fail)
     build = compile_small(tmp_path, workers=2)
     arguments = [str(build), "--node", node, "--checkpoint", str(tmp_path / "saved")]
     error = CliRunner().invoke(run_command, arguments).exception

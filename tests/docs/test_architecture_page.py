@@ -8,7 +8,7 @@ import pytest
 
 from placer.compiler.driver import lower_model
 from placer.compiler.frontend import load
-from placer.compiler.graph.kinds import CONVERSIONS
+from placer.compiler.graph.structural_ops import CONVERSIONS
 from placer.compiler.graph.text import parse_graph, print_graph
 from placer.compiler.passes import PASSES
 from placer.plan import plan

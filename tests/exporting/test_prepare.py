@@ -16,8 +16,8 @@ from placer.errors import DataError, PlacerError
 from placer.exporting.prepare_functions import cell_number, to_dtype, word_number
 from placer.exporting.stablehlo import own_modules
 from placer.plan.settings.data.columns import Column
+from placer.readers.cell_numbers import CellParser
 from placer.readers.column import convert
-from placer.readers.text_cells import CellParser
 
 SPEC = """
 name: people

@@ -22,7 +22,7 @@ from placer.errors import DataError, PlacerError, RunError
 from placer.launcher import launch as launch_module
 from placer.launcher.data_check import check_data
 from placer.readers import check, csv_blocks
-from placer.runtime.process import entry_point as process
+from placer.runtime.process import entry_point
 from placer.runtime.process.threads import run_in_threads
 
 SPEC = """\
@@ -361,7 +361,7 @@ def test_a_node_that_is_started_by_hand_checks_its_own_data_before_it_joins(
     def start(*_: object, **__: object) -> None:
         raise RunError("started")
 
-    monkeypatch.setattr(process, "run", start)
+    monkeypatch.setattr(entry_point, "run", start)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.yaml").write_text(PLACED)
     placer.compile("m.yaml", "build")

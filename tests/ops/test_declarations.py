@@ -12,8 +12,8 @@ from support import op_cases
 from support.op_cases import BATCH, DIFFERENTIABLE, WITHOUT_GRADIENT, Use, mostly_slow
 
 from placer import ops
-from placer.compiler.graph.kinds import KINDS as STRUCTURAL_KINDS
-from placer.compiler.graph.kinds import is_conversion
+from placer.compiler.graph.structural_ops import KINDS as STRUCTURAL_KINDS
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.ops.attributes import complete, condense
 from placer.place.types import TensorType
 from tools import op_reference

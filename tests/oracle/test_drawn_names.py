@@ -29,7 +29,7 @@ from placer.compiler.emit.names import PYTHON_WORDS, RESERVED
 from placer.compiler.frontend.entries.module_imports import NO_FUNCTIONS
 from placer.compiler.frontend.entries.module_names import reserved_modules
 from placer.compiler.frontend.entries.names import is_name
-from placer.compiler.graph.kinds import VALUE_SUFFIXES
+from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
 from placer.errors import SpecErrors
 from placer.exporting.stablehlo import load_model
 from placer.plan.plan import read_plan

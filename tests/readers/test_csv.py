@@ -23,11 +23,11 @@ from placer.readers import (
     csv_blocks,
     csv_errors,
     csv_file,
-    csv_parser,
+    csv_text_columns,
     open_source,
 )
+from placer.readers.cell_numbers import CellParser
 from placer.readers.keys import read_keys
-from placer.readers.text_cells import CellParser
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
 A = Column("a", "float32", ())
@@ -130,7 +130,7 @@ def test_whole_numbers_are_exact_however_they_are_written(tmp_path):
 @pytest.mark.parametrize("dtype", ["int32", "uint64"])
 def test_whole_numbers_of_pandas_are_parsed_at_once(dtype, tmp_path, monkeypatch):
     """It writes 3.0 if a value of the column is missing."""
-    monkeypatch.delattr("placer.readers.text_cells.parse_number")
+    monkeypatch.delattr("placer.readers.cell_numbers.parse_number")
     values = column(tmp_path, "a,b\n3.0,\n,\n12.0,\n", dtype, missing={"a": 7})
     assert values.tolist() == [3, 7, 12]
     assert values.dtype == dtype
@@ -183,7 +183,7 @@ def test_pyarrow_has_nothing_of_python_that_a_thread_could_use_at_the_end(
         return pyarrow.csv.ParseOptions(**given)
 
     monkeypatch.setattr(csv_blocks, "_open", lambda *_: File(b"a,b\n" + text))
-    monkeypatch.setattr(csv_parser, "ParseOptions", options)
+    monkeypatch.setattr(csv_text_columns, "ParseOptions", options)
     monkeypatch.setattr(csv_file, "BLOCK_NBYTES", 64)
     rows = open_csv(tmp_path, "", [A])
     assert take_all(rows)["a"].tolist() == [1, 3] * 20

@@ -13,8 +13,7 @@ from support.tables import data_of, prepare_of, read_all, read_pieces, write_tab
 from placer.errors import DataError
 from placer.plan.settings.data.features import Feature
 from placer.readers import Column
-from placer.readers.features import times as time_columns
-from placer.readers.features.times import parse_times
+from placer.readers.features.times import _cast, parse_times
 from placer.readers.times import DAY, parse_time, time_of
 
 FEATURES = {
@@ -184,7 +183,7 @@ BASES = [
 )
 def test_arrow_parses_only_what_python_parses_likewise(base, at, cut, put):
     text = base[:at] + put + base[at + cut :]
-    fast = time_columns._cast(pa.array([text]))
+    fast = _cast(pa.array([text]))
     if fast is not None:
         assert (fast[0][0], fast[1][0]) == parse_time(text)
 

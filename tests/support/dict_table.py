@@ -13,7 +13,7 @@ import numpy as np
 from placer.plan.settings.sparse.table import Always, Bloom, Count, Probability, Score
 from placer.plan.settings.training import optimizers
 from placer.tables.initial.draws import DISTRIBUTIONS, draw_rows, parameter_key
-from placer.tables.rules import changing_numbers, constant_numbers, kernels_of
+from placer.tables.optimizer_rules import changing_numbers, constant_numbers, kernels_of
 
 FLOAT = np.dtype("float64")
 MASK = 2**64 - 1

@@ -14,7 +14,7 @@ from placer.plan.settings.sparse import row_bytes
 from placer.system.caches import turns
 from placer.system.caches.kept_code import KeptCode
 from placer.system.caches.machine_code import compile_function
-from placer.tables import compiled_kernels, machine_code, rules
+from placer.tables import compiled_kernels, machine_code, optimizer_rules
 
 UPDATE = """
 import numpy as np
@@ -75,8 +75,8 @@ def caches(tmp_path, monkeypatch):
 def check_update():
     """Compile an update, and check what it does."""
     compiled_kernels._compiled.cache_clear()
-    loop = compiled_kernels.compile_kernel(rules.sgd, True, 1, "float32")
-    numbers = np.zeros(1, rules.record_of_numbers(np.dtype("float32")))
+    loop = compiled_kernels.compile_kernel(optimizer_rules.sgd, True, 1, "float32")
+    numbers = np.zeros(1, optimizer_rules.record_of_numbers(np.dtype("float32")))
     numbers["rate"] = 0.5
     value = np.ones(3, np.float32)
     loop((value,), ((np.ones(3, np.float32),), np.float32(1), numbers))
@@ -215,15 +215,15 @@ def test_a_folder_of_another_user_is_not_used(caches, monkeypatch):
 
 
 def test_numbas_cache_dir_is_restored(caches):
-    (sgd,) = rules.kernels_of("sgd", {})
+    (sgd,) = optimizer_rules.kernels_of("sgd", {})
     compiled_kernels.compile_kernel(sgd, True, 7, "float32")
     assert config.CACHE_DIR == ""
 
 
 def test_machine_code_of_a_changed_rule_is_not_used(caches, monkeypatch):
     before = machine_code.cache_folder()
-    package = shutil.copytree(Path(rules.__file__).parent, caches / "tables")
-    with (package / "rules.py").open("a") as file:
+    package = shutil.copytree(Path(optimizer_rules.__file__).parent, caches / "tables")
+    with (package / "optimizer_rules.py").open("a") as file:
         file.write("# changed")
     monkeypatch.setattr(machine_code, "__file__", str(package / "machine_code.py"))
     machine_code._digest.cache_clear()
@@ -238,7 +238,7 @@ def test_machine_code_of_a_changed_rule_is_not_used(caches, monkeypatch):
         "placer.command",
         "placer.plan.settings.training.optimizers",
         "placer.tables.dense",
-        "placer.tables.rules",
+        "placer.tables.optimizer_rules",
     ],
 )
 def test_only_the_first_update_imports_numba(module):

@@ -16,9 +16,9 @@ from placer.command.starter.table import Table
 from placer.errors import DataError
 from placer.plan.settings.data.missing import MISSING
 from placer.readers.arrow_text import is_text, read_cells, read_text
+from placer.readers.cell_numbers import cast_floats
 from placer.readers.features.times import parse_times, split_times
 from placer.readers.parquet import can_be_words
-from placer.readers.text_cells import cast_floats
 from placer.readers.times import DAY
 
 _NO_WORDS = frozenset(text for text in MISSING if text.lower() not in ("none", "-"))

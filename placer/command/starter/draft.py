@@ -6,14 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from placer.command.starter.column import (
-    Dates,
-    Ids,
-    LeftOut,
-    Numbers,
-    Words,
-    describe_column,
-)
+from placer.command.starter.column import Dates, Ids, LeftOut, Numbers, Words
+from placer.command.starter.inference import describe_column
 from placer.command.starter.label import Label, describe_label, find_label
 from placer.command.starter.table import Table
 from placer.errors import DataError, did_you_mean

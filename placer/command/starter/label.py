@@ -8,10 +8,8 @@ from typing import Final
 import numpy as np
 
 from placer.command.starter.cells import Cells, describe_cells
-from placer.command.starter.column import (
-    MAX_CODES,
-    LeftOut,
-    Words,
+from placer.command.starter.column import MAX_CODES, LeftOut, Words
+from placer.command.starter.inference import (
     all_words,
     find_misfit,
     find_unscalable,

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_conversion
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.node_classes import node_tuples
 from placer.place import SERVER
 from placer.plan.plan import Choice

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import OUTPUT
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.structural_ops import OUTPUT
 from placer.place.types import BATCH, TensorType
 from placer.plan.settings.data.cell_options import first_match
 from placer.plan.settings.data.classes import Classes, Form

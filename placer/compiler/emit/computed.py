@@ -10,10 +10,10 @@ from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.emit.hook import Hook
 from placer.compiler.graph.declared import declared
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import declared_attrs, is_conversion
+from placer.compiler.graph.structural_ops import declared_attrs, is_conversion
 from placer.compiler.schedule.units import Unit
 from placer.ops.declaration import takes_no_count
-from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.moved_pieces import Conversion
 from placer.place.layouts.partition import RowShard, row_shard
 
 

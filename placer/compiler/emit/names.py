@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from placer.compiler.graph.fresh_names import unique_name
-from placer.compiler.graph.kinds import MOVING_KINDS
+from placer.compiler.graph.structural_ops import MOVING_KINDS
 from placer.plan.hooks import HOOKS
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

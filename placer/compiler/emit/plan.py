@@ -13,8 +13,8 @@ from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_output, resolve_if_training
 from placer.compiler.graph.keyed import ahead_of, count_keys, keys_of, row_bytes
-from placer.compiler.graph.kinds import OUTPUT, PUSHES
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.structural_ops import OUTPUT, PUSHES
 from placer.compiler.memory.node_memory import MemoryEstimate
 from placer.compiler.schedule.costs import step_costs
 from placer.compiler.schedule.schedule import Schedule
@@ -23,7 +23,7 @@ from placer.compiler.schedule.units import LoweredGraph
 from placer.place import Place
 from placer.place.layouts import Layout
 from placer.place.layouts.companions import goes_between_companions
-from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.moved_pieces import Conversion
 from placer.place.layouts.partition import RowShard, row_shard, row_shards
 from placer.place.layouts.ranges import count_sent
 from placer.place.node_kinds import CPU, NodeId

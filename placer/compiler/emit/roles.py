@@ -6,7 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import ROW_ESTIMATE, is_conversion, is_optimizer_part
+from placer.compiler.graph.structural_ops import (
+    ROW_ESTIMATE,
+    is_conversion,
+    is_optimizer_part,
+)
 
 
 def origin(graph: Graph, name: str) -> tuple[Op, int]:

@@ -20,7 +20,7 @@ from placer.compiler.emit.sparse import (
 )
 from placer.compiler.emit.updates import emit_update
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.kinds import KINDS, declared_attrs
+from placer.compiler.graph.structural_ops import KINDS, declared_attrs
 from placer.compiler.schedule.served import is_of_table
 from placer.plan.plan import BY_KEY
 

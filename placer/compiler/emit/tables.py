@@ -8,9 +8,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import PUSHES, is_update
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.stored_bytes import hyperparameters
+from placer.compiler.graph.structural_ops import PUSHES, is_update
 from placer.compiler.memory.in_place import InPlaceAnalysis
 from placer.place.node_kinds import HETER
 from placer.place.types import TensorType

@@ -10,7 +10,7 @@ from placer.compiler.emit import notes
 from placer.compiler.emit.code import Argument, Call, Expression, literal
 from placer.compiler.emit.hook import Hook
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.kinds import is_update
+from placer.compiler.graph.structural_ops import is_update
 from placer.plan.plan import Table
 from placer.plan.settings.training import optimizers
 

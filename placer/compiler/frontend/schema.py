@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 
 from placer.place.types import MAX_DIM
 from placer.plan.settings.data.source import Data
+from placer.plan.settings.evaluation_and_stopping import DEFAULT_KEEP
+from placer.plan.settings.evaluation_and_stopping import FORM as INTERVAL_FORM
 from placer.plan.settings.fields import Count, Name, Seed, doc
-from placer.plan.settings.run import DEFAULT_KEEP
-from placer.plan.settings.run import FORM as INTERVAL_FORM
 from placer.plan.settings.training.update_modes import Async, Geo, Sync
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]

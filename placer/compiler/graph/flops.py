@@ -5,7 +5,11 @@ from __future__ import annotations
 from placer import ops
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import count_keys, is_keyed
-from placer.compiler.graph.kinds import declared_attrs, is_update, is_update_direction
+from placer.compiler.graph.structural_ops import (
+    declared_attrs,
+    is_update,
+    is_update_direction,
+)
 from placer.ops.attributes import complete
 from placer.place.types import TensorType
 from placer.plan.settings.training import optimizers

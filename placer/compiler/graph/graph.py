@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from placer.compiler.graph.kinds import COMPUTED, KINDS, StructuralKind
+from placer.compiler.graph.structural_ops import COMPUTED, KINDS, StructuralKind
 from placer.errors import Span
 from placer.place import Cluster, NodeId, Place
 from placer.place.layouts import Layout

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import OUTPUT
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.structural_ops import OUTPUT
 
 IF_TRAINING = "if_training"
 

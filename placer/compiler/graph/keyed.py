@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import CLIP_PART, DISTINCT_KEYS
 from placer.compiler.graph.layout_rules import LayoutSignature
+from placer.compiler.graph.structural_ops import CLIP_PART, DISTINCT_KEYS
 from placer.place.layouts import Layout
 from placer.place.types import ITEM_BYTES, TensorType
 

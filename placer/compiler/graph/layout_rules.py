@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from placer.compiler.graph.declared import declared
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import COMPUTED_ON_RANGES
+from placer.compiler.graph.structural_ops import COMPUTED_ON_RANGES
 from placer.ops.declaration import BatchRule
 from placer.place.layouts import Layout
 from placer.place.types import ResidualType

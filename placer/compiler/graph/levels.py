@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.kinds import is_update_direction
+from placer.compiler.graph.structural_ops import is_update_direction
 
 
 class LevelItem(NamedTuple):

@@ -12,7 +12,12 @@ from placer.errors import Span
 from placer.place.types import TensorType
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.source import RowSource
-from placer.plan.settings.run import EPOCH, Checkpointing, EarlyStop, Interval
+from placer.plan.settings.evaluation_and_stopping import (
+    EPOCH,
+    Checkpointing,
+    EarlyStop,
+    Interval,
+)
 
 
 @dataclass(frozen=True, slots=True)

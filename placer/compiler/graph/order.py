@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import LevelPhase
 from placer.compiler.graph.levels import (
     LevelItem,
     awaited_by,
@@ -19,6 +18,7 @@ from placer.compiler.graph.levels import (
     level_group,
     sent_buckets,
 )
+from placer.compiler.graph.structural_ops import LevelPhase
 
 
 def level_phase(graph: Graph, op: Op) -> LevelPhase:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_update
+from placer.compiler.graph.structural_ops import is_update
 from placer.plan.settings.training import optimizers
 
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 from functools import cached_property
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_conversion
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.node_classes import NodeClasses
 from placer.compiler.schedule.units import operands_on
-from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.moved_pieces import Conversion
 from placer.place.types import ResidualType
 
 SegmentRun = tuple[str, int, str]

@@ -11,8 +11,8 @@ from msgspec import structs
 from placer.compiler.graph.declared import declared
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_metric, is_output, resolve_if_training
-from placer.compiler.graph.kinds import OUTPUT
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.structural_ops import OUTPUT
 from placer.place.types import TensorType
 from placer.plan.settings.data.columns import Range
 

@@ -23,7 +23,7 @@ from placer.place.types import ITEM_BYTES, TensorType, is_half_float
 from placer.plan.plan import MEMORY, Plan, SparseTable, Table, device_peaks
 from placer.plan.settings.sparse.row_bytes import table_bytes
 from placer.plan.settings.training import optimizers
-from placer.plan.settings.training.update_modes import Async, Mode
+from placer.plan.settings.training.update_modes import GradientMode, Mode
 
 
 class MemoryEstimate:
@@ -314,7 +314,7 @@ def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
     gradient = graph.producers[str(table.blocks[0].gradient)]
     exchange = gradient.attrs.get("exchange")
     if exchange in ("push_all", "pull_sum"):
-        assert isinstance(mode, Async), table.name
+        assert isinstance(mode, GradientMode), table.name
         if exchange == "pull_sum":
             return mode.queue + 2
         assert mode.bound is not None, table.name

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from placer.compiler.graph.graph import Graph
-from placer.compiler.graph.kinds import OUTPUT
+from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.passes.evaluate import evaluate
 from placer.compiler.passes.exchange.exchange import exchange
 from placer.compiler.passes.exchange.local_updates import local_updates
@@ -16,7 +16,7 @@ from placer.compiler.passes.gradients.differentiate import differentiate
 from placer.compiler.passes.gradients.partial_sums import partial_sums
 from placer.compiler.passes.gradients.recompute import recompute
 from placer.compiler.passes.messages.buckets import buckets
-from placer.compiler.passes.messages.layout import lay_out
+from placer.compiler.passes.messages.insert_conversions import lay_out
 from placer.compiler.passes.messages.memcpy import memcpy
 from placer.compiler.passes.messages.microbatch import microbatch
 from placer.compiler.passes.messages.segment import segment

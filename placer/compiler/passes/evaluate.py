@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_metric, resolve_if_training
-from placer.compiler.graph.kinds import BY_KEY
+from placer.compiler.graph.structural_ops import BY_KEY
 
 SUFFIX: Final = ".eval"
 """What the name of an evaluation adds to that of the graph of its model."""

@@ -11,7 +11,6 @@ from enum import IntEnum
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import keyed_signature
-from placer.compiler.graph.kinds import conversion_kind, is_conversion
 from placer.compiler.graph.layout_rules import (
     LayoutSignature,
     accumulation_signature,
@@ -20,6 +19,7 @@ from placer.compiler.graph.layout_rules import (
     gradient_signature,
     replicated_signature,
 )
+from placer.compiler.graph.structural_ops import conversion_kind, is_conversion
 from placer.compiler.passes.verify_types import (
     VerifierCache,
     check_names,

@@ -9,8 +9,12 @@ from typing import Any
 from placer import ops
 from placer.compiler.graph.declared import declared
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import check_equal_types, declared_attrs, is_conversion
 from placer.compiler.graph.layout_rules import LayoutSignature
+from placer.compiler.graph.structural_ops import (
+    check_equal_types,
+    declared_attrs,
+    is_conversion,
+)
 from placer.errors import GraphError, OpError
 from placer.ops import attributes
 from placer.ops.attributes import complete

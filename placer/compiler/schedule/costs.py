@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from placer.compiler.graph.flops import FlopsCache, op_flops
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import SCALES, is_conversion
+from placer.compiler.graph.structural_ops import SCALES, is_conversion
 from placer.compiler.schedule.node_classes import NodeClasses, node_tuples
 from placer.compiler.schedule.served import served_ops
 from placer.place.layouts import Layout
-from placer.place.layouts.conversions import Conversion, Piece
+from placer.place.layouts.moved_pieces import Conversion, Piece
 from placer.place.layouts.partition import part_range, row_shard
 from placer.place.types import TensorType
 from placer.plan.plan import Edge

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from placer.compiler.graph.graph import Graph
-from placer.compiler.graph.kinds import is_conversion
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.place.layouts import Layout
 from placer.place.layouts.partition import row_shard
 from placer.place.node_kinds import HETER, WORKER, NodeId

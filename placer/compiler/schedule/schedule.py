@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heappush
 
 from placer.compiler.graph.flops import FlopsCache
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_conversion
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.costs import task_cost
 from placer.compiler.schedule.node_classes import NodeClasses
 from placer.compiler.schedule.tasks import NodeStep, Task, split_into_tasks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_update
+from placer.compiler.graph.structural_ops import is_update
 from placer.plan.plan import Table
 from placer.plan.settings.training import optimizers
 

@@ -8,11 +8,11 @@ from functools import cached_property, partial
 from itertools import groupby
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_conversion, is_optimizer_part
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.structural_ops import is_conversion, is_optimizer_part
 from placer.compiler.schedule.node_classes import NodeClasses
 from placer.compiler.schedule.served import served_ops, serves_workers
-from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.moved_pieces import Conversion
 from placer.plan.hooks import HookName
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from placer.place.layouts import Layout
-from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.moved_pieces import Conversion
 from placer.place.layouts.partition import row_shard
 from placer.place.node_kinds import HETER, WORKER, NodeId
 

@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 from placer.errors import DataError
 from placer.plan.settings.data.missing import NO_MARKERS, Markers
 from placer.readers.arrow_text import decode_bytes, is_text, is_utf8, read_cells, trim
-from placer.readers.column import missing_hint
-from placer.readers.features.times import Times, fill_times, parse_times, split_times
-from placer.readers.text_cells import (
+from placer.readers.cell_numbers import (
     are_missing,
     cast_floats,
     cast_whole,
     have_numbers,
     parse_number,
 )
+from placer.readers.column import missing_hint
+from placer.readers.features.times import Times, fill_times, parse_times, split_times
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from placer.errors import DataError
-from placer.readers.text_cells import quote
+from placer.readers.cell_numbers import quote
 from placer.readers.times import DAY, EPOCH, parse_time, time_of_number
 
 Whole = npt.NDArray[np.int64]

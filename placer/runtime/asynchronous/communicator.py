@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from placer.channel.interface import Array, Channel, Key
 from placer.plan.plan import Edge
-from placer.plan.settings.training.update_modes import Async
+from placer.plan.settings.training.update_modes import GradientMode
 from placer.runtime.asynchronous.recorded_order import SEND, Order
 from placer.runtime.exchange.range_exchange import RangeEdge
 from placer.runtime.exchange.worker_messages import MessageKind, header
@@ -54,7 +54,7 @@ class Communicator(ABC):
         channel: Channel,
         pull: Edge,
         push: Edge,
-        mode: Async,
+        mode: GradientMode,
         order: Order,
     ) -> None:
         self._servers = push.targets

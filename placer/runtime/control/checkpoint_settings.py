@@ -7,7 +7,12 @@ from pathlib import Path
 
 from placer.errors import PlacerError
 from placer.plan.plan import Plan, read_sources
-from placer.plan.settings.run import DEFAULT_KEEP, EPOCH, Best, Interval
+from placer.plan.settings.evaluation_and_stopping import (
+    DEFAULT_KEEP,
+    EPOCH,
+    Best,
+    Interval,
+)
 from placer.runtime.control.options import Options
 
 

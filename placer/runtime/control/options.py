@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from placer.channel.transport import CHOICES
 from placer.errors import PlacerError, did_you_mean
-from placer.plan.settings.run import DEFAULT_KEEP, Interval
-from placer.plan.settings.run import FORM as INTERVAL_FORM
+from placer.plan.settings.evaluation_and_stopping import DEFAULT_KEEP, Interval
+from placer.plan.settings.evaluation_and_stopping import FORM as INTERVAL_FORM
 from placer.runtime.control.timeline_window import DEFAULT_STEPS, FORM, parse_window
 
 MAX_WAIT = 1e9

@@ -12,7 +12,7 @@ import numpy as np
 
 from placer.channel.interface import Array, Channel, Key
 from placer.channel.open_message import OpenMessage
-from placer.place.layouts.conversions import Conversion, Piece
+from placer.place.layouts.moved_pieces import Conversion, Piece
 from placer.plan.plan import Edge, EdgeValue
 from placer.runtime.exchange.range_exchange import RangeEdge, RangeExchange, mismatch
 from placer.system.memory.aligned import address_of

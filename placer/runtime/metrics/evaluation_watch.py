@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from placer.checkpoint.manifest import Watched
-from placer.plan.settings.run import Best
+from placer.plan.settings.evaluation_and_stopping import Best
 
 
 class EvaluationWatch:

@@ -1,4 +1,4 @@
-"""`DryNode`: the node of the warm-up, whose calls receive zeros and change nothing."""
+"""`DryNode`: the node of the warm-up. It receives zeros, sends nothing, changes no table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placer.channel.interface import Array
 from placer.plan.plan import BY_KEY, EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION
-from placer.runtime.exchange.tree import fill_tree, leaves, like_tree
+from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
 from placer.system.memory import aligned
@@ -29,15 +29,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class DryNode(Node):
-    """A node whose program reads zeros, and sends and changes nothing.
+    """A node without side effects: reads and receives return zeros, sends and updates
+    do nothing.
 
-    Calls whose results jitted functions compute wait for these: a failure is to be seen in
-    the warm-up.
+    Methods that take computed arrays wait until JAX has computed them, so that the
+    warm-up raises errors of compiled functions.
 
     Attributes:
         columns: the columns of the plan, by name.
-        sizes: the numbers of rows of the batches: of a training step, or in turn of those
-            of an evaluation.
+        sizes: rows per batch: one number for a training step, or one for each batch of an
+            evaluation.
     """
 
     columns: Mapping[str, Column] = field(kw_only=True)
@@ -47,7 +48,14 @@ class DryNode(Node):
     def of(
         node: Node, plan: Plan, sizes: Sequence[int], *, evaluation: bool = False
     ) -> DryNode:
-        """Return the dry node of a node."""
+        """Return a dry node with the attributes of a node; it shares the tables.
+
+        Args:
+            node: the node.
+            plan: the plan.
+            sizes: rows per batch.
+            evaluation: whether the program reads the inputs of an evaluation.
+        """
         own = {
             each.name: getattr(node, each.name) for each in fields(Node) if each.init
         }
@@ -100,7 +108,7 @@ class DryNode(Node):
         _settle((*leaves(gradients), scale))
         if self._lacks_rows(table):
             return gradients
-        directions = self.tables[table].values()  # on devices, directions are there too
+        directions = self.tables[table].values()  # on a device: the same device
         if isinstance(self.tables[table], DenseTable):
             directions = tuple(_zeros(each.dtype, each.shape) for each in directions)
         return like_tree(gradients, directions)
@@ -149,7 +157,7 @@ class DryNode(Node):
     # Messages of workers.
 
     def messages(self) -> Iterator[WorkerMessage]:
-        """Return a message of each kind."""
+        """Yield one message for each edge that the hook `serve` handles."""
         for edge in self.exchange.edges.values():
             comes, goes = self.name in edge.targets, self.name in edge.sources
             if edge.exchange in BY_KEY:
@@ -265,7 +273,7 @@ class DryNode(Node):
 
 
 def _no_keys(value: EdgeValue) -> KeyPart:
-    """Return no keys of a table, with all that goes with them."""
+    """Return an empty part of keys, with the scores and times that the edge has."""
     scores = np.empty(0, np.float32) if "scores" in value.counted else None
     times = np.empty(0, np.uint32) if "times" in value.counted else None
     return KeyPart(np.empty(0, np.uint64), np.empty(0, np.uint32), scores, times)
@@ -278,7 +286,7 @@ def _zeros(dtype: npt.DTypeLike, shape: Iterable[int]) -> Array:
 
 
 def _settle(values: Iterable[Any]) -> None:
-    """Wait until values are computed."""
+    """Wait until JAX has computed the values, and raise its errors."""
     for value in values:
         if value is not None:
             np.asarray(value)

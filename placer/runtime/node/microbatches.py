@@ -13,7 +13,7 @@ import numpy as np
 from placer.place.layouts.partition import RowRange, RowShard, part_range
 from placer.place.types import is_half_float
 from placer.runtime.batches.batches import own_ranges
-from placer.runtime.exchange.tree import leaves, like_tree
+from placer.runtime.exchange.nested_tuples import leaves, like_tree
 from placer.tables.half_sums import add_in_float32, round_to
 from placer.tables.key_sums import KeySums
 

@@ -44,8 +44,8 @@ from placer.runtime.asynchronous.service import Service
 from placer.runtime.batches.batches import Batches
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
+from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.sent_back import SentBack
-from placer.runtime.exchange.tree import fill_tree, leaves, like_tree
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.row_calls import RowCalls
 from placer.tables.delay_compensation import compensate

@@ -11,7 +11,7 @@ import numpy as np
 
 from placer.channel.interface import Array
 from placer.errors import RunError
-from placer.runtime.exchange.tree import leaves
+from placer.runtime.exchange.nested_tuples import leaves
 from placer.runtime.exchange.worker_messages import WorkerMessage, join_flat, malformed
 from placer.runtime.node.microbatches import Microbatches
 from placer.tables.key_sums import KeySums

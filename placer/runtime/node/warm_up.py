@@ -1,7 +1,8 @@
 """The warm-up: every node runs its program on zeros before the first step.
 
-So all nodes compile at the same time, and none during a step that others wait for. The
-program runs on a `DryNode`: what XLA compiles is what the steps run.
+All nodes compile at the same time, and no step waits for a compilation. The program runs
+on a `DryNode`, with the shapes and dtypes of real steps, so that JAX reuses the compiled
+functions.
 """
 
 from __future__ import annotations
@@ -17,8 +18,16 @@ from placer.runtime.node.program_file import Hook
 def run_warm_up(
     plan: Plan, node: Node, step: Hook, evaluate: Hook | None = None
 ) -> None:
-    """Run a node's `step`, `evaluate` and `serve` until everything that they compute is there,
-    with batches of every number of rows that they may have."""
+    """Run the hooks `step`, `evaluate` and `serve` of a node, and wait for their results.
+
+    `step` and `evaluate` run for each size of a batch and each padded size of sparse rows.
+
+    Args:
+        plan: the plan.
+        node: the node; its tables do not change.
+        step: the hook `step`.
+        evaluate: the hook `evaluate`, None without evaluations.
+    """
     for size in node.training.sizes:
         for dry in _dry_nodes(plan, node, (size,)):
             step(dry)
@@ -31,7 +40,7 @@ def run_warm_up(
 
 
 def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:
-    """Run a node's `predict` as `run_warm_up` runs the other hooks."""
+    """Run the hook `predict` of a node on zeros, for each size of a batch."""
     assert node.evaluating is not None
     for dry in _dry_nodes(plan, node, node.evaluating.sizes, evaluation=True):
         predict(dry)
@@ -40,8 +49,7 @@ def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:
 def _dry_nodes(
     plan: Plan, node: Node, sizes: Sequence[int], *, evaluation: bool = False
 ) -> Iterator[DryNode]:
-    """Return a dry node for each size that the rows of sparse tables may have: one for a
-    plan without any, or whose batches are so small that there is one size."""
+    """Yield a dry node for each padded size of sparse rows; one without sparse tables."""
     number = 0
     while True:
         dry = DryNode.of(node, plan, sizes, evaluation=evaluation)

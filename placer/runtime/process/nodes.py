@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 
 from placer.channel.interface import Aborted
 from placer.runtime.control.execution import Execution
-from placer.runtime.control.failure import root_cause_reported
 from placer.runtime.control.result import Outcome
 from placer.runtime.node.program_file import Hooks, load_program
-from placer.runtime.prediction.executor import predict
+from placer.runtime.prediction.predictor import predict
 from placer.runtime.prediction.request import PredictionRequest
-from placer.runtime.timeline.recording import timeline_kept
+from placer.runtime.timeline.recording import failure_recorded
 from placer.runtime.training_loop.executor import execute
 from placer.system.reentry import node_in_thread
 
@@ -56,10 +54,7 @@ def run_nodes(
     def run(execution: Execution) -> None:
         me = execution.me
         try:
-            with ExitStack() as contexts:
-                contexts.enter_context(node_in_thread(me.name))
-                recording = contexts.enter_context(timeline_kept(execution))
-                contexts.enter_context(root_cause_reported(execution))
+            with node_in_thread(me.name), failure_recorded(execution) as recording:
                 execution.report_state()
                 hooks = load(execution)
                 if prediction is not None:

@@ -15,18 +15,18 @@ from placer.runtime.callbacks.callbacks import CallbackQueue
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import Event, NodeWarning, Report, show_output
 from placer.runtime.control.execution import Execution
-from placer.runtime.control.failure import cause_of, describe_error, root_cause_reported
+from placer.runtime.control.failure import cause_of, describe_error
 from placer.runtime.control.options import Options
 from placer.runtime.control.pace import ControlPace
 from placer.runtime.control.result import Outcome
 from placer.runtime.control.shared_rows import SharedRows
 from placer.runtime.exchange.devices import configure_jax
 from placer.runtime.node.program_file import Hooks, load_program
-from placer.runtime.prediction.executor import predict
+from placer.runtime.prediction.predictor import predict
 from placer.runtime.prediction.request import PredictionRequest
 from placer.runtime.saving.start_choice import choose_start
 from placer.runtime.signals.interruption import Decision, Interruption, interruption_of
-from placer.runtime.timeline.recording import timeline_kept
+from placer.runtime.timeline.recording import failure_recorded
 from placer.runtime.training_loop.executor import execute
 from placer.system.cores import fix_threads
 from placer.system.reentry import node_in_thread
@@ -114,11 +114,7 @@ def run_in_threads(
     def run_node(execution: Execution) -> Outcome | None:
         me = execution.me
         try:
-            with (
-                node_in_thread(me.name),
-                timeline_kept(execution) as recording,
-                root_cause_reported(execution),
-            ):
+            with node_in_thread(me.name), failure_recorded(execution) as recording:
                 if prediction is not None:
                     return predict(execution, load(me), prediction)
                 return execute(execution, load(me), recording)

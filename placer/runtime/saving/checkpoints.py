@@ -10,24 +10,18 @@ If a checkpoint cannot be written, the run continues without it, and says so.
 
 from __future__ import annotations
 
-import errno
 import queue
-import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 import placer
-from placer.channel.interface import Aborted, Key
-from placer.checkpoint.finite import find_not_finite
+from placer.channel.interface import Aborted
 from placer.checkpoint.folder import (
     best_checkpoint,
     check_best_is_free,
@@ -38,49 +32,31 @@ from placer.checkpoint.folder import (
     locked,
     remove_old,
 )
-from placer.checkpoint.manifest import OLD, VERSION, Manifest, Progress, Stored, Watched
-from placer.checkpoint.writing import (
-    commit,
-    describe_file,
-    discard,
-    pieces_of_file,
-    spool,
-    temporary_folder,
-    write_file,
-    write_stream,
-    write_tensors,
-)
+from placer.checkpoint.manifest import OLD, VERSION, Manifest, Progress, Watched
+from placer.checkpoint.writing import commit, discard, temporary_folder
 from placer.errors import CheckpointError, RunError
-from placer.plan.plan import Plan
-from placer.plan.settings.training.optimizers import VALUES
 from placer.runtime.asynchronous.local_values import LocalValues
-from placer.runtime.control.barrier import (
-    FILE_PART,
-    STORED,
-    VISIBLE,
-    barrier,
-    receive_json,
-    send_json,
-)
-from placer.runtime.control.byte_messages import receive_parts, send_parts
 from placer.runtime.control.events import CheckpointSaved, NodeWarning
 from placer.runtime.control.execution import Execution
+from placer.runtime.saving.checkpoint_files import (
+    Job,
+    Report,
+    describe,
+    is_full,
+    receive_files,
+    send_files,
+    write_files,
+    writing_nodes,
+)
 from placer.runtime.saving.row_files import (
     Saves,
     begin_saves,
     file_of_rows,
-    groups_of_file,
-    holds_rows,
     stored_sparse,
 )
+from placer.runtime.saving.shared_folder import share_folder
 from placer.runtime.saving.start_facts import StartFacts
-from placer.runtime.saving.stored_blocks import (
-    array_of,
-    file_of,
-    held_blocks,
-    holders,
-    stored_parameters,
-)
+from placer.runtime.saving.stored_blocks import file_of, held_blocks, stored_parameters
 from placer.tables.block_table import BlockTable, Snapshot
 
 if TYPE_CHECKING:
@@ -88,33 +64,6 @@ if TYPE_CHECKING:
 
 FAILED_WAIT: Final = 5.0
 """Seconds that a run that has failed waits for the thread that writes checkpoints."""
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What a node tells the control node about its file of a checkpoint, and that of the
-    rows of sparse tables; `is_full` says that the disk is."""
-
-    stored: Stored | None = None
-    rows: Stored | None = None
-    updates: dict[str, tuple[int, ...]] = {}
-    sent: bool = False
-    problem: str = ""
-    is_full: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A checkpoint to write: `progress` is that of the run, on the control node only.
-    `saves` are those of the sparse tables, which end with `contexts`; `problem` says why
-    there are none."""
-
-    step: int
-    saves: Saves
-    contexts: ExitStack
-    problem: str
-    snapshots: Mapping[str, Snapshot]
-    updates: Mapping[str, tuple[int, ...]]
-    progress: Progress | None
 
 
 class Checkpoints:
@@ -163,7 +112,7 @@ class Checkpoints:
         self._execution, self._tables, self._facts = execution, tables, facts
         self._local, self._sparse = local, sparse
         self._held = held_blocks(execution.plan, execution.me.name)
-        self._queue: queue.Queue[_Job | None] = queue.Queue()
+        self._queue: queue.Queue[Job | None] = queue.Queue()
         self._idle = threading.Semaphore(1)
         self._reuse: dict[str, Snapshot] = {}
         self._exits = ExitStack()
@@ -189,7 +138,7 @@ class Checkpoints:
                 listed = list_checkpoints(folder)
                 self.best = best_checkpoint(folder, listed)
                 self._sequence = listed[0][1].sequence if listed else 0
-            self._run, self._sees_folder = _share_folder(
+            self._run, self._sees_folder = share_folder(
                 self._execution, self.settings.folder
             )
             self._exits = exits.pop_all()
@@ -273,7 +222,7 @@ class Checkpoints:
         except RunError as error:  # a table has no room for it
             problem = error.message
         self._queue.put(
-            _Job(step, saves, contexts, problem, snapshots, updates, progress)
+            Job(step, saves, contexts, problem, snapshots, updates, progress)
         )
 
     def wait(self) -> None:
@@ -300,7 +249,7 @@ class Checkpoints:
         except Aborted:
             pass  # the compute thread gets it too, and ends the run
         except Exception as error:
-            self._fail(job.step, _describe(error), _is_full(error))
+            self._fail(job.step, describe(error), is_full(error))
         finally:
             job.contexts.close()
             del job  # a snapshot may take memory of a device
@@ -308,29 +257,14 @@ class Checkpoints:
             self._idle.release()
         return True
 
-    def _write(self, job: _Job) -> None:
+    def _write(self, job: Job) -> None:
         execution = self._execution
         temporary = temporary_folder(self.settings.folder, job.step, self._run)
-        report, pieces = self._write_own(temporary, job)
-        row_pieces: Sequence[memoryview] = ()
-        if not report.problem and self._sparse:
-            report, row_pieces = self._write_rows(temporary, job, report)
+        report, pieces = write_files(
+            execution, temporary, job, self._held, sees_folder=self._sees_folder
+        )
         if not execution.is_control:
-            if execution.me.name not in _writing_nodes(execution.plan):
-                return  # the control node waits for no report
-            key = Key(STORED, job.step)
-            send_json(
-                execution.channel,
-                execution.plan.control,
-                key,
-                msgspec.to_builtins(report),
-            )
-            if report.sent:
-                key, rows_key = Key(FILE_PART, job.step), Key(FILE_PART, job.step, 1)
-                send_parts(execution.channel, execution.plan.control, key, pieces)
-                send_parts(
-                    execution.channel, execution.plan.control, rows_key, row_pieces
-                )
+            send_files(execution, job.step, report, pieces)
             return
         try:
             self._complete(temporary, job, report)
@@ -338,98 +272,29 @@ class Checkpoints:
             discard(temporary)
             raise
 
-    def _complete(self, temporary: Path, job: _Job, report: Report) -> None:
+    def _complete(self, temporary: Path, job: Job, report: Report) -> None:
         """Wait until all nodes have written their files, and commit the checkpoint.
 
         Run by the control node, whose own report is `report`.
         """
         execution = self._execution
         reports = {execution.me.name: report}
-        for node in _writing_nodes(execution.plan):
+        for node in writing_nodes(execution.plan):
             if node != execution.me.name:
-                reports[node] = receive_json(
-                    execution.channel, node, Key(STORED, job.step), Report
-                )
-                if reports[node].sent:
-                    reports[node] = self._receive_file(
-                        temporary, node, reports[node], job.step
-                    )
+                reports[node] = receive_files(execution, temporary, node, job.step)
         problems = [
             f"{node}: {each.problem}" for node, each in reports.items() if each.problem
         ]
         if problems or job.progress is None:
             discard(temporary)
             if problems:
-                is_full = any(each.is_full for each in reports.values())
-                self._fail(job.step, "; ".join(problems), is_full)
+                self._fail(
+                    job.step,
+                    "; ".join(problems),
+                    any(each.is_full for each in reports.values()),
+                )
             return
         self._commit(temporary, job.step, job.progress, reports)
-
-    def _write_own(
-        self, temporary: Path, job: _Job
-    ) -> tuple[Report, Sequence[memoryview]]:
-        """Write this node's file, or return its bytes if it does not see the folder."""
-        execution, updates = self._execution, dict(job.updates)
-        try:
-            tensors: dict[str, Any] = {}
-            for table in execution.me.tables:
-                for array, values in job.snapshots.get(table.name, {}).items():
-                    for index, value in zip(
-                        self._held[table.name], values, strict=True
-                    ):
-                        name = table.blocks[index].name
-                        if array != VALUES:
-                            name += f"/{array_of(table, array)}"
-                        tensors[name] = np.asarray(value)
-            if not tensors:
-                return Report(), ()
-            if execution.plan.nan == "stop" and (problem := find_not_finite(tensors)):
-                return Report(problem=problem), ()
-            if self._sees_folder:
-                name = file_of(execution.me.name)
-                stored = write_tensors(temporary, name, tensors)
-                return Report(stored, updates=updates), ()
-            pieces = pieces_of_file(tensors)
-            return Report(describe_file(pieces), updates=updates, sent=True), pieces
-        except Exception as error:  # the control node waits for a report
-            return _failed(error), ()
-
-    def _write_rows(
-        self, temporary: Path, job: _Job, report: Report
-    ) -> tuple[Report, Sequence[memoryview]]:
-        """Write this node's file of sparse tables, or return its bytes if it does not see
-        the folder; return its report."""
-        execution = self._execution
-        plan, me = execution.plan, execution.me.name
-        if job.problem:
-            return Report(problem=job.problem), ()
-        try:
-            groups = groups_of_file(plan, me, job.saves, finite=plan.nan == "stop")
-            if self._sees_folder:
-                stored = write_stream(temporary, file_of_rows(me), groups)
-                return replace(report, rows=stored), ()
-            stored, content = spool(groups)
-            return replace(report, rows=stored, sent=True), [content]
-        except Exception as error:  # the control node waits for a report
-            return _failed(error), ()
-
-    def _receive_file(
-        self, temporary: Path, node: str, report: Report, step: int
-    ) -> Report:
-        """Write the files of a node that does not see the folder; return its report."""
-        files = (file_of(node), report.stored), (file_of_rows(node), report.rows)
-        for number, (name, stored) in enumerate(files):
-            if stored is None:
-                continue
-            channel, key = self._execution.channel, Key(FILE_PART, step, number)
-            parts = receive_parts(channel, node, key, stored.nbytes)
-            try:
-                write_file(temporary, name, parts)
-            except OSError as error:
-                for _ in parts:
-                    pass  # the sender waits until they are received
-                report = _failed(error)
-        return report
 
     def _commit(
         self,
@@ -479,7 +344,7 @@ class Checkpoints:
             if progress.best is not None:
                 link_best(folder, progress.best)
         except (OSError, CheckpointError) as error:
-            self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
+            self._execution.report(NodeWarning(f"'{folder}': {describe(error)}"))
         self._remove_old(self.settings.keep)
 
     def _remove_old(self, keep: int) -> None:
@@ -491,7 +356,7 @@ class Checkpoints:
             if self.best is None and before is not None and before.is_dir():
                 self.best = before
         except (OSError, CheckpointError) as error:
-            self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
+            self._execution.report(NodeWarning(f"'{folder}': {describe(error)}"))
 
     def _fail(self, step: int, problem: str, is_full: bool) -> None:
         if self._is_failed:
@@ -503,64 +368,8 @@ class Checkpoints:
             self._remove_old(max(1, self.settings.keep - 1))
 
 
-def _writing_nodes(plan: Plan) -> list[str]:
-    """Return the nodes that write files of a checkpoint, in the order of the plan."""
-    dense = {*holders(plan)}
-    names = (node.name for node in plan.nodes)
-    return [name for name in names if name in dense or holds_rows(plan, name)]
-
-
 def _is_in_memory(snapshot: Snapshot) -> bool:
     """Whether the arrays of a snapshot are on the host, so that they can be reused."""
     return all(
         isinstance(a, np.ndarray) for arrays in snapshot.values() for a in arrays
     )
-
-
-def _share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
-    """Return the name of the run in temporary folders, and whether this node sees the
-    control node's folder: it does if it finds a file there with the run's name.
-
-    All nodes call this at the same point.
-    """
-    plan, channel = execution.plan, execution.channel
-    run = secrets.token_hex(8) if execution.is_control else ""
-    if execution.is_control:
-        try:
-            (folder / _sign(run)).write_text(run)
-        except OSError as error:
-            raise CheckpointError(
-                f"checkpoints cannot be written to '{folder}': {error.strerror}"
-            ) from error
-    run = barrier(plan, channel, {"run": run}, VISIBLE)[0]["run"]
-    try:
-        sees = (folder / _sign(run)).read_text() == run
-    except OSError:
-        sees = False
-    barrier(plan, channel, {}, VISIBLE)
-    if execution.is_control:
-        (folder / _sign(run)).unlink(missing_ok=True)
-    return run, sees
-
-
-def _sign(run: str) -> str:
-    """Return the name of the file by which nodes find out what they see."""
-    return f".run-{run}.tmp"
-
-
-def _failed(error: Exception) -> Report:
-    """Return the report of a node that cannot write its file."""
-    return Report(problem=_describe(error), is_full=_is_full(error))
-
-
-def _is_full(error: Exception) -> bool:
-    """Whether an error says that a disk is full."""
-    full = (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, OSError) and error.errno in full
-
-
-def _describe(error: Exception) -> str:
-    """Return what went wrong, without the path of a temporary file."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error)

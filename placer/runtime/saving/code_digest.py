@@ -7,14 +7,19 @@ not: newer versions have more fields, which are empty in older code.
 from __future__ import annotations
 
 import ast
+import hashlib
 import warnings
-from typing import Final
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
 
 from placer.plan.plan import sha256
 from placer.system.ast_lock import AST_LOCK
 
 _IGNORED: Final = {"ctx", "kind"}
 """The context of a name, which follows from its position, and the `u` before a string."""
+_BODIES: Final = {"body", "orelse", "finalbody"}
+"""The fields that are lists of statements."""
 
 
 def code_digest(source: bytes) -> str:
@@ -28,43 +33,54 @@ def code_digest(source: bytes) -> str:
             tree = ast.parse(source)
     except SyntaxError:
         return sha256(source)
-    return sha256("\n".join(_words(tree)).encode())
+    digest, words, separator = hashlib.sha256(), _words(tree), ""
+    while some := [*islice(words, 1 << 16)]:
+        digest.update((separator + "\n".join(some)).encode())
+        separator = "\n"
+    return digest.hexdigest()
 
 
-def _words(tree: ast.Module) -> list[str]:
-    """Return a tree in prefix notation. A node lists its fields that are not empty, and a
+def _words(tree: ast.Module) -> Iterator[str]:
+    """Yield a tree in prefix notation. A node lists its fields that are not empty, and a
     list its length, so that different trees have different words."""
-    words: list[str] = []
-    pending: list[object] = [tree]
+    fields: dict[type[ast.AST], list[str]] = {}
+    pending: list[Any] = [tree]
     while pending:  # a sum of many terms is too deep for recursion
         item = pending.pop()
-        if isinstance(item, ast.JoinedStr):  # Python 3.12.1 adds empty strings
-            item.values = [each for each in item.values if not _is_empty(each)]
-        if isinstance(item, ast.AST):
-            word, values = type(item).__name__, []
-            for name in item._fields:
-                value = None if name in _IGNORED else getattr(item, name, None)
-                if isinstance(value, list):
-                    value = [each for each in value if not _is_docstring(each)]
-                if value is not None and value != []:
-                    word += f" {name}"
-                    values.append(value)
-            words.append(word)
-            pending += reversed(values)
-        elif isinstance(item, list):
-            words.append(f"[{len(item)}]")
-            pending += reversed(item)
+        kind = type(item)
+        if kind is str:
+            yield ascii(item)
+        elif kind is list:
+            yield f"[{len(item)}]"
+            pending += item[::-1]
+        elif isinstance(item, ast.AST):
+            if isinstance(item, ast.JoinedStr):  # Python 3.12.1 adds empty strings
+                item.values = [each for each in item.values if not _is_empty(each)]
+            if kind not in fields:
+                names = reversed(kind._fields)
+                fields[kind] = [name for name in names if name not in _IGNORED]
+            word = ""
+            for name in fields[kind]:
+                value = getattr(item, name, None)
+                if type(value) is list:
+                    if name in _BODIES:
+                        value = [each for each in value if not _is_docstring(each)]
+                    value = value or None
+                if value is not None:
+                    word = f" {name}{word}"
+                    pending.append(value)
+            yield kind.__name__ + word
         else:  # hex, since Python refuses to print very large integers in decimal
-            words.append(hex(item) if type(item) is int else ascii(item))
-    return words
+            yield hex(item) if kind is int else ascii(item)
 
 
 def _is_docstring(item: object) -> bool:
     """Whether an item is a statement that is only a string."""
-    match item:
-        case ast.Expr(ast.Constant(str())):
-            return True
-    return False
+    return (
+        type(item) is ast.Expr
+        and isinstance(item.value, ast.Constant)
+        and isinstance(item.value.value, str)
+    )
 
 
 def _is_empty(item: ast.expr) -> bool:

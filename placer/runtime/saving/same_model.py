@@ -1,4 +1,4 @@
-"""Checks that a checkpoint is of the model and the data of a run."""
+"""Compare the model and the data of a checkpoint with those of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 8
 
 
 def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
-    """Return the rule and the slots of each parameter of a plan."""
+    """Return the update rule and the optimizer slots of each parameter."""
     rules = {}
     for parameter in plan.parameters:
         planned = training_table(plan, parameter)
@@ -30,8 +30,7 @@ def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
 
 
 def _outer_rules(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the rule and the slots of the servers, of each parameter that workers train
-    by themselves."""
+    """Return the rule and the slots of the outer optimizer of each parameter that has one."""
     rules = {}
     for parameter in plan.parameters:
         planned = holding_table(plan, parameter)
@@ -43,10 +42,17 @@ def _outer_rules(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
 def check_same_model(
     manifest: Manifest, plan: Plan, report: Report, partial: bool
 ) -> None:
-    """Raise CheckpointError unless a checkpoint has all that the model needs.
+    """Check that a checkpoint has the parameters and the optimizer state of a model.
 
-    With `partial`, parameters and optimizer states may be missing, and a warning lists
-    them. A parameter of another shape or dtype is always an error.
+    Args:
+        manifest: the manifest of the checkpoint.
+        plan: the plan of the model.
+        report: receives a warning that lists the differences, with `partial`.
+        partial: allow missing and additional parameters, and other optimizer state.
+
+    Raises:
+        CheckpointError: a shape or a dtype differs, or the parameters or the optimizer
+            state differ without `partial`.
     """
     rules, outer_rules = rules_of(plan), _outer_rules(plan)
     missing, changed, without_state = [], [], []
@@ -103,7 +109,7 @@ def check_same_model(
 
 
 def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
-    """Raise CheckpointError if a run reads other rows, or in another order."""
+    """Raise CheckpointError if rows of the data have changed, or the order of training rows."""
     for name, stored, own in (
         ("data.train", manifest.train, facts.train),
         ("data.eval", manifest.evaluation, facts.evaluation),
@@ -118,7 +124,7 @@ def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
 
 
 def check_not_later(manifest: Manifest, total_steps: int) -> None:
-    """Raise CheckpointError if a run ends before the step of the checkpoint."""
+    """Raise CheckpointError if the last step of a run is before that of the checkpoint."""
     done = manifest.progress.step
     if done > total_steps:
         raise CheckpointError(
@@ -129,7 +135,7 @@ def check_not_later(manifest: Manifest, total_steps: int) -> None:
 
 
 def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
-    """Return what differs between the rows of two runs, or the order of batches."""
+    """Describe the first difference between two sources; return "" for equal ones."""
     if stored.rows != own.rows:
         return f"it has {own.rows} rows, and had {stored.rows}"
     if ordered:
@@ -145,7 +151,7 @@ def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
 
 
 def _is_same_kind(stored: StoredData, own: StoredData) -> bool:
-    """Whether digests of all rows can be compared: see `Digests.whole`."""
+    """Whether the sources have comparable digests of all rows (`Digests.whole`)."""
     return stored.settings.parsed.kind == own.settings.parsed.kind
 
 
@@ -159,7 +165,7 @@ def _compare_digests(stored: Digests, own: Digests, *, whole: bool) -> str:
     for name in sorted(stored.whole.keys() & own.whole.keys()) if whole else ():
         if stored.whole[name] != own.whole[name]:
             return f"some row of '{name}' has changed"
-    # Of a file that is read by pieces, the order depends on how it is divided.
+    # The pieces of a file determine the order of its rows.
     files = stored.file, own.file
     if None not in files and files[0] != files[1]:
         return "the file has changed"
@@ -167,7 +173,7 @@ def _compare_digests(stored: Digests, own: Digests, *, whole: bool) -> str:
 
 
 def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
-    """Whether every row was compared with that of the checkpoint."""
+    """Whether the digests cover every row of both sources."""
     before, now = stored.digests, own.digests
     if before is None or now is None:
         return False
@@ -176,7 +182,7 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
     compared: set[str] = set()
     if len(now.rows) == own.rows and before.rows == now.rows:
         compared |= before.columns.keys() & now.columns.keys()
-    # Digests of all rows are those of the source, before these options apply.
+    # Digests of all rows are computed before these options are applied.
     options = ("columns", "features", "csv", "parquet", "python")
     is_read_alike = all(
         getattr(stored.settings, option) == getattr(own.settings, option)
@@ -188,8 +194,10 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
 
 
 def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
-    """Return why a resumed run may not have the bits of one that was not interrupted;
-    empty if it has."""
+    """Return the reasons why a resumed run may differ bitwise from an uninterrupted run.
+
+    An empty list guarantees the same bits.
+    """
     if manifest.placement != facts.placement:
         return [OTHER_PLACEMENT]
     found = []
@@ -231,7 +239,7 @@ def _batch(data: StoredData | None) -> int | None:
 
 
 def _changed(key: str, was: object, now: object) -> str:
-    """Return which part of a fact about a machine has changed."""
+    """Describe the change of one property of a machine, such as its packages."""
     if not (isinstance(was, dict) and isinstance(now, dict)):
         return f"{key.replace('_', ' ')} {now} instead of {was}"
     names = sorted(name for name in was | now if was.get(name) != now.get(name))

@@ -18,6 +18,7 @@ from placer.plan.plan import Plan
 from placer.runtime.control.barrier import CLOCKS, barrier
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import root_cause_reported
 from placer.runtime.control.timeline_window import DEFAULT_STEPS, Window, parse_window
 from placer.runtime.node.program_file import Hooks
 from placer.runtime.timeline.chrome import write_timeline
@@ -187,16 +188,19 @@ class Recording:
 
 
 @contextmanager
-def timeline_kept(execution: Execution) -> Iterator[Recording | None]:
-    """Record the timeline of a run, with `--trace`; write that of a run that fails within
-    the context, as far as it is there.
+def failure_recorded(execution: Execution) -> Iterator[Recording | None]:
+    """Run a node: yield its recording with `--trace`, else None.
 
-    This comes after the other nodes have learnt of the failure.
+    An exception within the context becomes the root cause of the run. Then the control
+    node writes the timeline of the failed run, as far as it was recorded: the other nodes
+    do not wait for the file.
     """
-    traces = execution.options.trace is not None
-    recording = Recording(execution) if traces else None
+    recording = None
     try:
-        yield recording
+        with root_cause_reported(execution):
+            if execution.options.trace is not None:
+                recording = Recording(execution)
+            yield recording
     except BaseException as error:
         if recording is not None and execution.is_control:
             cause = error.cause if isinstance(error, Aborted) else error

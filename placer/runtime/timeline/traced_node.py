@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from placer.runtime.exchange.tree import leaves
+from placer.runtime.exchange.nested_tuples import leaves
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook, Hooks
@@ -51,30 +51,18 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
         microbatch_totals one_microbatch split_microbatches first_microbatch keep_values
         load_values pop_values""",
     RECORD: "record output",
+    "": """enter_step end_step joins drain drains_next resume resume_rows enter_evaluation
+        enter_prediction discard_sent_back own_ranges forget_up_to""",
 }
-CALLS: Final[Mapping[str, str]] = {
+_CATEGORIES: Final[Mapping[str, str]] = {
     name: category for category, names in _BY_CATEGORY.items() for name in names.split()
 }
+CALLS: Final = {name: each for name, each in _CATEGORIES.items() if each}
 """The methods of `Node` that a program calls, and the category of each."""
+OF_EXECUTOR: Final = _CATEGORIES.keys() - CALLS
+"""The methods that no program calls: they have no category."""
 ITERATORS: Final = frozenset({"microbatches", "batches", "messages"})
 """The methods whose results a program iterates over."""
-OF_EXECUTOR: Final = frozenset(
-    {
-        "enter_step",
-        "end_step",
-        "joins",
-        "drain",
-        "drains_next",
-        "resume",
-        "resume_rows",
-        "enter_evaluation",
-        "enter_prediction",
-        "discard_sent_back",
-        "own_ranges",
-        "forget_up_to",
-    }
-)
-"""The methods that no program calls."""
 _OF_TABLES: Final = ("update", "compute_directions", "apply_directions", "store")
 
 

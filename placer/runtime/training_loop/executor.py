@@ -57,7 +57,7 @@ from placer.runtime.saving.start_parameters import (
 from placer.runtime.timeline.recording import Recording
 from placer.runtime.training_loop.early_stopping import make_watches
 from placer.runtime.training_loop.loop import Training, count_steps
-from placer.runtime.training_loop.sparse_tables import count_in_tables
+from placer.runtime.training_loop.make_sparse_tables import count_in_tables
 from placer.runtime.training_loop.training_node import make_node
 from placer.system.memory.collection import begin_collection
 

@@ -405,45 +405,56 @@ class Training:
             # A node that saves has no limit of time for this step any more, so that all
             # must have ended it.
             barrier(execution.plan, execution.channel, {}, STOPPED)
+        # Before the next barrier: after it the slowest worker goes on, and so do the metrics.
+        progress = self._progress(checkpoints, drained) if checkpoints else None
         ahead: tuple[StepStatistics, ...] = ()
         if drained.is_uneven and (checkpoints is not None or stops):
             ahead = asynchronous_tables.gather_ahead(
                 execution, self.metrics, drained, stops=stops
             )
         if checkpoints is not None:
-            self._save(checkpoints, drained, ahead, stops=stops)
+            self._save(checkpoints, drained.slowest, progress, ahead, stops=stops)
         if stops and execution.is_control and ahead:
             self._flush(drained.slowest)
             self._add_parts(ahead)
         return stops
 
+    def _progress(self, checkpoints: Checkpoints, drained: Drained) -> Progress | None:
+        """Return the position of the run after a drain; None for a checkpoint that is
+        discarded, and on all nodes but the control node."""
+        if not self.execution.is_control:
+            return None
+        start, step = time.perf_counter(), drained.slowest
+        self._flush(step)
+        progress = None
+        if not self.loss.stops:
+            batches = (step - 1) % self._steps_per_epoch + 1
+            progress = structs.replace(
+                self.watches.store(self.history.progress(batches)),
+                workers=drained.steps,
+                is_end=step == self.total_steps,
+            )
+        checkpoints.seconds += time.perf_counter() - start
+        return progress
+
     def _save(
         self,
         checkpoints: Checkpoints,
-        drained: Drained,
+        step: int,
+        progress: Progress | None,
         ahead: tuple[StepStatistics, ...],
         *,
         stops: bool,
     ) -> None:
         """Save a checkpoint after a drain."""
-        execution, step = self.execution, drained.slowest
-        start = time.perf_counter()
+        execution, start = self.execution, time.perf_counter()
         waits = checkpoints.is_writing and not stops
         if stops:
             execution.report_state(SAVING)
         elif waits:
             execution.report_state(STILL_WRITING)
-        progress = None
-        if execution.is_control:
-            self._flush(step)
-            batches = (step - 1) % self._steps_per_epoch + 1
-            if not self.loss.stops:  # otherwise the checkpoint is discarded
-                progress = structs.replace(
-                    self.watches.store(self.history.progress(batches)),
-                    workers=drained.steps,
-                    ahead=ahead,
-                    is_end=step == self.total_steps,
-                )
+        if progress is not None:
+            progress = structs.replace(progress, ahead=ahead)
         checkpoints.save(step, progress)
         checkpoints.seconds += time.perf_counter() - start
         if waits:

@@ -28,8 +28,8 @@ from placer.runtime.training_loop.asynchronous_tables import (
     open_service,
     updates_of,
 )
-from placer.runtime.training_loop.dense_tables import make_tables
-from placer.runtime.training_loop.sparse_tables import make_row_calls
+from placer.runtime.training_loop.make_dense_tables import make_tables
+from placer.runtime.training_loop.make_sparse_tables import make_row_calls
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
 

@@ -18,9 +18,9 @@ from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.index import delete_entry, slot_of
 from placer.tables.sparse.kept_rows import Kept, keep_row
+from placer.tables.sparse.row_memory import free_row
 from placer.tables.sparse.slots import row_at
 from placer.tables.sparse.state import CHUNK, NONE, Array, State
-from placer.tables.sparse.store import free_row
 
 CANDIDATES: Final = 256
 

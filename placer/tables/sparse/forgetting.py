@@ -13,6 +13,7 @@ from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import delete_entry, prefetch_entry
 from placer.tables.sparse.intrinsics import AHEAD
 from placer.tables.sparse.kept_rows import Kept, keep_word
+from placer.tables.sparse.row_memory import free_row
 from placer.tables.sparse.state import (
     CHUNK,
     NONE,
@@ -24,7 +25,6 @@ from placer.tables.sparse.state import (
     seen_of,
     word_of_score,
 )
-from placer.tables.sparse.store import free_row
 
 
 class Limits(NamedTuple):

@@ -23,6 +23,7 @@ from placer.tables.sparse.hashing import (
     tag_of,
 )
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
+from placer.tables.sparse.row_memory import give_back
 from placer.tables.sparse.slots import (
     clear,
     has_key,
@@ -34,7 +35,6 @@ from placer.tables.sparse.slots import (
     set_entry,
 )
 from placer.tables.sparse.state import Array, State
-from placer.tables.sparse.store import give_back
 
 _ROWS_AHEAD: Final = AHEAD // 2
 _GOLDEN: Final = (5**0.5 - 1) / 2

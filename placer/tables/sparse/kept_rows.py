@@ -16,8 +16,8 @@ from numba.extending import register_jitable
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.intrinsics import AHEAD, inlined, prefetch
+from placer.tables.sparse.row_memory import free_row, reserve, take_row
 from placer.tables.sparse.state import CHUNK, NONE, Array, State, without_rows
-from placer.tables.sparse.store import free_row, reserve, take_row
 
 RECORD_NBYTES: Final = 24
 """The bytes of a record of a word."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.plan.settings.training import optimizers
-from placer.tables.rules import (
+from placer.tables.optimizer_rules import (
     changing_numbers,
     constant_numbers,
     kernels_of,

@@ -1,6 +1,6 @@
 """The update of rows: the optimizer's rule, once for each row of a batch.
 
-The rules are those of `placer.tables.rules`, applied to a row beside its slots. Rows that a
+The rules are those of `placer.tables.optimizer_rules`, applied to a row beside its slots. Rows that a
 batch does not have stay as they are: this is the lazy form of a rule. Bias corrections
 are those of the row's own number of updates.
 """
@@ -17,7 +17,13 @@ from numba.extending import register_jitable
 
 from placer.tables.compiled_kernels import elements, store_elements
 from placer.tables.machine_code import Compiled
-from placer.tables.rules import Hyper, Kernel, StepNumbers, arrays_of, changing_numbers
+from placer.tables.optimizer_rules import (
+    Hyper,
+    Kernel,
+    StepNumbers,
+    arrays_of,
+    changing_numbers,
+)
 from placer.tables.sparse.intrinsics import prefetch
 from placer.tables.sparse.state import Array
 

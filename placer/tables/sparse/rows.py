@@ -11,8 +11,8 @@ import numpy as np
 from placer.tables.machine_code import Compiled, compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
+from placer.tables.sparse.row_memory import take_row
 from placer.tables.sparse.state import Array, State, word_of_row
-from placer.tables.sparse.store import take_row
 
 _MAX_UINT32 = 2**32 - 1
 

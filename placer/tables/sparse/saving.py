@@ -48,9 +48,9 @@ from placer.tables.sparse.partition_arrays import (
     saved_arrays,
     saved_layout,
 )
+from placer.tables.sparse.row_memory import chunk_nbytes, chunks_for, give_chunks
 from placer.tables.sparse.state import CHUNK, NONE, Array, State
 from placer.tables.sparse.storage import Storage
-from placer.tables.sparse.store import chunk_nbytes, chunks_for, give_chunks
 
 PATIENCE: Final = 60.0
 """Seconds that a change waits for the reader of a save."""

@@ -10,14 +10,19 @@ from placer.errors import RunError
 from placer.plan.settings.sparse.row_bytes import ENTRY, MIN_SLOTS, row_length
 from placer.plan.settings.sparse.table import Bloom
 from placer.plan.settings.sparse.table import SparseTable as Settings
-from placer.tables.sparse.admission import BLOCK
+from placer.tables.sparse.admission_loops import BLOCK
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import SlotSpace
 from placer.tables.sparse.kept_rows import Kept
 from placer.tables.sparse.memory import MemoryBudget
+from placer.tables.sparse.row_memory import (
+    chunk_nbytes,
+    chunks_for,
+    chunks_left,
+    reserve,
+)
 from placer.tables.sparse.row_rule import RowRule
 from placer.tables.sparse.state import CHUNK, Array, State, without_rows
-from placer.tables.sparse.store import chunk_nbytes, chunks_for, chunks_left, reserve
 
 
 class Storage:

@@ -20,7 +20,7 @@ from placer.plan.settings.sparse.table import Always, Bloom, Score
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.system.memory.limit import available_nbytes
 from placer.tables.initial.draws import parameter_key
-from placer.tables.sparse.admitting import AdmissionRule
+from placer.tables.sparse.admission_rule import AdmissionRule
 from placer.tables.sparse.capacity import Capacity
 from placer.tables.sparse.checks import (
     check_array,

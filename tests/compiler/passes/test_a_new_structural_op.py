@@ -8,7 +8,7 @@ from support.small_models import load_model
 from placer.compiler.driver import compile as compile_model
 from placer.compiler.emit.choices import explain_choices
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.kinds import KINDS, StructuralKind
+from placer.compiler.graph.structural_ops import KINDS, StructuralKind
 from placer.compiler.graph.text import parse_graph, print_graph
 from placer.compiler.memory.in_place import InPlaceAnalysis
 from placer.compiler.memory.node_memory import MemoryEstimate

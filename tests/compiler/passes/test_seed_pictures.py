@@ -10,7 +10,7 @@ from placer.compiler.driver import compile as compile_model
 from placer.compiler.driver import lower_model
 from placer.compiler.frontend import load
 from placer.compiler.frontend.single_process import to_single_process
-from placer.compiler.graph.kinds import is_update
+from placer.compiler.graph.structural_ops import is_update
 from placer.system.resources import find_file
 
 

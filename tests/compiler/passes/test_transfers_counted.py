@@ -7,7 +7,7 @@ import pytest
 from support.small_models import load_model
 
 from placer.compiler.driver import lower_model
-from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.moved_pieces import Conversion
 
 HEAD = """\
 nodes: {worker: {count: 4, devices: {cpu: 1, gpu: 3}}, ps: {count: 2}}

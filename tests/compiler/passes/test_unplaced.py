@@ -4,7 +4,7 @@ import pytest
 from support.small_models import load_model, two_layers
 
 from placer.compiler.driver import lower_model
-from placer.compiler.graph.kinds import is_update
+from placer.compiler.graph.structural_ops import is_update
 from placer.errors import GraphError
 
 W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.place.layouts.conversions import Conversion, is_local
+from placer.place.layouts.moved_pieces import Conversion, is_local
 from placer.place.layouts.partition import RowShard, part_range, row_shards
 
 LAYOUTS = ("R", "S", "P")

@@ -71,10 +71,11 @@ def summing_modes(draw):
         return HalfAsync()
     bound = draw(st.sampled_from(["none", 1, 2, 4]))
     most = 4 if bound == "none" else bound + 1
+    merged = draw(st.integers(1, most))
     return Async(
         max_staleness=bound,
-        max_merge=draw(st.integers(1, most)),
-        merge=draw(st.sampled_from(["sum", "mean"])),
+        max_merge=merged,
+        merge=draw(st.sampled_from(["sum", "mean"])) if merged > 1 else "sum",
         queue=draw(st.integers(1, 3)),
     )
 

@@ -16,7 +16,7 @@ from placer.channel.session import Session
 from placer.plan.plan import read_plan
 from placer.runtime.control.events import NodeFailure, read_event
 from placer.runtime.control.options import Options
-from placer.runtime.process import entry_point as process
+from placer.runtime.process import entry_point
 from placer.runtime.training_loop.loop import Training
 from placer.system.resources import find_file
 
@@ -31,7 +31,7 @@ def build(tmp_path):
 def test_a_failure_elsewhere_does_not_end_the_callers_process(
     build, tmp_path, monkeypatch, transport
 ):
-    monkeypatch.setattr(process, "EXIT_TIMEOUT", 1000.0)
+    monkeypatch.setattr(entry_point, "EXIT_TIMEOUT", 1000.0)
     plan = read_plan(build)
     endpoints = free_endpoints([node.name for node in plan.nodes])
     me, *others = endpoints
@@ -85,7 +85,7 @@ def test_a_thread_that_fails_is_reported_while_another_one_is_stuck(
     spec = two_layers(nodes="{worker: {count: 1}}", train="  threads: 2")
     np.savez(tmp_path / "rows.npz", x=np.zeros((8, 16)), y=np.zeros((8, 4)))
     placer.compile(load_model(spec, tmp_path), tmp_path / "build")
-    monkeypatch.setattr(process, "EXIT_TIMEOUT", 1000.0)
+    monkeypatch.setattr(entry_point, "EXIT_TIMEOUT", 1000.0)
     is_stuck, is_reported = threading.Event(), threading.Event()
     run_step = Training._run_step
 

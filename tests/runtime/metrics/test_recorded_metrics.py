@@ -8,10 +8,10 @@ import pytest
 
 from placer import RunError, compile
 from placer.channel.in_process import memory_channels
-from placer.channel.interface import Cause
+from placer.channel.interface import Cause, Key
 from placer.plan.plan import read_plan
 from placer.runtime.control.barrier import EVALUATION, STEP
-from placer.runtime.metrics.combiner import Phase
+from placer.runtime.metrics.combiner import Combiner, Phase
 from placer.runtime.metrics.stream import MAX_PENDING, MetricsStream
 from placer.system.resources import find_file
 
@@ -117,6 +117,21 @@ def test_a_step_is_reported_as_soon_as_all_of_it_has_ended(plan):
         assert (evaluated.step, evaluated.eval["loss"]) == (2, 2.0)
         assert evaluated.evaluation_seconds > 0
     assert lines.empty()
+
+
+def test_steps_after_the_last_one_of_a_stopped_run_have_no_metrics(two):
+    channels = memory_channels([n.name for n in two.nodes], deadline=30)
+    lines, recorded = [], [np.array([3, 4, 0]), np.array(0.5)]
+    combiner = Combiner(two, channels[two.control], lines.append, ignore_loss)
+    combiner.end_after(2)
+    combiner.start()
+    for step in (1, 2, 3):  # the control node is ahead of the other worker
+        if step < 3:
+            channels["worker:1"].send(two.control, Key(STEP, step), recorded)
+        combiner.add(Phase(STEP, step, 1, 4), {})
+    combiner.flush()
+    combiner.end()
+    assert [line.step for line in lines] == [1, 2]
 
 
 def test_counts_beyond_32_bits_are_exact(plan):

@@ -17,7 +17,7 @@ from placer.errors import DataError, PlacerError, RunError, SpecError
 from placer.launcher import predict as predict_module
 from placer.launcher.predict import _errors_of_arrays, make_request, predict_to_file
 from placer.plan.plan import read_plan
-from placer.runtime.prediction import output_file as prediction_file
+from placer.runtime.prediction import output_file
 from placer.tables.dense import DenseTable
 
 SPEC = """\
@@ -174,9 +174,9 @@ def test_a_long_key_takes_no_memory_in_other_rows(built, monkeypatch):
     table = parquet.read_table(built / "out.parquet")
     assert table["id"].to_pylist() == [long, *(row[0] for row in ROWS[1:])]
     assert predict(built, keys=["id"])["id"].tolist() == table["id"].to_pylist()
-    monkeypatch.setattr(prediction_file, "MAX_PADDED_NBYTES", 1 << 20)
+    monkeypatch.setattr(output_file, "MAX_PADDED_NBYTES", 1 << 20)
     predict(built, keys=["id"])  # less than 16 times the text
-    monkeypatch.setattr(prediction_file, "MAX_PADDING", 4)
+    monkeypatch.setattr(output_file, "MAX_PADDING", 4)
     with pytest.raises(DataError, match="the longest text of 'id' has 300,000 char"):
         run_to_file(built, "out.npz", keys=["id"])
     assert not (built / "out.npz").exists()

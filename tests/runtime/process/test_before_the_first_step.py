@@ -216,7 +216,7 @@ from placer.plan.plan import read_plan
 from placer.runtime.exchange.devices import in_precision, open_devices
 plan = read_plan(Path(sys.argv[1]))
 server = plan.nodes[1]
-import placer.runtime.training_loop.executor, placer.runtime.training_loop.dense_tables
+import placer.runtime.training_loop.executor, placer.runtime.training_loop.make_dense_tables
 with open_devices(server, False), in_precision(plan, server):
     assert "jax" not in sys.modules
 """

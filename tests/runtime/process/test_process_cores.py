@@ -10,7 +10,7 @@ import sys
 import pytest
 from support.real_runs import compile_small
 
-from placer.runtime.process import entry_point as process
+from placer.runtime.process import entry_point
 from placer.runtime.process.cores import divide_cores
 
 WORKERS = {f"worker:{i}": 100 for i in range(6)}
@@ -90,9 +90,9 @@ def test_a_node_of_an_engine_keeps_the_cores_that_this_gave_it(
         raise KeptCoresError
 
     for name in ("fix_threads", "keep_memory"):
-        monkeypatch.setattr(process, name, lambda *_: None)
-    monkeypatch.setattr(process, "take_core", take_core)
-    monkeypatch.setattr(process, "take_gpus", take_gpus)
+        monkeypatch.setattr(entry_point, name, lambda *_: None)
+    monkeypatch.setattr(entry_point, "take_core", take_core)
+    monkeypatch.setattr(entry_point, "take_gpus", take_gpus)
     build = compile_small(tmp_path)
     with pytest.raises(expected):
-        process.run(build, "worker:0", report_fd=2, alone=alone)
+        entry_point.run(build, "worker:0", report_fd=2, alone=alone)

@@ -22,7 +22,7 @@ import placer
 from placer.checkpoint.folder import list_checkpoints, locked
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, RunError
-from placer.runtime.saving import checkpoints
+from placer.runtime.saving import checkpoint_files, checkpoints
 
 OPTIONS = {"checkpoint_every": 2, "checkpoint_keep": 1, "steps": 8}
 SHORT = {**OPTIONS, "steps": 6}  # an epoch
@@ -96,13 +96,13 @@ def test_a_folder_stays_locked_while_a_failed_run_writes_to_it(tmp_path, monkeyp
 def test_nodes_that_write_no_file_report_none(tmp_path, monkeypatch):
     """The control node would never receive their reports."""
     senders = []
-    send = checkpoints.send_json
+    send = checkpoint_files.send_json
 
     def note(channel, *arguments):
         senders.append(channel.node)
         send(channel, *arguments)
 
-    monkeypatch.setattr(checkpoints, "send_json", note)
+    monkeypatch.setattr(checkpoint_files, "send_json", note)
     run(build(tmp_path), checkpoint=tmp_path / "saved", steps=1)
     assert sorted(senders) == ["ps:0", "ps:1"]
 

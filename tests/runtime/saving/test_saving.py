@@ -10,13 +10,13 @@ from placer.plan.plan import read_plan
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.options import Options
 from placer.runtime.exchange.devices import Devices
-from placer.runtime.saving import gathered_parameters as saving
-from placer.runtime.training_loop.dense_tables import make_tables
+from placer.runtime.saving import gathered_parameters
+from placer.runtime.training_loop.make_dense_tables import make_tables
 from placer.system.resources import find_file
 
 
 def test_a_block_larger_than_a_message_is_sent_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "CHUNK", 100)
+    monkeypatch.setattr(gathered_parameters, "CHUNK", 100)
     placer.compile(find_file("specs/digits.yaml"), tmp_path / "build")
     plan = read_plan(tmp_path / "build")
     names = [node.name for node in plan.nodes]
@@ -29,7 +29,9 @@ def test_a_block_larger_than_a_message_is_sent_in_chunks(tmp_path, monkeypatch):
     gathered = {}
 
     def gather(node):
-        gathered[node] = saving.gather_parameters(plan, channels[node], tables[node])
+        gathered[node] = gathered_parameters.gather_parameters(
+            plan, channels[node], tables[node]
+        )
 
     threads = [threading.Thread(target=gather, args=(node,)) for node in tables]
     for thread in threads:

@@ -15,8 +15,14 @@ from support.sparse_specs import write_sparse_spec
 from support.trace_file import read_trace
 
 import placer
+from placer.channel.in_process import memory_channels
 from placer.errors import PlacerError, RunError
+from placer.plan.plan import read_plan
+from placer.runtime.control.events import show_output
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.options import Options
 from placer.runtime.node.node import Node
+from placer.runtime.process.nodes import run_nodes
 from placer.runtime.timeline import recording
 from placer.runtime.timeline.recorder import Recorder
 from placer.runtime.timeline.traced_node import (
@@ -200,6 +206,25 @@ def test_without_a_trace_nothing_is_recorded(digits, monkeypatch):
 def test_steps_to_trace_need_a_trace(digits):
     with pytest.raises(PlacerError, match=r"'trace_steps'.*needs 'trace'"):
         placer.launch(digits, in_process=True, trace_steps="1:2")
+
+
+def test_other_nodes_learn_why_a_recording_cannot_begin(digits, tmp_path, monkeypatch):
+    def refuse(self, limit):
+        raise MemoryError("no room for slices")
+
+    monkeypatch.setattr(Recorder, "__init__", refuse)
+    plan = read_plan(digits)
+    channels = memory_channels([node.name for node in plan.nodes])
+    run = Execution(
+        plan, digits, plan.node("ps:1"), channels["ps:1"],
+        Options(trace=tmp_path / "trace.json"), show_output,
+    )  # fmt: skip
+    with pytest.raises(RunError, match="no room for slices"):
+        run_nodes([run], None, lambda error: None)
+    for channel in channels.values():
+        assert channel.aborted is not None, channel.node
+        assert channel.aborted.node == "ps:1"
+        assert "no room for slices" in channel.aborted.what
 
 
 def test_every_method_that_a_program_may_call_is_recorded():

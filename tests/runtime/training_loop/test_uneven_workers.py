@@ -125,12 +125,20 @@ def own_rows(worker, step):
 @pytest.fixture
 def acting_unevenly(monkeypatch):
     """Return a context in which all nodes of a run act while worker:1 is in step
-    `BEHIND`, and worker:0 in `AHEAD`: both stay there until their nodes have been asked."""
+    `BEHIND`, and worker:0 in `AHEAD`: both stay there until their nodes have been asked.
+
+    When the control node saves, worker:1 has done its next step already."""
 
     @contextmanager
     def acting(action):
         is_ahead, is_asked, asked = Event(), Event(), set()
         run_step, answer_of_node = Training._run_step, CommonStep._answer
+        save = Training._save
+
+        def save_late(self, *arguments, stops):
+            if self.execution.is_control and not stops:
+                self._flush(BEHIND + 1)
+            save(self, *arguments, stops=stops)
 
         def hold(self, number):
             me = self.execution.me.name
@@ -153,6 +161,7 @@ def acting_unevenly(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(Training, "_run_step", hold)
             patch.setattr(CommonStep, "_answer", answer)
+            patch.setattr(Training, "_save", save_late)
             yield
 
     return acting

@@ -49,10 +49,11 @@ def asynchronous(draw):
     bound = draw(st.sampled_from(["none", 1, 2, 4]))
     compensated = draw(st.sampled_from([None, None, 0.04]))
     most = 1 if compensated else 4 if bound == "none" else min(4, bound + 1)
+    merged = draw(st.integers(1, most))
     return Async(
         max_staleness=bound,
-        max_merge=draw(st.integers(1, most)),
-        merge=draw(st.sampled_from(["sum", "mean"])),
+        max_merge=merged,
+        merge=draw(st.sampled_from(["sum", "mean"])) if merged > 1 else "sum",
         queue=draw(st.integers(1, 3)),
         staleness_scale=draw(st.booleans()),
         compensate=compensated,

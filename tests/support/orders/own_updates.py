@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from placer.plan.plan import Edge
-from placer.plan.settings.training.update_modes import Async
+from placer.plan.settings.training.update_modes import GradientMode
 from placer.runtime.exchange.worker_messages import MessageKind
 from support.orders.exchange import (
     Arrays,
@@ -287,7 +287,7 @@ class Sums(OwnUpdates):
         if not server.takes or server.has_drained:
             return False
         worker, mode = server.takes[0], self._group.mode
-        assert isinstance(mode, Async)
+        assert isinstance(mode, GradientMode)
         kind, number = self._sends[worker][server.messages[worker]]
         if kind == MessageKind.PUSH:
             first = server.applied[worker]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from placer.plan.plan import Edge
-from placer.plan.settings.training.update_modes import Async
+from placer.plan.settings.training.update_modes import GradientMode
 from placer.runtime.exchange.worker_messages import MessageKind
 from support.orders.exchange import (
     Arrays,
@@ -109,7 +109,7 @@ class Pushes:
         if not with_rows:
             return
         mode, old, new = self._group.mode, self._versions[-1], {}
-        assert isinstance(mode, Async)
+        assert isinstance(mode, GradientMode)
         base = self._uses[worker, with_rows[0][0]]
         share = with_rows[-1][2]
         self.staleness.append(sum(n for w, n in self._history[base:] if w != worker))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from placer.plan.plan import Edge, SparseTable
-from placer.plan.settings.training.update_modes import Async
+from placer.plan.settings.training.update_modes import GradientMode
 from placer.runtime.exchange.worker_messages import MessageKind
 from support.dict_table import DictTable
 from support.orders.exchange import (
@@ -139,7 +139,7 @@ class RowPushes:
     def _messages(self, worker: str, ask: Edge) -> Iterator[tuple[MessageKind, int]]:
         """Yield the kind and the step of each message of a worker."""
         mode, steps, asked = self._group.mode, self._run.steps, 0
-        assert isinstance(mode, Async)
+        assert isinstance(mode, GradientMode)
         drains = {step for (step,) in events_of(self._run, worker, "drain", 0)}
         for step in range(1, steps + 1):
             if asked < step:

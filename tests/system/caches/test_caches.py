@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.system.caches import folder as caches
+from placer.system.caches.folder import trim_caches
 
 
 @pytest.fixture
@@ -36,18 +36,18 @@ def test_least_recently_used_code_is_removed(cache: Path) -> None:
         put(cache / "kernels" / "notes.txt", 400, used=90),
         put(cache / "logs" / "model-x" / "a-cache", 400, used=90),
     ]
-    caches.trim_caches(limit=100)
+    trim_caches(limit=100)
     assert [file.exists() for file in files] == [True, True, False, False]
     assert all(file.exists() for file in others)
 
 
 def test_size_is_checked_once_per_interval(cache: Path) -> None:
     first = put(cache / "kernels" / "k.nbi", 40, used=10)
-    caches.trim_caches(limit=100)
-    caches.trim_caches(limit=0)
+    trim_caches(limit=100)
+    trim_caches(limit=0)
     assert first.exists()
     os.utime(cache / "looked", (1, 1))
-    caches.trim_caches(limit=0)
+    trim_caches(limit=0)
     assert not first.exists()
 
 
@@ -57,5 +57,5 @@ def test_missing_cache_folder_is_not_an_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PLACER_CACHE", str(tmp_path / cached))
-    caches.trim_caches(limit=0)
+    trim_caches(limit=0)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -15,7 +15,7 @@ from placer.compiler.frontend.yaml.tree import (
     SequenceNode,
     SpecNode,
 )
-from placer.compiler.graph.kinds import VALUE_SUFFIXES
+from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
 from placer.errors import DataError
 from placer.ops.declaration import LayerParameter
 from placer.place.types import TensorType

@@ -13,7 +13,7 @@ from typing import Any
 from placer.compiler.frontend.entries.names import is_name
 from placer.compiler.frontend.entries.op_parameters import widen
 from placer.compiler.frontend.python.variable import Variable
-from placer.compiler.graph.kinds import VALUE_SUFFIXES
+from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
 from placer.errors import SpecError
 from placer.place.types import FLOATS, TensorType
 

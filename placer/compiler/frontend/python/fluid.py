@@ -11,9 +11,9 @@ from functools import wraps
 from typing import Any, TypeVar
 from typing import cast as typed
 
-from placer.compiler.frontend.python.entries import Entry, attributes_of
 from placer.compiler.frontend.python.ops import record_op
 from placer.compiler.frontend.python.program import current_program
+from placer.compiler.frontend.python.sparse_admission import Entry, attributes_of
 from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.frontend.sections.graph import NARROWER
 from placer.place.types import BATCH

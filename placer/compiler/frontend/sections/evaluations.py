@@ -15,7 +15,13 @@ from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
 from placer.errors import PlacerError, did_you_mean
-from placer.plan.settings.run import EPOCH, Best, Checkpointing, EarlyStop, Interval
+from placer.plan.settings.evaluation_and_stopping import (
+    EPOCH,
+    Best,
+    Checkpointing,
+    EarlyStop,
+    Interval,
+)
 
 
 def read_eval(node: SpecNode | None, problems: Problems) -> Interval:

@@ -74,9 +74,11 @@ def _update(node: Any, where: str, batch: int | None, problems: Problems) -> Any
         good["outer"] = _outer(outer, f"{where}.{name}.outer", batch, problems)
     if len(good) < len(MODES[name].__struct_fields__):
         return None
-    mode = MODES[name](**good)
-    if why := mode.problem():
-        problems.add(why, entry.span)
+    try:
+        mode = MODES[name](**good)
+    except ValueError as error:
+        problems.add(str(error), entry.span)
+        return None
     if mode.is_sync:
         return SYNC
     return {name: {key: good[key] for key in good if key in entry.entries}}

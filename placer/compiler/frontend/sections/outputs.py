@@ -8,8 +8,8 @@ from dataclasses import replace
 from placer.compiler.frontend.entries.names import quote
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.kinds import OUTPUT
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.structural_ops import OUTPUT
 from placer.errors import Span, SpecError, did_you_mean
 from placer.place.types import BATCH, TensorType, ValueType
 

@@ -30,7 +30,12 @@ from placer.compiler.frontend.yaml.tree import (
 )
 from placer.place import Place
 from placer.plan.settings.checks import describe_value
-from placer.plan.settings.run import EPOCH, Checkpointing, EarlyStop, Interval
+from placer.plan.settings.evaluation_and_stopping import (
+    EPOCH,
+    Checkpointing,
+    EarlyStop,
+    Interval,
+)
 
 
 @dataclass(frozen=True, slots=True)

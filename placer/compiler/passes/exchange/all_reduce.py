@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.kinds import SCALES, is_optimizer_part
+from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part
 from placer.compiler.passes.gradients.updates import owning_parameters
 from placer.compiler.passes.placement.place import complete_place
 from placer.place import Place

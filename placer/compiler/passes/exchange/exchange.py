@@ -26,7 +26,7 @@ from typing import Final
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import is_keyed
-from placer.compiler.graph.kinds import is_push, is_update
+from placer.compiler.graph.structural_ops import is_push, is_update
 from placer.compiler.passes.exchange.all_reduce import all_reduce
 from placer.compiler.passes.exchange.backup import backup
 from placer.compiler.passes.exchange.geo import exchange_deltas

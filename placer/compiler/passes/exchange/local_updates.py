@@ -33,7 +33,11 @@ from placer.compiler.graph.if_training import (
     is_training_effect,
     resolve_if_training,
 )
-from placer.compiler.graph.kinds import ROW_ESTIMATE, is_optimizer_part, is_update
+from placer.compiler.graph.structural_ops import (
+    ROW_ESTIMATE,
+    is_optimizer_part,
+    is_update,
+)
 from placer.compiler.passes.placement.place import union_place
 from placer.errors import GraphError
 from placer.place import SERVER, WORKER, Place

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_optimizer_part, is_update
+from placer.compiler.graph.structural_ops import is_optimizer_part, is_update
 from placer.errors import GraphError
 from placer.place import Place
 from placer.place.node_kinds import CPU, SERVER

@@ -43,7 +43,12 @@ from placer.compiler.graph.declared import declared
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
-from placer.compiler.graph.kinds import CLIP_PART, DISTINCT_KEYS, EXACT_SUM, SCALES
+from placer.compiler.graph.structural_ops import (
+    CLIP_PART,
+    DISTINCT_KEYS,
+    EXACT_SUM,
+    SCALES,
+)
 from placer.compiler.passes.exchange.row_lookups import (
     Lookup,
     check_place_of_table,

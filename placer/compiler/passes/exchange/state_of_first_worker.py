@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import ROW_ESTIMATE
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.structural_ops import ROW_ESTIMATE
 from placer.compiler.passes.placement.place import first_node_place
 from placer.place.node_kinds import HETER, WORKER
 from placer.place.types import BATCH

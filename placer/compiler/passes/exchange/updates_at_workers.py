@@ -27,13 +27,13 @@ from msgspec.structs import replace
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
-from placer.compiler.graph.kinds import is_optimizer_part
+from placer.compiler.graph.structural_ops import is_optimizer_part
 from placer.compiler.passes.exchange.all_reduce import divide, place_of_sums
 from placer.errors import GraphError
 from placer.place import Place
 from placer.place.layouts.ranges import Flat
 from placer.place.node_kinds import WORKER
-from placer.plan.settings.training.update_modes import Async
+from placer.plan.settings.training.update_modes import GradientMode
 
 _Exchange = Callable[[Op, str], Sequence[Op]]
 """A function from an update and the name of its gradient to the ops that exchange it; the
@@ -129,12 +129,12 @@ def _op(
     return Op(kind, (name,), (result,), attrs, place, update.source)
 
 
-def _optimizers(graph: Graph, updates: Sequence[Op]) -> list[tuple[Op, Async]]:
+def _optimizers(graph: Graph, updates: Sequence[Op]) -> list[tuple[Op, GradientMode]]:
     """Return the optimizers of updates, each with its mode."""
     found = []
     for group in dict.fromkeys(op.attrs["group"] for op in updates):
         optimizer, mode = graph.optimizers[group], graph.modes[group]
-        assert isinstance(mode, Async), group
+        assert isinstance(mode, GradientMode), group
         for setting in ("shard_state", "all_reduce"):
             if setting in optimizer.attrs:
                 (name,) = optimizer.attrs["update"]
@@ -152,7 +152,7 @@ def _check(optimizer: Op, why: str, hint: str) -> None:
         raise GraphError(why, span=optimizer.source, hint=hint)
 
 
-def _why_not_at_workers(mode: Async) -> str:
+def _why_not_at_workers(mode: GradientMode) -> str:
     """Return which setting of a mode needs servers that update, if there is one."""
     if mode.staleness_scale:
         return "'staleness_scale' is for updates on servers: a worker updates by a sum"

@@ -32,7 +32,7 @@ from placer.compiler.graph.if_training import (
     is_training_effect,
     resolve_if_training,
 )
-from placer.compiler.graph.kinds import is_optimizer_part
+from placer.compiler.graph.structural_ops import is_optimizer_part
 from placer.compiler.passes.placement.place import union_place
 from placer.errors import GraphError
 from placer.place import HETER, WORKER

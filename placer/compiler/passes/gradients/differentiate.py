@@ -16,10 +16,10 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from placer import ops
-from placer.compiler.graph.declared import declared
+from placer.compiler.graph.declared import declared, works_by_rows
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.kinds import declared_attrs
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.structural_ops import declared_attrs
 from placer.compiler.passes.gradients.updates import update_ops
 from placer.errors import GraphError
 from placer.place.types import ResidualType, TensorType
@@ -78,7 +78,7 @@ def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
 
 def _check_remat(graph: Graph, loss: str) -> None:
     """Raise GraphError at a scope with `remat` whose ops have no gradients, whichever
-    parameters are trained."""
+    parameters are trained, or cannot be recomputed, wherever they are placed."""
     scopes: dict[int, list[Op]] = {}
     for op in graph.ops:
         if "remat" in op.attrs:
@@ -87,10 +87,15 @@ def _check_remat(graph: Graph, loss: str) -> None:
         return
     active = _active_operands(graph, loss, {op.name for op in graph.weights})
     for scope in scopes.values():
+        why = ""
         if active.keys().isdisjoint(scope):
+            why = f"is between a parameter and '{loss}', so none has a gradient"
+        elif not any(works_by_rows(graph, op) for op in scope):
+            why = "works row by row, and the results of other ops are saved"
+        if why:
             raise GraphError(
                 f"'remat' of the scope with '{scope[0].name}' has no effect: none of its"
-                f" ops is between a parameter and '{loss}', so none has a gradient",
+                f" ops {why}",
                 span=scope[0].source,
                 hint="leave remat out: there is nothing to recompute",
             )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from placer.compiler.graph.declared import declared
+from placer.compiler.graph.declared import works_by_rows
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.needed_ops import needed_ops
 from placer.place import Place
@@ -77,20 +77,11 @@ def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]
             # of a microbatch.
             key = op.attrs["remat"], op.place, graph.is_repeated(op)
             part = parts.setdefault(key, _BlockPart())
-            if _works_by_rows(graph, op):
+            if works_by_rows(graph, op):
                 part.forward.append(op)
             if op.has_residual:
                 part_of_residual[op.results[-1].name] = part
     return list(parts.values()), part_of_residual
-
-
-def _works_by_rows(graph: Graph, op: Op) -> bool:
-    """Whether each row of the results depends on the same row of the operands only."""
-    if not op.is_computed:
-        return False
-    declaration, types, attrs = declared(graph, op)
-    has_rows = any(each.has_rows for each in types)
-    return has_rows and declaration.batch_rule(types, attrs) == "rows"
 
 
 def _needed_forward_ops(part: _BlockPart) -> list[Op]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from placer import ops
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.kinds import is_update, is_update_direction
 from placer.compiler.graph.stored_bytes import hyperparameters
+from placer.compiler.graph.structural_ops import is_update, is_update_direction
 from placer.errors import GraphError
 from placer.ops.attributes import condense
 from placer.place.types import TensorType

@@ -20,7 +20,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import is_conversion
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.passes.gradients.updates import owning_parameters
 from placer.place import Place
 from placer.place.node_kinds import SERVER

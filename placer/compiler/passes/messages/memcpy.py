@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.kinds import LevelPhase
 from placer.compiler.graph.order import earliest_levels, level_phase
+from placer.compiler.graph.structural_ops import LevelPhase
 from placer.place import Place
 from placer.place.types import TensorType
 

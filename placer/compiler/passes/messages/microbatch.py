@@ -25,16 +25,16 @@ from msgspec.structs import replace
 from placer import ops
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import keyed_microbatches
-from placer.compiler.graph.kinds import (
-    MICROBATCH_REDUCTIONS,
-    MICROBATCH_SCATTERS,
-    is_conversion,
-    is_optimizer_part,
-)
 from placer.compiler.graph.layout_rules import (
     forward_signature,
     gradient_signature,
     uniform_signature,
+)
+from placer.compiler.graph.structural_ops import (
+    MICROBATCH_REDUCTIONS,
+    MICROBATCH_SCATTERS,
+    is_conversion,
+    is_optimizer_part,
 )
 from placer.place import Place
 from placer.place.layouts import Layout

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.kinds import BY_KEY, PUSHES, is_conversion
 from placer.compiler.graph.levels import (
     LevelItem,
     awaited_by,
@@ -27,9 +26,10 @@ from placer.compiler.graph.levels import (
     level_group,
     sent_buckets,
 )
+from placer.compiler.graph.structural_ops import BY_KEY, PUSHES, is_conversion
 from placer.compiler.passes.placement.place import first_node_place
 from placer.place import Place
-from placer.place.layouts.conversions import is_local
+from placer.place.layouts.moved_pieces import is_local
 from placer.place.types import TensorType
 
 

@@ -18,7 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import CLIP_PART, SCALES, is_optimizer_part, is_update
+from placer.compiler.graph.structural_ops import (
+    CLIP_PART,
+    SCALES,
+    is_optimizer_part,
+    is_update,
+)
 from placer.compiler.passes.gradients.updates import owning_parameters
 from placer.compiler.passes.placement.servers import ServerChoice, choose_servers
 from placer.errors import GraphError

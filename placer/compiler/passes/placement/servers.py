@@ -21,8 +21,8 @@ from operator import add
 from placer.compiler.graph.flops import FlopsCache, op_flops
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import is_keyed
-from placer.compiler.graph.kinds import is_optimizer_part
 from placer.compiler.graph.stored_bytes import find_update, stored_bytes
+from placer.compiler.graph.structural_ops import is_optimizer_part
 from placer.place import SERVER
 
 Load = tuple[int, ...]

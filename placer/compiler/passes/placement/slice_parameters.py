@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
-from placer.compiler.graph.kinds import SCALES, is_optimizer_part, is_update
 from placer.compiler.graph.stored_bytes import stored_bytes
+from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part, is_update
 from placer.compiler.passes.gradients.updates import owning_parameters
 from placer.compiler.passes.placement.place import (
     combine_sums,

@@ -1,6 +1,6 @@
 """Declarations of the optimizer rules: slots, hyperparameters and cost.
 
-The formulas and the defaults are those of optax; `placer.tables.rules` computes the
+The formulas and the defaults are those of optax; `placer.tables.optimizer_rules` computes the
 updates. The learning rate is not a hyperparameter of a rule: each step has a rate from
 a schedule (`placer.plan.settings.training.schedules`).
 """

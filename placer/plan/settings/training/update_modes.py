@@ -32,9 +32,6 @@ class Sync(
         """Whether every worker waits for all others in every step."""
         return self.backup == 0
 
-    def problem(self) -> str | None:
-        return None
-
 
 class Async(
     Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="async"
@@ -85,33 +82,43 @@ class Async(
         """How many steps a worker may be ahead of an update; None without a bound."""
         return None if self.max_staleness == "none" else int(self.max_staleness)
 
-    def problem(self) -> str | None:
-        """Return why these settings contradict each other, or None."""
+    def __post_init__(self) -> None:
+        """Raise ValueError if these settings contradict each other."""
         if self.compensate is not None and self.max_merge > 1:
-            return "compensate corrects the gradient of one step: max_merge must be 1"
+            raise ValueError(
+                "compensate corrects the gradient of one step: max_merge must be 1"
+            )
         bound = self.bound
         if bound == 0:
             for each in msgspec.structs.fields(self):
                 value = getattr(self, each.name)
                 if each.name != "max_staleness" and value != each.default:
-                    return f"max_staleness 0 is the mode sync, which has no {each.name}"
+                    raise ValueError(
+                        f"max_staleness 0 is the mode sync, which has no {each.name}"
+                    )
         if self.merge != "sum" and self.max_merge == 1:
-            return f"'merge: {self.merge}' has no effect: max_merge is 1"
+            raise ValueError(f"'merge: {self.merge}' has no effect: max_merge is 1")
         if bound is not None and self.max_merge > bound + 1:
-            return (
+            raise ValueError(
                 f"max_merge is {self.max_merge}, and max_staleness {bound} allows"
                 f" {bound + 1} at most: the first of more steps would not be applied when"
                 " the last one may begin"
             )
-        return None
 
 
-class HalfAsync(Async, frozen=True, tag="half_async"):
-    """As `Async` without settings, but a worker waits in each step until its own gradients
-    are applied."""
+class HalfAsync(Struct, frozen=True, forbid_unknown_fields=True, tag="half_async"):
+    """As `Async`, but a worker waits in each step until its own gradients are applied. It
+    has no settings."""
 
-    queue: Count = 1
+    max_merge = 1
+    merge = "sum"
+    queue = 1
+    staleness_scale = False
+    compensate = None
     waits_for_own = True
+    in_rounds = False
+    is_sync = False
+    bound = None
 
 
 class Geo(
@@ -150,18 +157,21 @@ class Geo(
         """Whether servers wait for what all workers send, and workers for the result."""
         return self.outer is not None
 
-    def problem(self) -> str | None:
-        """Return why these settings contradict each other, or None."""
+    def __post_init__(self) -> None:
+        """Raise ValueError if these settings contradict each other."""
         if self.outer is not None and self.scale == "sum":
-            return "an outer optimizer takes the mean of the differences, not their sum"
-        return None
+            raise ValueError(
+                "an outer optimizer takes the mean of the differences, not their sum"
+            )
 
 
-Mode = Async | HalfAsync | Geo
+GradientMode = Async | HalfAsync
+"""How workers agree if they send gradients."""
+Mode = GradientMode | Geo
 """How workers agree on updates that do not go in lockstep."""
-Settings = Sync | Async | HalfAsync | Geo
+Settings = Sync | Mode
 """All settings of the key `update`."""
-MODES: Final[dict[str, type[Sync] | type[Async] | type[Geo]]] = {
+MODES: Final[dict[str, type[Settings]]] = {
     SYNC: Sync,
     "async": Async,
     "half_async": HalfAsync,

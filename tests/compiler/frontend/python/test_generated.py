@@ -11,7 +11,7 @@ import pytest
 
 from placer import layers, optimizer
 from placer.compiler.frontend.entries.op_kinds import op_kinds
-from placer.compiler.frontend.python.entries import ENTRIES
+from placer.compiler.frontend.python.sparse_admission import ENTRIES
 from placer.plan.settings.training import optimizers
 from tools import generate_python
 

@@ -1,8 +1,10 @@
 """`remat` blocks: several in one model, and blocks at several places."""
 
+import pytest
 from support.small_models import load_model
 
 from placer.compiler.driver import lower_model
+from placer.errors import GraphError
 
 
 def step_of(graph, nodes="{worker: {count: 2}}"):
@@ -51,6 +53,26 @@ WHOLE = """\
       - {name: c, op: fc, in: b, size: 4, activation: tanh}
   - {name: loss, op: mean_squared_error, in: [c, y]}
 """
+
+
+LOSS = """\
+  - {name: a, op: fc, in: x, size: 4}
+  - remat: true
+    ops:
+      - {name: loss, op: mean_squared_error, in: [a, y]}
+"""
+WITHOUT_EFFECT = """\
+model.yaml:11:16: 'remat' of the scope with 'loss' has no effect: none of its ops works row by \
+row, and the results of other ops are saved
+  11 |       - {name: loss, op: mean_squared_error, in: [a, y]}
+     |                ^^^^
+  hint: leave remat out: there is nothing to recompute"""
+
+
+def test_a_block_without_an_op_that_can_be_recomputed_is_refused():
+    with pytest.raises(GraphError) as caught:
+        step_of(LOSS)
+    assert str(caught.value) == WITHOUT_EFFECT
 
 
 def sends(step):

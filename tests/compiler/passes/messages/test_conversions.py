@@ -4,7 +4,11 @@ import pytest
 from support.small_models import load_model
 
 from placer.compiler.driver import lower_model
-from placer.compiler.graph.kinds import CONVERSIONS, conversion_kind, is_conversion
+from placer.compiler.graph.structural_ops import (
+    CONVERSIONS,
+    conversion_kind,
+    is_conversion,
+)
 from placer.compiler.passes.messages.transfer import is_local
 
 A = "/node:worker:0-1/cpu"

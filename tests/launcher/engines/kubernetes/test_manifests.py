@@ -29,7 +29,7 @@ from placer.launcher.engines.engine import JobRequest, Needs
 from placer.launcher.engines.kubernetes.groups import group_nodes, host_names, job_name
 from placer.launcher.engines.kubernetes.names import is_image
 from placer.plan.plan import SOURCES, Plan, read_plan
-from placer.plan.settings.run import Checkpointing, Interval
+from placer.plan.settings.evaluation_and_stopping import Checkpointing, Interval
 from placer.system.resources import find_file
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "kubernetes"

@@ -10,7 +10,7 @@ import numpy as np
 from placer.errors import RunError
 from placer.plan.settings.sparse.table import Always, Bloom, Count, Probability, Score
 from placer.plan.settings.sparse.table import SparseTable as Settings
-from placer.tables.sparse import admission
+from placer.tables.sparse import admission_loops
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.state import Array
 from placer.tables.sparse.storage import Storage
@@ -73,22 +73,22 @@ class AdmissionRule:
             case Always():
                 new = rows < 0
             case Count():
-                admission.admit_counted(
+                admission_loops.admit_counted(
                     state, bits, keys, rows, counts, admit.n, seen, words, new
                 )
             case Score():
                 least = np.float32(admit.least)
-                admission.admit_scored(
+                admission_loops.admit_scored(
                     state, bits, keys, rows, scores, least, seen, words, new
                 )
             case Bloom():
-                admission.admit_filtered(
+                admission_loops.admit_filtered(
                     bits, keys, rows, counts, admit.n, storage.filters, estimates, new
                 )
             case Probability():
                 digest = sha256(self._salt + draw.to_bytes(8, "little")).digest()
                 salt = U64(int.from_bytes(digest[:8], "little"))
-                admission.admit_by_chance(keys, rows, counts, admit.p, salt, new)
+                admission_loops.admit_by_chance(keys, rows, counts, admit.p, salt, new)
         return Admitted(new, words, estimates)
 
     def count_refused(
@@ -96,6 +96,6 @@ class AdmissionRule:
     ) -> None:
         """Count the keys that still have no row in the Bloom filters, if there are any."""
         if storage.filters.size:
-            admission.count_refused(
+            admission_loops.count_refused(
                 storage.kept, storage.bits, keys, rows, estimates, storage.filters
             )

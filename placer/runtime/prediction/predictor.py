@@ -39,8 +39,11 @@ from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.output_rows import OutputGatherer
 from placer.runtime.prediction.request import PredictionRequest, chosen_outputs, rows_of
 from placer.runtime.saving.start_parameters import open_start, start_fingerprint
-from placer.runtime.training_loop.dense_tables import make_tables
-from placer.runtime.training_loop.sparse_tables import count_in_tables, make_row_calls
+from placer.runtime.training_loop.make_dense_tables import make_tables
+from placer.runtime.training_loop.make_sparse_tables import (
+    count_in_tables,
+    make_row_calls,
+)
 from placer.system.memory.collection import begin_collection
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.kinds import CONVERSIONS, is_conversion, is_push
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.structural_ops import CONVERSIONS, is_conversion, is_push
 from placer.errors import GraphError
 from placer.place.layouts.companions import joins_workers
 from placer.place.node_kinds import HETER, WORKER, NodeId

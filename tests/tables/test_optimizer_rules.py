@@ -21,7 +21,7 @@ from support.small_tables import (
 )
 
 from placer.plan.settings.training import optimizers
-from placer.tables.rules import arrays_of, kernels_of
+from placer.tables.optimizer_rules import arrays_of, kernels_of
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}
 

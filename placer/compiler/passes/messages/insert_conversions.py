@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed, keyed_signature
-from placer.compiler.graph.kinds import CONVERSIONS, PARTIAL, ROW_SHARE, conversion_kind
 from placer.compiler.graph.layout_rules import (
     Layouts,
     LayoutSignature,
@@ -33,8 +32,14 @@ from placer.compiler.graph.layout_rules import (
     gradient_signature,
     replicated_signature,
 )
+from placer.compiler.graph.structural_ops import (
+    CONVERSIONS,
+    PARTIAL,
+    ROW_SHARE,
+    conversion_kind,
+)
 from placer.compiler.passes.evaluate import SUFFIX as EVALUATION
-from placer.compiler.passes.exchange.lockstep import (
+from placer.compiler.passes.exchange.independent_workers import (
     check_lockstep,
     has_pushes,
     pushing_nodes,

@@ -1,0 +1,207 @@
+"""One node's files of a checkpoint: it writes them to the folder of checkpoints, or sends
+them to the control node if it does not see this folder."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from placer.channel.interface import Key
+from placer.checkpoint.finite import find_not_finite
+from placer.checkpoint.manifest import Progress, Stored
+from placer.checkpoint.writing import (
+    describe_file,
+    pieces_of_file,
+    spool,
+    write_file,
+    write_stream,
+    write_tensors,
+)
+from placer.plan.plan import Plan
+from placer.plan.settings.training.optimizers import VALUES
+from placer.runtime.control.barrier import FILE_PART, STORED, receive_json, send_json
+from placer.runtime.control.byte_messages import receive_parts, send_parts
+from placer.runtime.control.execution import Execution
+from placer.runtime.saving.row_files import (
+    Saves,
+    file_of_rows,
+    groups_of_file,
+    holds_rows,
+)
+from placer.runtime.saving.stored_blocks import array_of, file_of, holders
+from placer.tables.block_table import Snapshot
+
+Pieces = Sequence[memoryview]
+"""The bytes of a file that is sent."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a node tells the control node about its file of a checkpoint, and that of the
+    rows of sparse tables; `is_full` says that the disk is."""
+
+    stored: Stored | None = None
+    rows: Stored | None = None
+    updates: dict[str, tuple[int, ...]] = {}
+    sent: bool = False
+    problem: str = ""
+    is_full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A checkpoint to write: `progress` is that of the run, on the control node only.
+    `saves` are those of the sparse tables, which end with `contexts`; `problem` says why
+    there are none."""
+
+    step: int
+    saves: Saves
+    contexts: ExitStack
+    problem: str
+    snapshots: Mapping[str, Snapshot]
+    updates: Mapping[str, tuple[int, ...]]
+    progress: Progress | None
+
+
+def writing_nodes(plan: Plan) -> list[str]:
+    """Return the nodes that write files of a checkpoint, in the order of the plan."""
+    dense = {*holders(plan)}
+    names = (node.name for node in plan.nodes)
+    return [name for name in names if name in dense or holds_rows(plan, name)]
+
+
+def write_files(
+    execution: Execution,
+    temporary: Path,
+    job: Job,
+    held: Mapping[str, Sequence[int]],
+    *,
+    sees_folder: bool,
+) -> tuple[Report, tuple[Pieces, Pieces]]:
+    """Write the files of this node: the one of its blocks, and the one of the rows of its
+    sparse tables.
+
+    Args:
+        execution: the node's run.
+        temporary: the folder of the checkpoint, before it is committed.
+        job: the checkpoint.
+        held: the indices of the blocks that the node saves, by table.
+        sees_folder: whether the node writes to the folder.
+
+    Returns:
+        The node's report, and the bytes of both files if it does not write them.
+    """
+    pieces: Pieces = ()
+    row_pieces: Pieces = ()
+    try:
+        report, pieces = _write_blocks(execution, temporary, job, held, sees_folder)
+        if not report.problem and (job.problem or job.saves):
+            report, row_pieces = _write_rows(
+                execution, temporary, job, report, sees_folder
+            )
+    except Exception as error:  # the control node waits for a report
+        return _failed(error), ((), ())
+    return report, (pieces, row_pieces)
+
+
+def send_files(
+    execution: Execution, step: int, report: Report, pieces: tuple[Pieces, Pieces]
+) -> None:
+    """Send the report of a node to the control node, which waits for it if the node has
+    files of checkpoints, and the bytes of files that are not written."""
+    channel, control = execution.channel, execution.plan.control
+    if execution.me.name not in writing_nodes(execution.plan):
+        return
+    send_json(channel, control, Key(STORED, step), msgspec.to_builtins(report))
+    if report.sent:
+        for number, each in enumerate(pieces):
+            send_parts(channel, control, Key(FILE_PART, step, number), each)
+
+
+def receive_files(
+    execution: Execution, temporary: Path, node: str, step: int
+) -> Report:
+    """Receive the report of a node, and write the files that it sends; return the
+    report, with the problem of writing them."""
+    report = receive_json(execution.channel, node, Key(STORED, step), Report)
+    if not report.sent:
+        return report
+    files = (file_of(node), report.stored), (file_of_rows(node), report.rows)
+    for number, (name, stored) in enumerate(files):
+        if stored is None:
+            continue
+        key = Key(FILE_PART, step, number)
+        parts = receive_parts(execution.channel, node, key, stored.nbytes)
+        try:
+            write_file(temporary, name, parts)
+        except OSError as error:
+            for _ in parts:
+                pass  # the sender waits until they are received
+            report = _failed(error)
+    return report
+
+
+def _write_blocks(
+    execution: Execution,
+    temporary: Path,
+    job: Job,
+    held: Mapping[str, Sequence[int]],
+    sees_folder: bool,
+) -> tuple[Report, Pieces]:
+    tensors: dict[str, Any] = {}
+    for table in execution.me.tables:
+        for array, values in job.snapshots.get(table.name, {}).items():
+            for index, value in zip(held[table.name], values, strict=True):
+                name = table.blocks[index].name
+                if array != VALUES:
+                    name += f"/{array_of(table, array)}"
+                tensors[name] = np.asarray(value)
+    if not tensors:
+        return Report(), ()
+    if execution.plan.nan == "stop" and (problem := find_not_finite(tensors)):
+        return Report(problem=problem), ()
+    updates = dict(job.updates)
+    if sees_folder:
+        stored = write_tensors(temporary, file_of(execution.me.name), tensors)
+        return Report(stored, updates=updates), ()
+    pieces = pieces_of_file(tensors)
+    return Report(describe_file(pieces), updates=updates, sent=True), pieces
+
+
+def _write_rows(
+    execution: Execution, temporary: Path, job: Job, report: Report, sees_folder: bool
+) -> tuple[Report, Pieces]:
+    plan, me = execution.plan, execution.me.name
+    if job.problem:
+        return Report(problem=job.problem), ()
+    groups = groups_of_file(plan, me, job.saves, finite=plan.nan == "stop")
+    if sees_folder:
+        stored = write_stream(temporary, file_of_rows(me), groups)
+        return replace(report, rows=stored), ()
+    stored, content = spool(groups)
+    return replace(report, rows=stored, sent=True), [content]
+
+
+def _failed(error: Exception) -> Report:
+    """Return the report of a node that cannot write its file."""
+    return Report(problem=describe(error), is_full=is_full(error))
+
+
+def is_full(error: Exception) -> bool:
+    """Whether an error says that a disk is full."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, OSError) and error.errno in full
+
+
+def describe(error: Exception) -> str:
+    """Return what went wrong, without the path of a temporary file."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

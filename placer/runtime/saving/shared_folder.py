@@ -1,0 +1,41 @@
+"""Which nodes see the folder of checkpoints of the control node."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from placer.errors import CheckpointError
+from placer.runtime.control.barrier import VISIBLE, barrier
+from placer.runtime.control.execution import Execution
+
+
+def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
+    """Return the name of the run in temporary folders, and whether this node sees the
+    control node's folder: it does if it finds a file there with the run's name.
+
+    All nodes call this at the same point.
+    """
+    plan, channel = execution.plan, execution.channel
+    run = secrets.token_hex(8) if execution.is_control else ""
+    if execution.is_control:
+        try:
+            (folder / _sign(run)).write_text(run)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoints cannot be written to '{folder}': {error.strerror}"
+            ) from error
+    run = barrier(plan, channel, {"run": run}, VISIBLE)[0]["run"]
+    try:
+        sees = (folder / _sign(run)).read_text() == run
+    except OSError:
+        sees = False
+    barrier(plan, channel, {}, VISIBLE)
+    if execution.is_control:
+        (folder / _sign(run)).unlink(missing_ok=True)
+    return run, sees
+
+
+def _sign(run: str) -> str:
+    """Return the name of the file by which nodes find out what they see."""
+    return f".run-{run}.tmp"
