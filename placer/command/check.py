@@ -32,9 +32,12 @@ def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None
 
     compiled = compile_in_memory(spec, code=code, **options)
     plan = compiled.plan
+    line = f"{spec}: ok: {plan_line(plan)}"
     if not no_data:
-        check_data(plan, compiled.folder, compiled.data_spans, code=code)
-    echo(f"{spec}: ok: {plan_line(plan)}")
+        read = check_data(plan, compiled.folder, compiled.data_spans, code=code)
+        for source, rows in read.items():
+            line += f"; checked the first {rows:,} rows of {source}"
+    echo(line)
 
 
 @click.command("schema", short_help="Print the JSON Schema of specs, for editors.")

@@ -58,13 +58,13 @@ def commands() -> None:
     """Compile one model with placed ops into one JAX program per node.
 
     \b
-      placer train specs/digits.yaml                   train on this machine
-      placer compile specs/digits.yaml --out build/    write one program per node
-      placer launch build/                             run such a build
-      placer predict build/ --params PARAMS --out FILE predict rows
-      placer export build/ --params PARAMS --out DIR   use the model elsewhere
-      placer show build/                               show which op runs where
-      placer explain build/ h1.w                       explain why
+      placer train specs/digits.yaml                            train on this machine
+      placer compile specs/digits.yaml --out build/             write one program per node
+      placer launch build/                                      run such a build
+      placer predict build/ --params PATH --in ROWS --out FILE  predict rows
+      placer export build/ --params PATH --out DIR              use the model elsewhere
+      placer show build/                                        show which op runs where
+      placer explain build/ h1.w                                explain why
     """
 
 

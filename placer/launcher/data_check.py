@@ -10,9 +10,11 @@ from msgspec import structs
 
 from placer.errors import DataError, PlacerError, RunError, SpecErrors
 from placer.plan.data_positions import Spans, located, read_spans
-from placer.plan.plan import DATA, NodePlan, Plan, read_sources
+from placer.plan.plan import DATA, NodePlan, Plan, data_root, read_sources
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
+from placer.runtime.prediction.column_errors import outputs_named
+from placer.runtime.prediction.request import PredictionRequest, rows_of
 
 
 def check_build_data(
@@ -26,6 +28,16 @@ def check_build_data(
     check_data(plan, folder, read_spans(build), code=False, nodes=nodes)
 
 
+def check_rows_to_predict(plan: Plan, build: Path, request: PredictionRequest) -> None:
+    """Check the rows of a prediction as `check_build_data` does those of a run."""
+    data = rows_of(plan, request)
+    predictions = [node.prediction for node in plan.nodes if node.prediction]
+    used = {read.input for each in predictions for read in each.reads} - {POSITION}
+    if used and data.parsed.kind != "python":
+        with outputs_named(plan, data):
+            _check_rows(plan, data, used, data_root(build), to_predict=True)
+
+
 def check_data(
     plan: Plan,
     folder: Path,
@@ -33,7 +45,7 @@ def check_data(
     *,
     code: bool,
     nodes: Sequence[NodePlan] | None = None,
-) -> None:
+) -> dict[str, int]:
     """Check that the sources of a plan can be read and fit the inputs.
 
     `placer.readers.check` says how many rows are read.
@@ -47,12 +59,16 @@ def check_data(
             otherwise.
         nodes: the nodes whose inputs are checked, by default all.
 
+    Returns:
+        How many rows were read of each source of which not all were.
+
     Raises:
         DataError: a source does not fit, with its position in the spec; SpecErrors if
             both do not.
         RunError: the code of a source raises, with the position of the source.
     """
     errors: dict[str, PlacerError] = {}
+    first_rows: dict[str, int] = {}
     nodes = plan.nodes if nodes is None else nodes
     step = [read for node in nodes for read in node.step.reads]
     evaluations = [node.evaluation for node in nodes if node.evaluation]
@@ -66,16 +82,25 @@ def check_data(
             continue
         try:
             with located(which, spans):
-                _check_rows(plan, data, used, folder)
+                if read := _check_rows(plan, data, used, folder):
+                    first_rows[data.source] = read
         except (DataError, RunError) as error:
             errors.setdefault(error.message, error)
     if len(errors) > 1:
         raise SpecErrors(errors.values())
     for found in errors.values():
         raise found
+    return first_rows
 
 
-def _check_rows(plan: Plan, data: RowSource, used: set[str], folder: Path) -> None:
+def _check_rows(
+    plan: Plan,
+    data: RowSource,
+    used: set[str],
+    folder: Path,
+    *,
+    to_predict: bool = False,
+) -> int | None:
     from placer.readers.check import check_source  # it imports numpy
 
     columns = [
@@ -86,4 +111,5 @@ def _check_rows(plan: Plan, data: RowSource, used: set[str], folder: Path) -> No
     if data.parsed.kind != "python":
         folder = Path(os.environ.get(DATA) or folder)
     feeds = {key: value for key, value in (data.columns or {}).items() if key in used}
-    check_source(structs.replace(data, columns=feeds or None), columns, folder)
+    data = structs.replace(data, columns=feeds or None)
+    return check_source(data, columns, folder, to_predict=to_predict)

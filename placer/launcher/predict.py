@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from placer.compiler.build_or_spec import build_folder, is_spec
 from placer.compiler.frontend.unknown_arguments import refuse_unknown
 from placer.errors import PlacerError, RunWarning
+from placer.launcher.data_check import check_rows_to_predict
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
@@ -287,6 +288,7 @@ def predict_to_file(
             build, options, interruption=interruption, prediction=request
         )
     else:
+        check_rows_to_predict(plan, build, request)
         with log_folder(logs, plan.name, build) as run_logs:
             result = run_processes(
                 build,

@@ -9,7 +9,8 @@ from placer.place.ids import Ids, format_ids, ids_suffix
 from placer.place.nodes import NodeKind
 from placer.place.place import Place
 
-_ACCELERATORS = ("gpu", "tpu")
+_ACCELERATORS = {"gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
+"""The device kinds of accelerators, also by names of other frameworks."""
 
 
 def find_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> NodeKind:
@@ -62,8 +63,12 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
         hint = did_you_mean(place.device, declared)
         if place.node is None and place.device in {kind.name for kind in kinds}:
             hint = f"it is a node: write /node:{place.device}{ids_suffix(place.device_ids)}"
-        if place.device in _ACCELERATORS:
-            hint = f"declare it for its nodes: devices: {{cpu: 1, {place.device}: 1}}"
+        if kind_name := _ACCELERATORS.get(place.device):
+            hint = f"declare it for its nodes: devices: {{cpu: 1, {kind_name}: 1}}"
+            if kind_name != place.device:
+                hint = f"write '{kind_name}'" + (
+                    "" if kind_name in declared else f", and {hint}"
+                )
         raise PlaceError(
             f"no device '{place.device}' on {owner}: "
             f"declared are {', '.join(declared) or 'none'}",

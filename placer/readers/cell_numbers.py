@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import zlib
@@ -38,6 +39,8 @@ _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")
     for word in ("false", "False", "FALSE", "true", "True", "TRUE")
 }
+_MOST_SHOWN = 40
+"""The characters of a cell that a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,8 @@ class CellParser:
                 raise DataError(f"{quote(text)} is not 0, 1, true or false")
             number = _BOOLS[text]
         else:
-            number = parse_number(text, kind == "f", self.kind)
+            is_float = kind == "f"
+            number = parse_number(text, is_float, self.kind, self.name, self.column)
         shown = quote(text)
         if self.words is None and self._is_missing(text):
             shown = f"{number}, which 'missing' specifies,"
@@ -289,34 +293,60 @@ def _cast(cells: pa.StringArray, type_: pa.DataType) -> np.ndarray | None:
     return numbers
 
 
-def parse_number(text: str, is_float: bool, kind: str = "csv") -> float | Decimal:
+def parse_number(
+    text: str, is_float: bool, kind: str, name: str, column: Column | None = None
+) -> float | Decimal:
     """Return the finite number in a cell, a float or the exact number; raises DataError
-    for anything else. `kind` is that of the source, for the hint."""
+    for anything else.
+
+    For the hint, `kind` is that of the source, `name` the column, and `column` the input
+    that reads it; None for a feature.
+    """
+    as_missing = _as_missing_hint(text, kind, name, column)
     # `float` accepts 1_000 and digits of other scripts, which are not numbers in a file.
     if "_" not in text and text.isascii():
         with suppress(ValueError, InvalidOperation):
             number = float(text)
             if not np.isfinite(number):
-                raise DataError(
-                    f"{quote(text)} is not a finite number",
-                    hint=f"to read it as missing, write {kind}: {{missing_values:"
-                    f" [{text}], missing: {{COLUMN: 0}}}}",
-                )
+                message = f"{quote(text)} is not a finite number"
+                raise DataError(message, hint=as_missing)
             return number if is_float else Decimal(text)
-    hint = (
-        f"a column of words needs {kind}: {{vocabulary: {{COLUMN: [WORD, …]}}}}; if the"
-        " words are too many to list, write features: {NAME: {hash: COLUMN}}"
-    )
+    if "\0" in text:
+        message = f"{quote(text)} has a NUL byte, and is not a number"
+        raise DataError(message, hint="save the text as UTF-8, without NUL bytes")
+    hashed = f"features: {{NAME: {{hash: {name}}}}}"
+    words = f"a column of words needs {hashed}"
+    if column is not None:
+        words = (
+            f"a column of words needs {kind}: {{vocabulary: {{{name}: [WORD, …]}}}}; if"
+            f" the words are too many to list, write {hashed}"
+        )
+    hint = f"{as_missing}; {words}" if as_missing else words
     if ISO_TIME.fullmatch(text):
-        hint = "compute numbers of a date: features: {NAME: {days: COLUMN}}"
+        hint = f"compute numbers of a date: features: {{NAME: {{days: {name}}}}}"
     elif _OTHER_DATE.fullmatch(text):
         hint = (
             "write dates as 2024-05-01 to the file, and compute numbers of them:"
-            " features: {NAME: {days: COLUMN}}"
+            f" features: {{NAME: {{days: {name}}}}}"
         )
     elif _FORMATTED.fullmatch(text):
         hint = "write numbers to the file as 1234.5: without units and other separators"
     raise DataError(f"{quote(text)} is not a number", hint=hint)
+
+
+def _as_missing_hint(
+    text: str, kind: str, name: str, column: Column | None
+) -> str | None:
+    """Return how to read a text as a missing number; None for a label, and for a text
+    that is too long for a hint."""
+    limits = None if column is None else column.limits
+    if len(text) > _MOST_SHOWN or (limits is not None and limits.is_label):
+        return None
+    listed = f"{{{name}: [{json.dumps(text, ensure_ascii=False)}]}}"
+    return (
+        f"to read it as missing, write {kind}: {{missing_values: {listed}, missing:"
+        f" {{{name}: 0}}}}"
+    )
 
 
 _OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}( .*)?")
@@ -338,4 +368,4 @@ def _bounds(dtype: np.dtype[np.generic]) -> tuple[float, float] | tuple[int, int
 
 def quote(text: str) -> str:
     """Return the text of a cell for a message, shortened."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+    return repr(text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "...")

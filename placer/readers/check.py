@@ -27,13 +27,23 @@ FIRST_ROWS_OF_CODE: Final = 100
 """The rows that are read of those that a function yields."""
 
 
-def check_source(data: RowSource, columns: Sequence[Column], folder: Path) -> None:
+def check_source(
+    data: RowSource,
+    columns: Sequence[Column],
+    folder: Path,
+    *,
+    to_predict: bool = False,
+) -> int | None:
     """Open a source, and convert its first rows to the dtypes of the inputs.
 
     Args:
         data: the settings of the source.
         columns: the inputs that are read from it.
         folder: the folder that paths and modules are relative to.
+        to_predict: as in `ReadOptions`.
+
+    Returns:
+        How many rows were read, the first of the source; None if all were.
 
     Raises:
         DataError: if the source cannot be read or does not fit the inputs; a
@@ -41,17 +51,20 @@ def check_source(data: RowSource, columns: Sequence[Column], folder: Path) -> No
         RunError: if the code of a `python:` source raises.
     """
     most = _most_rows(data, folder)
-    options = ReadOptions(first_rows=most)
+    options = ReadOptions(first_rows=most, to_predict=to_predict)
     rows = open_source(data, columns, folder, options)
     if isinstance(data.shuffle, Window):
         open_pieces(data, columns, folder, options)
     if isinstance(rows, LateRows):
-        read = min(rows.rows, FIRST_ROWS_OF_CODE)
-        rows.take(np.arange(read))
+        most = FIRST_ROWS_OF_CODE if rows.rows > FIRST_ROWS_OF_CODE else None
+        rows.take(np.arange(most or rows.rows))
     elif most is not None and (data.split is not None or rows.rows >= most):
-        return  # the number of all rows is not known
-    # Raises an error if an epoch has no batch.
-    Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
+        return max(most, rows.rows)  # the number of all rows is not known
+    else:
+        most = None
+    if not to_predict:  # raises an error if an epoch has no batch
+        Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
+    return most
 
 
 def _most_rows(data: RowSource, folder: Path) -> int | None:

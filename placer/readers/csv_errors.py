@@ -19,6 +19,7 @@ from placer.readers.file_errors import other_format
 _LIMIT = Lock()  # held while the limit of the csv module is another one
 _ENCODING = "save the file as UTF-8"
 _QUOTES = 'a cell that contains a delimiter or a quote is quoted: "a ""b"", c"'
+_UNCLOSED = "a quote that is not closed makes one cell of all that follows"
 
 Row = tuple[int, list[str]]
 """The line of the file where a row ends, from 1, and the row's cells."""
@@ -68,19 +69,24 @@ def _undecodable_line(source: str, path: Path) -> int:
 
 def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
     """Yield the rows of the file, the header too, without empty lines and comments."""
-    number, nbytes, between_rows = 0, 0, True
+    number, first, nbytes, between_rows = 0, 0, 0, True
 
     def lines() -> Iterator[str]:
         # Only a line at the start of a row can be a comment; inside a cell of several
         # lines it is text.
-        nonlocal number, nbytes, between_rows
+        nonlocal number, first, nbytes, between_rows
         for line in file:
             number += 1
             comment = form.comment if between_rows else None
             if comment is None or not line.startswith(comment):
+                first = number if between_rows else first
                 between_rows = False
                 nbytes += len(line.encode())
                 yield line
+
+    def where() -> str:
+        more = f": the row goes on to line {number}" if number > first else ""
+        return f"{source}: line {first}{more}"
 
     table = csv.reader(
         lines(),
@@ -91,7 +97,7 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
     try:
         while (row := _next_row(table)) is not None:
             if nbytes >= MAX_CHARACTERS:
-                message = f"{source}: line {number}: the row has {nbytes:,} bytes"
+                message = f"{where()}: the row has {nbytes:,} bytes"
                 hint = f"a row has less than {MAX_CHARACTERS:,} bytes"
                 raise DataError(message, hint=hint)
             if row:
@@ -101,8 +107,10 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
         message, hint = str(error), _QUOTES
         if message.startswith("field larger than field limit"):
             message = f"a cell has more than {MAX_CHARACTERS:,} characters"
-            hint = "a quote that is not closed makes one cell of all that follows"
-        raise DataError(f"{source}: line {number}: {message}", hint=hint) from error
+            hint = _UNCLOSED
+        elif number > first:
+            hint = f"{_UNCLOSED}; {_QUOTES}"
+        raise DataError(f"{where()}: {message}", hint=hint) from error
 
 
 def _next_row(table: Iterator[list[str]]) -> list[str] | None:

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import placer
+from placer.command.check import check_command
 from placer.command.cli import main
 from placer.command.run import run_command
 from placer.compiler.driver import compile_in_memory
@@ -139,6 +140,10 @@ def test_only_the_first_rows_of_a_large_file_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(check, "FIRST_ROWS", 4)
     (tmp_path / "rows.csv").write_text(CSV + "1,2,maybe\n")
     assert check_spec(SPEC, tmp_path) == ""
+    checked = CliRunner().invoke(check_command, [str(tmp_path / "m.yaml")])
+    assert checked.output.endswith(
+        " per step; checked the first 4 rows of csv:rows.csv\n"
+    )
     (tmp_path / "rows.csv").write_text(CSV.replace("yes", "maybe"))
     assert "'maybe' is not in the vocabulary" in check_spec(SPEC, tmp_path)
 
@@ -243,7 +248,7 @@ def made(body: str) -> str:
         ("csv:t.csv", "", NUMBERS.replace("1,2", "31/12/2020,2"), "9:18", "'31/12/2020' is not a number", "write dates as 2024-05-01"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", '"1,500",2'), "9:18", "'1,500' is not a number", "as 1234.5"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", "15 %,2"), "9:18", "'15 %' is not a number", "as 1234.5"),
-        ("csv:t.csv", "", NUMBERS.replace("1,2", "inf,2"), "9:18", "'inf' is not a finite number", "missing_values: [inf]"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", "inf,2"), "9:18", "'inf' is not a finite number", 'missing_values: {a: ["inf"]}'),
         ("csv:t.csv", "", NUMBERS.encode("utf-16"), "7:14", "line 1 is not UTF-8", "save the file as UTF-8"),
         ("csv:t.csv", "", NUMBERS.encode("utf-16-le"), "7:14", "line 1 has NUL characters", "save the file as UTF-8"),
         ("csv:t.csv", "", GZIP, "7:14", "line 1 is not UTF-8", "ends in .csv.gz"),

@@ -80,6 +80,18 @@ def test_the_canonical_place_drops_ids_that_name_all(text: str, canonical: str) 
             "declare it for its nodes: devices: {cpu: 1, gpu: 1}",
         ),
         (
+            "/node:ps/cuda",
+            "cuda",
+            "no device 'cuda' on node 'ps': declared are cpu",
+            "write 'gpu', and declare it for its nodes: devices: {cpu: 1, gpu: 1}",
+        ),
+        (
+            "/node:worker/rocm",
+            "rocm",
+            "no device 'rocm' on node 'worker': declared are cpu, gpu",
+            "write 'gpu'",
+        ),
+        (
             "/node:worker:1/gpu:8",
             "gpu:8",
             "no 'gpu:8' on node 'worker': declared are 8 'gpu'",

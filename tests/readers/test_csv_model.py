@@ -25,13 +25,14 @@ def model(content, form):
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return f"{SOURCE}: "  # any of its mistakes may be named
-    number, is_start = 0, True
+    number, first, is_start = 0, 0, True
 
     def lines():
-        nonlocal number, is_start
+        nonlocal number, first, is_start
         for line in io.StringIO(text, newline=""):
             number += 1
             if not (is_start and form.comment and line.startswith(form.comment)):
+                first = number if is_start else first
                 is_start = False
                 yield line
 
@@ -44,7 +45,8 @@ def model(content, form):
         try:
             row = next(reader, None)
         except csv.Error as error:
-            return f"{SOURCE}: line {number}: {error}"
+            more = f": the row goes on to line {number}" if number > first else ""
+            return f"{SOURCE}: line {first}{more}: {error}"
         is_start = True
         if row is None:
             break

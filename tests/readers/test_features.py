@@ -336,6 +336,15 @@ def test_a_value_without_a_result_is_an_error_with_its_row(feature, values, mess
     assert caught.value.message == message
 
 
+def test_a_number_that_is_infinite_has_a_hint():
+    feature = {"f": {"buckets": "c", "boundaries": [1]}}
+    with pytest.raises(DataError) as caught:
+        compute(feature, "f", c=[0.0, math.inf])
+    assert caught.value.hint.startswith(
+        "make it a missing value, and write its value: "
+    )
+
+
 def test_values_of_python_of_several_types_are_an_error():
     with pytest.raises(DataError, match="no column of str, int: Expected bytes"):
         compute({"f": {"hash": "c"}}, "f", c=["a", 1])
@@ -440,25 +449,31 @@ def test_usual_whole_numbers_of_a_csv_file_are_parsed_at_once(
 
 
 @pytest.mark.parametrize(
-    ("cell", "feature", "message"),
+    ("cell", "feature", "message", "hint"),
     [
-        ("x", {"buckets": "n", "boundaries": [1]}, "'x' is not a number"),
-        ("1e999", {"log1p": "n"}, "inf is not a finite number"),
-        ("2.5", {"hash": "n", "type": "integer"}, "2.5 is not a whole number"),
+        ("x", {"buckets": "n", "boundaries": [1]}, "'x' is not a number",
+         'to read it as missing, write csv: {missing_values: {n: ["x"]}, missing: {n: 0}};'
+         " a column of words needs features: {NAME: {hash: n}}"),
+        ("1e999", {"log1p": "n"}, "'1e999' is not a finite number",
+         'csv: {missing_values: {n: ["1e999"]}, missing: {n: 0}}'),
+        ("1,5", {"standardize": "n", "mean": 0, "std": 1}, "'1,5' is not a number",
+         "write numbers to the file as 1234.5"),
+        ("2.5", {"hash": "n", "type": "integer"}, "2.5 is not a whole number", ""),
         ("9007199254740993.5", {"hash": "n", "type": "integer"},
-         "9007199254740993.5 is not a whole number"),
+         "9007199254740993.5 is not a whole number", ""),
         ("1e-999999999999999999999", {"hash": "n", "type": "integer"},
-         "'1e-999999999999999999999' is not a number"),
-        ("-2", {"log1p": "n"}, "log1p of -2 is not a number"),
+         "'1e-999999999999999999999' is not a number", "needs type: text"),
+        ("-2", {"log1p": "n"}, "log1p of -2 is not a number", "the logarithm of 1 plus"),
     ],
 )  # fmt: skip
-def test_a_wrong_cell_is_an_error_with_its_line(cell, feature, message, tmp_path):
+def test_a_wrong_cell_is_an_error_with_its_line(cell, feature, message, hint, tmp_path):
     columns = {"n": ["1", "2", cell]}
     is_key = "hash" in feature
     inputs = [Column("f", "int64" if is_key else "float64", ())]
     with pytest.raises(DataError) as caught:
         open_rows(tmp_path, "csv", columns, {"f": feature}, inputs)
     assert caught.value.message == f"csv:t.csv: line 4, column 'n': {message}"
+    assert hint in (caught.value.hint or "")
 
 
 def test_text_in_a_column_of_integers_has_a_hint(tmp_path):

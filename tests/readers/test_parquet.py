@@ -238,14 +238,14 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             [A],
             None,
             "column 'a', row 0: 'x' is not a number",
-            "parquet: {vocabulary: {COLUMN: [WORD, …]}}",
+            "parquet: {vocabulary: {a: [WORD, …]}}",
         ),
         (
             {"a": pa.array(["x"]).dictionary_encode()},
             [A],
             None,
             "column 'a', row 0: 'x' is not a number",
-            "write features: {NAME: {hash: COLUMN}}",
+            "write features: {NAME: {hash: a}}",
         ),
         (
             {"a": pa.array([0, 1], pa.date32())},

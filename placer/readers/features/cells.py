@@ -129,7 +129,10 @@ class Cells:
             floats = array.cast(pa.float64(), safe=False).to_numpy()
         if not np.isfinite(floats).all():
             at = int(np.argmin(np.isfinite(floats)))
-            self._refuse(at, f"{floats[at]} is not a finite number")
+            if is_text_:
+                self._number(at, array[at].as_py())  # raises an error with the text
+            hint = f"make it a missing value, and {self.missing_hint()}"
+            self._refuse(at, f"{floats[at]} is not a finite number", hint)
         if mask is not None:
             floats = np.where(mask, np.nan, floats)
         return np.ascontiguousarray(floats)
@@ -217,9 +220,9 @@ class Cells:
         self, i: int, text: str, *, is_float: bool = True, hint: str | None = None
     ) -> float | Decimal:
         try:
-            return parse_number(text, is_float, self.option)
+            return parse_number(text, is_float, self.option, self.name)
         except DataError as misfit:
-            self._refuse(i, misfit.message, hint)
+            self._refuse(i, misfit.message, hint or misfit.hint)
 
     def _refuse(self, i: int, message: str, hint: str | None = None) -> Never:
         raise DataError(f"{self.where(i)}: {message}", hint=hint)

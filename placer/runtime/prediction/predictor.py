@@ -6,16 +6,14 @@ import time
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from placer.errors import DataError, nearest
+from placer.errors import DataError
 from placer.plan.plan import NodePlan, data_root
 from placer.plan.settings.data.source import RowSource
-from placer.plan.settings.data.sources import InputColumnError, list_columns
-from placer.readers import Order, PieceRows, Rows
+from placer.readers import Order
 from placer.runtime.batches.batches import Batches
 from placer.runtime.batches.opened_sources import PREDICTION, open_rows
 from placer.runtime.batches.same_rows import compare_rows
@@ -37,6 +35,7 @@ from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hooks
 from placer.runtime.node.warm_up import warm_up_prediction
+from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.output_rows import OutputGatherer
 from placer.runtime.prediction.request import PredictionRequest, chosen_outputs, rows_of
 from placer.runtime.saving.start_parameters import open_start, start_fingerprint
@@ -79,7 +78,8 @@ def predict(
         start = open_start(execution)
         tables = make_tables(execution, start, devices)
         execution.report_state(READING)
-        rows = _open_rows(execution, data)
+        with outputs_named(plan, data):
+            rows = open_rows(execution, data, PREDICTION)
         execution.report_state(COMPARING)
         facts = {
             "prediction rows": None if rows is None else rows.rows,
@@ -148,40 +148,6 @@ def predict(
     execution.report(result)
     execution.report_state("done")
     return result
-
-
-def _open_rows(execution: Execution, data: RowSource) -> Rows | PieceRows | None:
-    """Open the rows; an error about a column says which output needs it."""
-    try:
-        return open_rows(execution, data, PREDICTION)
-    except InputColumnError as error:
-        names = [o.name for o in execution.plan.outputs if error.input in o.inputs]
-        needing = " and ".join(f"'{name}'" for name in names)
-        raise DataError(
-            f"{error.message}, which {needing} depends on",
-            hint=_missing_column_hint(error, data),
-        ) from error
-
-
-def _missing_column_hint(error: InputColumnError, data: RowSource) -> str | None:
-    """Return how the rows to predict can have the column of an input.
-
-    The option `--columns` names the one column of an input; other columns, such as those
-    that features read, have their names in the build.
-    """
-    missing, columns = error.missing, error.columns
-    if missing is None or not columns:
-        return error.hint
-    near = nearest(missing, columns)
-    if (data.columns or {}).get(error.input, error.input) != missing:
-        before = f"rename '{near}' to" if near else "call it"
-        others = "" if near else f"{list_columns(columns)}; "
-        return f"{others}{before} '{missing}' in the file: the build reads this name"
-    listed = "" if near else f"{list_columns(columns)}; "
-    column = near or "COLUMN"
-    option = "" if "," in column else quote(f"{error.input}={column}")
-    command = f"--columns {option}, or in Python " if option else "in Python "
-    return f"{listed}write {command}columns={{{error.input!r}: {column!r}}}"
 
 
 def _without_optimizers(me: NodePlan) -> NodePlan:

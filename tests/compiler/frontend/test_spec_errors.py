@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from placer.compiler.frontend import load, load_text
+from placer.compiler.frontend import load, load_text, op_names
+from placer.compiler.frontend.entries.op_kinds import op_kinds
+from placer.compiler.frontend.op_names import op_hint
 from placer.compiler.frontend.yaml import events
 from placer.errors import SpecError, SpecErrors
 from placer.system.resources import find_file
@@ -39,6 +41,29 @@ def test_independent_errors_are_reported_together_in_file_order(tmp_path):
     lines = [error.span.line for error in caught.value.errors]
     assert len(lines) == 4
     assert lines == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("dense", "fc"),
+        ("keras.layers.Dense", "fc"),
+        ("nn.Linear", "fc"),
+        ("Conv2D", "conv2d"),
+        ("MaxPool2d", "max_pool2d"),
+        ("LayerNorm", "layer_norm"),
+        ("softmx", "softmax"),
+    ],
+)
+def test_an_op_of_another_framework_is_named_as_here(name, op):
+    assert op_hint(name, op_kinds()) == f"did you mean '{op}'?"
+
+
+def test_other_names_of_ops_lead_to_ops():
+    kinds = op_kinds()
+    assert set(op_names._SYNONYMS.values()) <= kinds.keys()
+    plain = {kind.replace("_", "") for kind in kinds}
+    assert not plain & op_names._SYNONYMS.keys()
 
 
 def test_errors_that_follow_from_another_are_not_reported(tmp_path):

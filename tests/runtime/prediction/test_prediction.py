@@ -14,6 +14,7 @@ import placer
 from placer.compiler.frontend import load_text
 from placer.compiler.frontend.single_process import to_single_process
 from placer.errors import DataError, PlacerError, RunError, SpecError
+from placer.launcher import predict as predict_module
 from placer.launcher.predict import _errors_of_arrays, make_request, predict_to_file
 from placer.plan.plan import read_plan
 from placer.runtime.prediction import output_file
@@ -355,6 +356,24 @@ def test_a_missing_column_says_which_output_needs_it(
     with pytest.raises(DataError, match=re.escape(message)) as caught:
         predict(built, "few.csv")
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("x0,x1,x2,kind\n1,2,oops,low", "line 2, column 'x2': 'oops' is not a number"),
+        ("x0,x1,x2\n1,2,3", "no column 'kind' for input 'kind', which 'score' and"),
+    ],
+)
+def test_a_mistake_in_the_rows_is_found_before_a_process_starts(
+    built, cells, message, monkeypatch
+):
+    """So its message names neither a node nor a log."""
+    monkeypatch.delattr(predict_module, "run_processes")
+    (built / "bad.csv").write_text(f"{cells}\n")
+    with pytest.raises(DataError, match=f"^csv:.*bad.csv.*{message}") as caught:
+        predict(built, "bad.csv", in_process=False)
+    assert "log:" not in str(caught.value)
 
 
 def test_an_output_that_depends_on_the_label_needs_it(built):

@@ -22,6 +22,7 @@ from placer.compiler.frontend.entries.op_kinds import (
 )
 from placer.compiler.frontend.entries.user_functions import add_call, add_trace
 from placer.compiler.frontend.entries.values import is_scope
+from placer.compiler.frontend.op_names import op_hint
 from placer.compiler.frontend.schema import Scope
 from placer.compiler.frontend.yaml.decode import decode, report_missing
 from placer.compiler.frontend.yaml.problems import all_or_none
@@ -33,7 +34,7 @@ from placer.compiler.frontend.yaml.tree import (
     as_list,
 )
 from placer.compiler.graph.graph import Op
-from placer.errors import OpError, did_you_mean
+from placer.errors import OpError
 from placer.ops.attributes import complete
 from placer.ops.composite import Composite, CompositeUse
 from placer.place import Place
@@ -105,12 +106,8 @@ def _build_op(
     if kind is None and kind_name not in (CALL, TRACE):
         at = node.entries["op"]
         assert isinstance(at, ScalarNode)
-        hint = did_you_mean(kind_name, [*op_kinds(), PARAMETER, CALL, TRACE])
-        context.problems.add(
-            f"unknown op '{kind_name}'",
-            at.inner_span,
-            hint or "`placer schema` and docs/ops.md list them",
-        )
+        hint = op_hint(kind_name, [*op_kinds(), PARAMETER, CALL, TRACE])
+        context.problems.add(f"unknown op '{kind_name}'", at.inner_span, hint)
         return False
     place = context.places.merge(outer, node.get_non_null("place"))
     entry = OpEntry(node, name, kind_name, span, place, remat)

@@ -255,6 +255,8 @@ def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) 
         hint = f"did you mean '{close}'?" if close else None
         if key == "precision" and "16" in node.value:
             hint = "parameters are not half floats; convert values with the op 'cast'"
+    elif key == "place":
+        hint = "write for example /node:worker/cpu"
     elif isinstance(node, ScalarNode) and node.value is not None:
         lists = (inspect.ListType, inspect.VarTupleType)
         takes_list = any(isinstance(option, lists) for option in options)
