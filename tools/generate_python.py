@@ -43,16 +43,22 @@ from types import FunctionType
 from typing import Literal
 
 from placer.compiler.frontend.python import fluid, ops
-from placer.compiler.frontend.python.sparse_admission import ENTRIES
-from placer.compiler.frontend.python.sparse_admission import CountFilterEntry as CountFilterEntry
-from placer.compiler.frontend.python.sparse_admission import ProbabilityEntry as ProbabilityEntry
-from placer.compiler.frontend.python.sparse_admission import ShowClickEntry as ShowClickEntry
 from placer.compiler.frontend.python.fluid import Embedding as Embedding
 from placer.compiler.frontend.python.fluid import cast as cast
 from placer.compiler.frontend.python.fluid import cross_entropy as cross_entropy
 from placer.compiler.frontend.python.fluid import data as data
 from placer.compiler.frontend.python.fluid import mean as mean
 from placer.compiler.frontend.python.fluid import sparse_embedding as sparse_embedding
+from placer.compiler.frontend.python.sparse_admission import ENTRIES
+from placer.compiler.frontend.python.sparse_admission import (
+    CountFilterEntry as CountFilterEntry,
+)
+from placer.compiler.frontend.python.sparse_admission import (
+    ProbabilityEntry as ProbabilityEntry,
+)
+from placer.compiler.frontend.python.sparse_admission import (
+    ShowClickEntry as ShowClickEntry,
+)
 from placer.compiler.frontend.python.special_ops import call as call
 from placer.compiler.frontend.python.special_ops import metric as metric
 from placer.compiler.frontend.python.special_ops import parameter as parameter
