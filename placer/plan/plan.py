@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from placer.place.node_kinds import WORKER, NodeId
 from placer.place.types import ITEM_BYTES
 from placer.plan.check import MEMORY as MEMORY
 from placer.plan.check import check_plan
+from placer.plan.exchanges import EXCHANGES, Exchange, ExchangeName
 from placer.plan.folder import edited_error, find_unknown_files, read_file
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.columns import Column
@@ -103,29 +104,6 @@ class EdgeValue(PlanStruct, frozen=True):
         return math.prod(d for d in self.shape if isinstance(d, int))
 
 
-Exchange = Literal[
-    "pull",
-    "push",
-    "push_delta",
-    "push_all",
-    "push_sum",
-    "pull_sum",
-    "offer",
-    "sum_of_first",
-    "ask_rows",
-    "give_rows",
-    "push_rows",
-]
-
-WITHOUT_LOCKSTEP: Final = (
-    "pull", "push", "push_delta", "push_all", "push_sum", "pull_sum",
-)  # fmt: skip
-"""The kinds of exchange in which no node waits for a step of all others; so it is, too, for
-those of rows of sparse tables that have a group."""
-BY_KEY: Final = ("ask_rows", "give_rows", "push_rows")
-"""The kinds of exchange of rows of sparse tables."""
-
-
 class Edge(PlanStruct, frozen=True):
     """The messages of a step, or of an evaluation batch, from `sources` to `targets`.
 
@@ -168,7 +146,7 @@ class Edge(PlanStruct, frozen=True):
     once: bool = False
     ring: bool = False
     stable: bool = False
-    exchange: Exchange | None = None
+    exchange: ExchangeName | None = None
     group: int | None = None
     first: Count | None = None
     sent_back: bool = False
@@ -179,19 +157,27 @@ class Edge(PlanStruct, frozen=True):
     ahead: bool = False
 
     @property
+    def declared(self) -> Exchange | None:
+        """The declaration of the exchange; None of plain messages."""
+        return EXCHANGES[self.exchange] if self.exchange else None
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether the edge carries keys or rows of sparse tables."""
+        return self.declared is not None and self.declared.is_by_key
+
+    @property
     def is_push(self) -> bool:
         """Whether the edge carries what tables without lockstep are updated by, from the
         workers."""
-        if self.exchange == "push_rows":
-            return self.group is not None
-        return self.exchange in ("push", "push_delta", "push_all", "push_sum")
+        exchange = self.declared
+        return exchange is not None and exchange.is_push and self.is_without_lockstep
 
     @property
     def is_without_lockstep(self) -> bool:
         """Whether no node waits for a step of all others at this edge."""
-        if self.exchange in BY_KEY:
-            return self.group is not None
-        return self.exchange in WITHOUT_LOCKSTEP
+        exchange = self.declared
+        return exchange is not None and exchange.is_free(self.group is not None)
 
     @property
     def is_flat(self) -> bool:
@@ -584,7 +570,8 @@ def _neighbours_of_node(plan: Plan, name: str) -> frozenset[str]:
             found.update(edge.targets)
         if name in edge.targets:
             found.update(edge.sources)
-            if edge.exchange == "pull_sum":  # at a drain they take those of the first
+            if edge.declared and edge.declared.moves == "sums":
+                # At a drain they take those of the first.
                 first = edge.targets[0]
                 found.update(edge.targets if name == first else {first})
     return frozenset(found - {name})

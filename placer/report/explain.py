@@ -15,7 +15,6 @@ from placer.place.ids import format_nodes
 from placer.place.layouts import Layout
 from placer.place.layouts.partition import row_shards
 from placer.plan.plan import (
-    BY_KEY,
     Choice,
     Edge,
     EdgeValue,
@@ -299,23 +298,12 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
     if not carried:
         return
     others = len(edge.values) - len(carried)
-    how = {
-        "pull": "the newest version, in answer to each push; ",
-        "push": "each worker's own, applied as it arrives; ",
-        "push_all": "each worker's own, applied by all as they come; ",
-        "push_sum": "each worker's own, added to the sums for all workers; ",
-        "pull_sum": "the sum since a worker has asked last, in answer to each push; ",
-        "push_delta": f"each worker's own, every {edge.every} steps; ",
-        "offer": "to each worker that begins the step; ",
-        "sum_of_first": f"summed over the first {edge.first}, in node order; ",
-        "ask_rows": "each node's own, to the nodes that hold them; ",
-        "give_rows": "to each node those of its keys; ",
-        "push_rows": "each node's own, to the nodes that hold their rows; ",
-        None: "",
-    }[edge.exchange]
+    how = ""
+    if edge.declared:
+        how = edge.declared.words.format(every=edge.every, first=edge.first) + "; "
     average = " on average" if edge.every > 1 else ""
     size = f"{format_count(edge.nbytes)} bytes per {when}{average}"
-    if edge.exchange in BY_KEY:
+    if edge.is_by_key:
         size = f"at most {size}"
     if not edge.nbytes:
         size = f"between the threads of a process, in each {when}"

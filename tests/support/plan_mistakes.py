@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from placer.place.layouts.partition import RowShard
-from placer.plan.plan import BY_KEY, Edge, NodePhase, Plan
+from placer.plan.plan import Edge, NodePhase, Plan
 from placer.plan.settings.data.sources import POSITION
 
 ANSWERS = {
@@ -107,7 +107,7 @@ def _wrong_holders(plan: Plan, edge: Edge) -> Iterator[str]:
     """Find rows of sparse tables that go to nodes which do not have them."""
     held = {table.name: table for table in plan.sparse_tables}
     for value in edge.values:
-        if (edge.exchange in BY_KEY) != (value.table is not None):
+        if edge.is_by_key != (value.table is not None):
             yield f"edge {edge.id}: '{value.operand}' is not of a sparse table"
         if value.table is None:
             continue

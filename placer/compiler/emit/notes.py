@@ -9,7 +9,7 @@ from typing import Any
 from placer.compiler.emit.roles import describe
 from placer.compiler.graph.graph import Graph, Op
 from placer.place import Place
-from placer.plan.plan import BY_KEY, Table
+from placer.plan.plan import Table
 
 
 def sent(graph: Graph, op: Op) -> str:
@@ -25,7 +25,7 @@ def received(graph: Graph, send: Op) -> str:
     if (first := send.attrs.get("first")) is not None:
         note = f"{describe(graph, send.operands)} of the first {first} of"
         return f"{note} {len(graph.nodes(send))} workers, summed in node order"
-    if send.attrs.get("exchange") in BY_KEY:
+    if send.exchange is not None and send.exchange.is_by_key:
         return note
     if len(graph.nodes(send)) > 1:
         layouts = {graph.values[name].layout for name in send.operands}
@@ -40,27 +40,14 @@ def received(graph: Graph, send: Op) -> str:
 
 def pushed(op: Op) -> str:
     """Return the comment of a message without lockstep: "gradients of one worker"."""
-    place = short_place(op.attrs["from"])
-    match op.attrs["exchange"]:
-        case "push_all":
-            return f"gradients of each {place}, added up"
-        case "pull_sum":
-            return f"sums of gradients from {place}"
-        case "push_delta":
-            return f"difference of one {place}"
-        case "ask_rows":
-            return f"keys that one {place} looks up"
-        case "push_rows":
-            return f"gradients of rows of one {place}"
-    return f"gradients of one {place}"
+    assert op.exchange is not None, op
+    return op.exchange.message.format(place=short_place(op.attrs["from"]))
 
 
 def answered(op: Op) -> str:
     """Return the comment of an answer to a message: "parameters to worker"."""
-    place = short_place(op.attrs["to"])
-    if op.attrs["exchange"] == "pull_sum":
-        return f"the sum since it has asked last, to one {place}"
-    return f"parameters to {place}"
+    assert op.exchange is not None, op
+    return op.exchange.answer.format(place=short_place(op.attrs["to"]))
 
 
 def updated(table: Table) -> str:

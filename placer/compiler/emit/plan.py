@@ -14,7 +14,7 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_output, resolve_if_training
 from placer.compiler.graph.keyed import ahead_of, count_keys, keys_of, row_bytes
 from placer.compiler.graph.model import Model
-from placer.compiler.graph.structural_ops import OUTPUT, PUSHES
+from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.memory.node_memory import MemoryEstimate
 from placer.compiler.schedule.costs import step_costs
 from placer.compiler.schedule.schedule import Schedule
@@ -29,7 +29,6 @@ from placer.place.layouts.ranges import count_sent
 from placer.place.node_kinds import CPU, NodeId
 from placer.place.types import ITEM_BYTES, TensorType
 from placer.plan.plan import (
-    BY_KEY,
     MEMORY,
     VERSION,
     Edge,
@@ -264,14 +263,10 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     ahead = {
         edge
         for push in graph.sends.values()
-        if push.attrs.get("exchange") == "push_rows"
+        if push.exchange and push.exchange.sends_keys_ahead
         for edge in ahead_of(graph, push)
     }
-    pushes = any(
-        op.attrs.get("exchange") in PUSHES
-        or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
-        for op in graph.sends.values()
-    )
+    pushes = any(op.is_push for op in graph.sends.values())
     edges = []
     for edge, listen in graph.receives.items():
         send = graph.sends[edge]
@@ -307,7 +302,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             ),
         )
         count = _flat_bytes if planned.is_flat else _row_bytes
-        if planned.exchange in BY_KEY:
+        if planned.is_by_key:
             count = _keyed_bytes
         nbytes = count(lowered, planned, times) // planned.every
         edges.append(structs.replace(planned, nbytes=nbytes))

@@ -122,59 +122,51 @@ def emit_rounded_sum(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
-    """Return the call that sends keys, rows, or gradients of rows."""
+    """Return the calls that send keys, rows, or gradients of rows."""
+    exchange = op.exchange
+    assert exchange is not None, op
     if hook.is_of_message:
         message = Expression("message", "message")
         rows = [hook.scope[name] for name in op.operands]
-        return [Call("node.answer_rows", [message, *rows])]
+        return [Call(f"node.{exchange.send_answer}", [message, *rows])]
     arguments: list[Argument] = [str(op.attrs["edge"])]
-    is_push = op.attrs["exchange"] == "push_rows"
     for name in op.operands:
-        if is_push:
+        if exchange.moves == "gradients":
             arguments.append(hook.scope[keys_of(hook.graph, name).results[0].name])
         arguments.append(hook.scope[name])
-    method = {
-        "ask_rows": "send_keys",
-        "give_rows": "send_rows",
-        "push_rows": "send_row_gradients",
-    }[op.attrs["exchange"]]
-    ahead = []
-    if is_push:
-        for edge in ahead_of(hook.graph, op):
-            note = "those of the next step"
-            ahead.append(Call("node.send_keys_ahead", [str(edge)], note=note))
-    call = Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))
-    return [*ahead, call]
+    note = notes.sent(hook.graph, op)
+    call = Call(f"node.{exchange.send}", arguments, note=note)
+    return [*_keys_ahead("send", hook, op), call]
 
 
 def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
-    """Return the call that receives keys, rows, or gradients of rows."""
-    graph, edge = hook.graph, op.attrs["edge"]
+    """Return the calls that receive keys, rows, or gradients of rows."""
+    graph, exchange = hook.graph, op.exchange
+    assert exchange is not None, op
+    targets = hook.targets(value.name for value in op.results)
     if hook.is_of_message:
-        is_keys = op.attrs["exchange"] == "ask_rows"
-        method = "node.asked_keys" if is_keys else "node.pushed_rows"
-        targets = hook.targets(value.name for value in op.results)
         message = Expression("message", "message")
+        method = f"node.{exchange.receive_message}"
         return [Call(method, [message], targets, is_tuple=True)]
-    arguments: list[Argument] = [str(edge)]
-    if op.attrs["exchange"] == "give_rows":
+    send = graph.sends[op.attrs["edge"]]
+    arguments: list[Argument] = [str(op.attrs["edge"])]
+    if exchange.moves == "rows":
         names = (keys_of(graph, value.name).results[0].name for value in op.results)
         arguments += [hook.scope[name] for name in names]
-    method = {
-        "ask_rows": "receive_keys",
-        "give_rows": "receive_rows",
-        "push_rows": "receive_row_gradients",
-    }[op.attrs["exchange"]]
-    targets = hook.targets(value.name for value in op.results)
-    send = graph.sends[edge]
-    note = notes.received(graph, send)
-    call = Call(f"node.{method}", arguments, targets, is_tuple=True, note=note)
-    ahead = []
-    if op.attrs["exchange"] == "push_rows":
-        for each in ahead_of(graph, send):
-            note = "those of the next step"
-            ahead.append(Call("node.receive_keys_ahead", [str(each)], note=note))
-    return [*ahead, call]
+    method, note = f"node.{exchange.receive}", notes.received(graph, send)
+    call = Call(method, arguments, targets, is_tuple=True, note=note)
+    return [*_keys_ahead("receive", hook, send), call]
+
+
+def _keys_ahead(what: str, hook: Hook, send: Op) -> list[Call]:
+    """Return the calls that send or receive keys of the next step before gradients."""
+    assert send.exchange is not None, send
+    if not send.exchange.sends_keys_ahead:
+        return []
+    return [
+        Call(f"node.{what}_keys_ahead", [str(edge)], note="those of the next step")
+        for edge in ahead_of(hook.graph, send)
+    ]
 
 
 def emit_row_update(hook: Hook, op: Op) -> list[Call]:

@@ -22,7 +22,6 @@ from placer.compiler.emit.updates import emit_update
 from placer.compiler.graph.graph import Op
 from placer.compiler.graph.structural_ops import KINDS, declared_attrs
 from placer.compiler.schedule.served import is_of_table
-from placer.plan.plan import BY_KEY
 
 
 def emit_structural(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -139,50 +138,43 @@ def _is_here(hook: Hook, op: Op) -> bool:
 
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    edge = str(op.attrs["edge"])
-    if op.attrs.get("exchange") == "push_delta":
-        note = f"every {op.attrs['every']} steps, {notes.sent(hook.graph, op)}"
-        return [Call("node.push_delta", [edge], note=note)]
+    edge, exchange = str(op.attrs["edge"]), op.exchange
     note = ", ".join([notes.sent(hook.graph, op), *_ranges(hook, op)])
-    exchange = op.attrs.get("exchange")
-    if exchange in BY_KEY:
+    if exchange is None:
+        return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
+    if exchange.is_by_key:
         return emit_sent_rows(hook, op)
-    if exchange == "pull_sum":
-        return [Call("node.send_sum", [Expression("message", "message")])]
-    if hook.is_of_message:
-        message = Expression("message", "message")
-        return [Call("node.answer", [message, *_sent(hook, op)])]
-    method = _SENDING.get(exchange, "send")
-    return [Call(f"node.{method}", [edge, *_sent(hook, op)], note=note)]
-
-
-_SENDING: Mapping[str | None, str] = {
-    "push": "push",
-    "push_all": "push",
-    "push_sum": "push",
-    "offer": "offer",
-}
-_RECEIVING: Mapping[str | None, str] = {"pull": "pull", "sum_of_first": "sum_of_first"}
-"""The methods for edges of an exchange, where it is not a plain message."""
+    if exchange.moves == "differences":
+        note = f"every {op.attrs['every']} steps, {notes.sent(hook.graph, op)}"
+        return [Call(f"node.{exchange.send}", [edge], note=note)]
+    if not hook.is_of_message:
+        return [Call(f"node.{exchange.send}", [edge, *_sent(hook, op)], note=note)]
+    # The sums are those that a node has for the worker.
+    values = [] if exchange.moves == "sums" else _sent(hook, op)
+    message = Expression("message", "message")
+    return [Call(f"node.{exchange.send_answer}", [message, *values])]
 
 
 def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
     if any(op in listens for listens in hook.streamed.values()):
         return []
-    if op.attrs.get("exchange") in BY_KEY:
+    exchange = op.exchange
+    if exchange is not None and exchange.is_by_key:
         return emit_received_rows(hook, op)
-    if op.attrs.get("exchange") == "push_sum":
-        return [Call("node.add_to_sums", [Expression("message", "message")])]
+    if exchange is not None and exchange.handling == "adds":
+        message = Expression("message", "message")
+        return [Call(f"node.{exchange.receive_message}", [message])]
     edge = op.attrs["edge"]
     if _is_merged(hook, op):
         note = notes.received(hook.graph, hook.graph.sends[edge])
         return [Call("node.merge", [str(edge)], note=f"if there are newer {note}")]
-    method = f"node.{_RECEIVING.get(op.attrs.get('exchange'), 'receive')}"
+    method = f"node.{exchange.receive if exchange else 'receive'}"
     arguments: list[Argument] = [str(edge)]
     note = notes.received(hook.graph, hook.graph.sends[edge])
     if hook.is_of_message:
-        method, note = "node.pushed", ""
+        assert exchange is not None, op
+        method, note = f"node.{exchange.receive_message}", ""
         update = next(
             op for unit in hook.units for op in unit.ops if op.structure.update
         )

@@ -10,7 +10,7 @@ from msgspec import structs
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.stored_bytes import hyperparameters
-from placer.compiler.graph.structural_ops import PUSHES, is_update
+from placer.compiler.graph.structural_ops import is_update
 from placer.compiler.memory.in_place import InPlaceAnalysis
 from placer.place.node_kinds import HETER
 from placer.place.types import TensorType
@@ -94,7 +94,8 @@ def _as_pushed(step: Graph, gradient: str) -> str:
     op = step.producers[gradient]
     if op.structure.copies:
         operand = op.operands[step.result_indices[gradient]]
-        if step.producers[operand].attrs.get("exchange") in (*PUSHES, "pull_sum"):
+        exchange = step.producers[operand].exchange
+        if exchange is not None and exchange.handling == "applies":
             return operand
     return gradient
 
@@ -102,8 +103,8 @@ def _as_pushed(step: Graph, gradient: str) -> str:
 def _is_pushed_by_heter_nodes(step: Graph, gradient: str | None) -> bool:
     if gradient is None:
         return False
-    attrs = step.producers[gradient].attrs
-    return attrs.get("exchange") == "push" and attrs["from"].node == HETER
+    made = step.producers[gradient]
+    return made.is_push and made.attrs["from"].node == HETER
 
 
 def _with_ranges(step: Graph, node: str, table: Table) -> Table:

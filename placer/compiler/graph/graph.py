@@ -24,6 +24,7 @@ from placer.place import Cluster, NodeId, Place
 from placer.place.layouts import Layout
 from placer.place.layouts.ranges import Flat, Ranges
 from placer.place.types import ITEM_BYTES, ResidualType, TensorType, ValueType
+from placer.plan.exchanges import EXCHANGES, Exchange
 from placer.plan.settings.training.update_modes import Mode, read_backup, read_mode
 
 
@@ -123,6 +124,24 @@ class Op(msgspec.Struct, frozen=True, eq=False):
             return None
         # One that sends, too, waits for a reply.
         return int(self.attrs["back" if self.structure.sends else "edge"])
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The declaration of the exchange that the op, or the message of its edge, belongs
+        to, if it belongs to one."""
+        return EXCHANGES.get(self.attrs.get("exchange", self.kind))
+
+    @property
+    def is_without_lockstep(self) -> bool:
+        """Whether no node waits for a step of all others at the exchange of the op."""
+        exchange = self.exchange
+        return exchange is not None and exchange.is_free("group" in self.attrs)
+
+    @property
+    def is_push(self) -> bool:
+        """Whether one worker at a time gives others what tables are updated by."""
+        exchange = self.exchange
+        return exchange is not None and exchange.is_push and self.is_without_lockstep
 
     @property
     def is_once(self) -> bool:

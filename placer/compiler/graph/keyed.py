@@ -10,6 +10,7 @@ from placer.compiler.graph.layout_rules import LayoutSignature
 from placer.compiler.graph.structural_ops import CLIP_PART, DISTINCT_KEYS
 from placer.place.layouts import Layout
 from placer.place.types import ITEM_BYTES, TensorType
+from placer.plan.exchanges import EXCHANGES
 
 OCCURRENCE_BYTES = 4
 """The bytes that say how often a key occurs, which is sent with it."""
@@ -72,14 +73,13 @@ def keyed_signature(
         return None
     several = len(graph.nodes(op)) > 1
     own: Layout = "S" if several else "R"
+    if op.structure.moves:
+        exchange = EXCHANGES[op.kind]
+        return tuple(have), ("R" if exchange.moves == "rows" else own,)
     match op.kind:
         case "distinct_keys":
             keys: Layout = "P" if several else "R"
             return (own,) * len(have), (keys, *(own for _ in op.results[1:]))
-        case "ask_rows" | "push_rows":
-            return tuple(have), (own,)
-        case "give_rows":
-            return tuple(have), ("R",)
         case "exact_squares":
             return (own,), ("P" if several else "R",)
     if op.structure.copies:
@@ -93,12 +93,12 @@ def keyed_microbatches(
 ) -> tuple[tuple[Layout | None, ...], tuple[Layout | None, ...]] | None:
     """Return the microbatch layouts that a structural op on rows by key needs and gives;
     None for any other op. Each microbatch has keys of its own (S)."""
+    if op.structure.moves and EXCHANGES[op.kind].is_by_key:
+        return tuple(have), tuple(have)
     match op.kind:
         case "distinct_keys":
             each: Layout = "S"
             return (each,) * len(have), (each,) * len(op.results)
-        case "ask_rows" | "give_rows" | "push_rows":
-            return tuple(have), tuple(have)
         case "distributed_lookup_table":
             return tuple(have), ("R",)
         case "sum_by_key":
@@ -114,7 +114,7 @@ def ahead_of(graph: Graph, push: Op) -> list[int]:
     asked = {
         name: edge
         for edge, send in graph.sends.items()
-        if send.attrs.get("exchange") == "ask_rows"
+        if send.exchange and send.exchange.moves == "keys"
         for name in send.operands
     }
     edges: dict[int, None] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from placer.errors import OpError
 from placer.place.layouts import Layout
 from placer.place.types import KEYS, TensorType, ValueType
+from placer.plan.exchanges import EXCHANGES, Exchange
 from placer.plan.settings.sparse.exact_sums import LIMBS
 from placer.plan.settings.training import optimizers
 
@@ -271,6 +272,22 @@ _SCATTER = StructuralKind(
     aliases=True,
 )
 
+
+def _moving(exchange: Exchange) -> StructuralKind:
+    """Return the declaration of the ops of an exchange."""
+    return StructuralKind(
+        name=exchange.name,
+        doc=exchange.doc,
+        why=exchange.why,
+        infer=_operand_types,
+        delay=1,
+        level="fixed",
+        layout=exchange.layout,
+        moves=True,
+        waits_for_microbatches=exchange.waits_for_microbatches,
+    )
+
+
 KINDS: dict[str, StructuralKind] = {
     kind.name: kind
     for kind in (
@@ -319,15 +336,6 @@ KINDS: dict[str, StructuralKind] = {
             microbatches="operands",
         ),
         StructuralKind(
-            name="ask_rows",
-            doc="send keys to the nodes that hold their partitions",
-            why="inserted: asks for the rows of {operands}",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-        ),
-        StructuralKind(
             name="distributed_lookup_table",
             doc="look up the rows of keys in a sparse table, without changing it",
             why="inserted: looks up rows by key",
@@ -335,24 +343,6 @@ KINDS: dict[str, StructuralKind] = {
             phase=LevelPhase.ENTRY,
             level="early",
             in_table=True,
-        ),
-        StructuralKind(
-            name="give_rows",
-            doc="send the nodes that asked for rows the rows of their keys",
-            why="inserted: the rows that nodes have asked for",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-        ),
-        StructuralKind(
-            name="push_rows",
-            doc="send the gradients of rows to the nodes that hold their partitions",
-            why="inserted: the gradients of the rows of a sparse table",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
         ),
         StructuralKind(
             name="sum_by_key",
@@ -444,76 +434,6 @@ KINDS: dict[str, StructuralKind] = {
             allocates=False,
         ),
         StructuralKind(
-            name="pull",
-            doc="give each worker the newest version of a parameter that it has received",
-            why="inserted: group {group} is updated without lockstep",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-        ),
-        StructuralKind(
-            name="push",
-            doc="give a server the gradient of one worker",
-            why="inserted: group {group} is updated without lockstep",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-            waits_for_microbatches=True,
-        ),
-        StructuralKind(
-            name="push_all",
-            doc="give all workers the gradient of one worker, and each the sum of those that"
-            " have come",
-            why="inserted: group {group} is updated without lockstep",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-            waits_for_microbatches=True,
-        ),
-        StructuralKind(
-            name="push_sum",
-            doc="give servers the gradient of one worker, which they add up for each worker",
-            why="inserted: group {group} is updated without lockstep",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-            waits_for_microbatches=True,
-        ),
-        StructuralKind(
-            name="pull_sum",
-            doc="give a worker the sum of the gradients since it has asked last",
-            why="inserted: group {group} is updated without lockstep",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-        ),
-        StructuralKind(
-            name="offer",
-            doc="give each worker that begins a step the parameter of that step",
-            why="inserted: a step of group {group} does not wait for its last workers",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-        ),
-        StructuralKind(
-            name="sum_of_first",
-            doc="add what the workers that are first have computed, scaled to all rows",
-            why="inserted: a step of group {group} takes the gradients of the first"
-            " {first} workers",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            layout="parts",
-            moves=True,
-            waits_for_microbatches=True,
-        ),
-        StructuralKind(
             name="local_parameter",
             doc="read a worker's own values of a parameter, which it trains by itself;"
             " changes that servers have sent are added to them",
@@ -534,15 +454,7 @@ KINDS: dict[str, StructuralKind] = {
             waits_for_microbatches=True,
             in_table=True,
         ),
-        StructuralKind(
-            name="push_delta",
-            doc="give a server the difference of one worker, every so many steps",
-            infer=_operand_types,
-            delay=1,
-            level="fixed",
-            moves=True,
-            waits_for_microbatches=True,
-        ),
+        *map(_moving, EXCHANGES.values()),
         # The names of these three are those of PaddlePaddle's ops.
         StructuralKind(
             name="send",
@@ -650,12 +562,6 @@ SCALES = frozenset({"clip_scale", "trust_ratio"})
 CLIP_PART = "clip_part"
 """The kind of the computed op that clips what one worker has computed."""
 
-PUSHES = ("push", "push_delta", "push_all", "push_sum")
-"""The kinds by which one worker at a time gives others what tables are updated by."""
-
-BY_KEY = ("ask_rows", "give_rows", "push_rows")
-"""The kinds that move rows of sparse tables. Without lockstep they have a `group`."""
-
 COMPUTED_ON_RANGES = frozenset({"clip_value", "sum_of_squares"})
 """The computed ops that can work on each node's ranges of values of layout F."""
 
@@ -732,8 +638,3 @@ def is_update_direction(kind: str) -> bool:
 def is_optimizer_part(kind: str) -> bool:
     """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
     return kind in _OPTIMIZER_PARTS or KINDS.get(kind, COMPUTED).update is not None
-
-
-def is_push(op: Op) -> bool:
-    """Whether one worker at a time gives others what tables are updated by."""
-    return op.kind in PUSHES or (op.kind == "push_rows" and "group" in op.attrs)

@@ -81,7 +81,7 @@ class MemoryEstimate:
     def _pushed_sums(self) -> list[Op]:
         """The ops that receive what workers push to servers that only sum."""
         received = self._graph.receives.values()
-        return [op for op in received if op.attrs.get("exchange") == "push_sum"]
+        return [op for op in received if op.exchange and op.exchange.handling == "adds"]
 
     def table_bytes(self, tables: Sequence[Table]) -> int:
         """Return the bytes of tables: their values and their optimizers' slots."""
@@ -278,7 +278,7 @@ def _is_sum_of_half_floats(op: Op) -> bool:
 def _is_offered(graph: Graph, table: Table) -> bool:
     """Whether workers that are late may still use earlier values of a table."""
     users = (u for block in table.blocks for u in graph.uses.get(block.name, ()))
-    return any(user.attrs.get("exchange") == "offer" for user in users)
+    return any(user.exchange and user.exchange.send == "offer" for user in users)
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:
@@ -312,10 +312,10 @@ def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
     has applied.
     """
     gradient = graph.producers[str(table.blocks[0].gradient)]
-    exchange = gradient.attrs.get("exchange")
-    if exchange in ("push_all", "pull_sum"):
+    exchange = gradient.exchange
+    if exchange is not None and exchange.updates_workers:
         assert isinstance(mode, GradientMode), table.name
-        if exchange == "pull_sum":
+        if exchange.moves == "sums":
             return mode.queue + 2
         assert mode.bound is not None, table.name
         others = graph.cluster.workers - 1

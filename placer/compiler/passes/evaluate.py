@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_metric, resolve_if_training
-from placer.compiler.graph.structural_ops import BY_KEY
 
 SUFFIX: Final = ".eval"
 """What the name of an evaluation adds to that of the graph of its model."""
@@ -40,7 +39,8 @@ def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
             op = op.with_values(op.operands, op.tensors)
         if op.attrs.get("training"):
             op = op.with_attrs(training=False)
-        if op.kind in BY_KEY and "group" in op.attrs:  # all nodes go in lockstep
+        exchange = op.exchange
+        if exchange and exchange.is_by_key and "group" in op.attrs:  # all in lockstep
             op = replace(op, attrs={})
         # A metric is recorded for every batch, because it is weighted by the batch's
         # rows.

@@ -61,7 +61,7 @@ def step_costs(
             total, repeated = _step_flops(graph, op, rows, known)
             push = pushes.get(op)
             times = len(graph.nodes(push)) if push else 1
-            if push and push.attrs["exchange"] == "push_delta":
+            if push and "every" in push.attrs:
                 costs[node].exchange += total * times // push.attrs["every"]
                 continue
             costs[node].replicated += total * (times - 1)
@@ -84,15 +84,26 @@ def step_costs(
 def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
     """Return the sends of workers that updates of whole parameters without lockstep run
     for: once for each worker. Those of rows by key are of the keys of the worker only."""
-    if all(op.attrs.get("exchange") is None for op in graph.sends.values()):
+    if all(op.exchange is None for op in graph.sends.values()):
         return {}
     return {
         op: graph.sends[edge]
         for node in nodes
         for edge, ops in served_ops(graph, node).items()
         for op in ops
-        if graph.sends[edge].attrs["exchange"] in ("push", "push_delta")
+        if _is_of_whole_parameters(graph.sends[edge])
     }
+
+
+def _is_of_whole_parameters(send: Op) -> bool:
+    """Whether a server updates parameters by the message of each worker."""
+    exchange = send.exchange
+    return (
+        exchange is not None
+        and exchange.handling == "applies"
+        and exchange.to == "servers"
+        and not exchange.is_by_key
+    )
 
 
 def _add_ranges(

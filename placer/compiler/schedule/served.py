@@ -16,36 +16,34 @@ def served_ops(graph: Graph, node: str) -> dict[int, tuple[Op, ...]]:
     ops = graph.ops_on(node)
     served = {}
     for op in ops:
-        match op.attrs.get("exchange"):
-            case "push" | "push_delta" | "push_all" | "pull_sum" if (
-                op.structure.receives
-            ):
-                roots = _ops_after(ops, op)
-            case "push_sum" if op.structure.receives:
-                roots = {op}
-            case "pull" | "pull_sum" if op.structure.sends:
-                roots = {op}
-            case "push_rows" if op.structure.receives and "group" in op.attrs:
-                roots = _ops_after(ops, op)
-            case "ask_rows" if op.structure.receives and "group" in op.attrs:
-                after = _ops_after(ops, op)
-                roots = {each for each in after if each.structure.sends}
-            case _:
-                continue
+        exchange = op.exchange
+        if exchange is None or not op.is_without_lockstep:
+            continue
+        if op.structure.sends and exchange.is_answer and not exchange.is_by_key:
+            roots = {op}
+        elif not op.structure.receives:
+            continue
+        elif exchange.handling == "applies":
+            roots = _ops_after(ops, op)
+        elif exchange.handling == "adds":
+            roots = {op}
+        elif exchange.handling == "answers":
+            roots = {each for each in _ops_after(ops, op) if each.structure.sends}
+        else:
+            continue
         needed = needed_ops(ops, roots.__contains__, _operands_of)
         served[int(op.attrs["edge"])] = tuple(needed)
     return served
 
 
 def serves_workers(graph: Graph, node: str) -> bool:
-    """Whether a node handles messages of workers as they arrive; a worker that updates
-    handles what has come before each step."""
+    """Whether a node handles a message of each step of each worker as it arrives."""
     return any(
         op.structure.receives
-        and (
-            op.attrs.get("exchange") in ("push", "push_sum")
-            or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
-        )
+        and op.is_push
+        and op.exchange is not None
+        and op.exchange.to == "servers"
+        and op.exchange.moves == "gradients"
         for op in graph.ops_on(node)
     )
 
@@ -56,7 +54,7 @@ def is_of_table(op: Op) -> bool:
 
 
 def _operands_of(op: Op) -> tuple[str, ...]:
-    if op.attrs.get("exchange") == "pull_sum":
+    if op.exchange is not None and op.exchange.moves == "sums":
         return ()  # the sums are those of the worker that asks
     return op.operands[1:] if is_of_table(op) else op.operands
 

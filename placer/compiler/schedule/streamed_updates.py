@@ -54,13 +54,13 @@ def _has_all_parts(graph: Graph, node: str, send: Op) -> bool:
     """Whether every sender has a part of every value, and the node is not a sender; or
     whether values come in ranges, in order, which a node also takes from itself, or as sums
     of what has come."""
-    if send.attrs.get("exchange") == "push_all":
+    if send.is_push and send.exchange is not None and send.exchange.updates_workers:
         return True
     listen = graph.receives[send.attrs["edge"]]
     values = [*map(graph.values.__getitem__, send.operands), *listen.results]
     if any(value.flat is not None for value in values):
         return not send.attrs.get("ring", False)
-    if send.attrs.get("exchange") == "sum_of_first":
+    if "first" in send.attrs:
         return False  # it is not known before which workers are first
     sources = graph.nodes(send)
     layouts = {graph.values[name].layout for name in send.operands}

@@ -111,7 +111,7 @@ def _make_served(server: str, pull: Edge, push: Edge, mode: Mode) -> _Served:
     served = _Served(pull, push, keeps=mode.compensate is not None)
     if mode.in_rounds:
         served.round = {}
-    if pull.exchange == "pull_sum":
+    if pull.declared and pull.declared.moves == "sums":
         served.sums = WorkerSums(push, server)
     if served.sums is not None or isinstance(mode, Geo):
         # Workers start from the initial values, without a message.
@@ -228,7 +228,7 @@ class Service:
         newest = (
             min(served.applied.values())
             for served in self._served.values()
-            if served.push.exchange != "push_delta"
+            if served.push.declared and served.push.declared.moves != "differences"
         )
         return min(newest, default=math.inf)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.channel.interface import Array
-from placer.plan.plan import BY_KEY, EdgeValue, NodePhase, Plan
+from placer.plan.plan import EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
@@ -159,13 +159,12 @@ class DryNode(Node):
     def messages(self) -> Iterator[WorkerMessage]:
         """Yield one message for each edge that the hook `serve` handles."""
         for edge in self.exchange.edges.values():
-            comes, goes = self.name in edge.targets, self.name in edge.sources
-            if edge.exchange in BY_KEY:
-                is_handled = comes and edge.group is not None
-            else:
-                brings = edge.is_push or edge.exchange == "pull_sum"
-                is_handled = comes if brings and comes else goes
-            if edge.exchange is not None and is_handled:
+            exchange = edge.declared
+            if exchange is None or not edge.is_without_lockstep:
+                continue
+            comes = bool(exchange.handling) and self.name in edge.targets
+            answers = exchange.is_answer and not exchange.is_by_key
+            if comes or (answers and self.name in edge.sources):
                 yield WorkerMessage(edge.id, edge.sources[0], 1, 1, 1)
 
     def answer(self, message: WorkerMessage, *parameters: Any) -> None:

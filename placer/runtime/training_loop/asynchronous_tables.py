@@ -12,7 +12,7 @@ import msgspec
 from placer.channel.interface import Channel
 from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.errors import RunError
-from placer.plan.plan import BY_KEY, Edge, NodePlan, Plan, Table
+from placer.plan.plan import Edge, NodePlan, Plan, Table
 from placer.plan.settings.training.update_modes import Geo, Mode
 from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
 from placer.runtime.asynchronous.delta_exchange import DeltaExchange
@@ -143,7 +143,7 @@ def open_communicators(
         elif pull is None:
             end = PeerGradients(channel, push, mode, order)
         else:
-            kind = PulledVersions if pull.exchange == "pull" else PulledSums
+            kind = PulledSums if _brings_sums(pull) else PulledVersions
             end = kind(channel, pull, push, mode, order)
         for edge in (push, pull):
             if edge is not None:
@@ -218,7 +218,7 @@ def open_replicas(
     own: dict[str, BlockTable] = {}
     workers: tuple[str, ...] = ()
     for edge in plan.step_edges:
-        if edge.exchange in ("push_all", "pull_sum") and me.name in edge.targets:
+        if edge.declared and edge.declared.updates_workers and me.name in edge.targets:
             workers = edge.targets
             table = _table_of_gradient(me, edge)
             own[table.name] = tables[table.name]
@@ -286,14 +286,14 @@ def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
     answers = {
         (edge.sources, edge.targets, edge.group, edge.values[0].dtype): edge
         for edge in plan.step_edges
-        if edge.exchange in ("pull", "pull_sum")
+        if edge.declared and edge.declared.is_answer and not edge.is_by_key
     }
     for push in plan.step_edges:
-        if not push.is_push or push.exchange == "push_rows":
+        if not push.is_push or push.is_by_key:
             continue
         between = push.targets, push.sources, push.group
         brings = push  # the gradients that a table is updated by
-        if push.exchange == "push_sum":
+        if push.declared and push.declared.handling == "adds":
             brings = answers[*between, push.values[0].dtype]
         table = _table_of_gradient(plan.node(brings.targets[0]), brings)
         dtype = dtypes[table.blocks[0].parameter]
@@ -305,22 +305,23 @@ def _row_exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge, Edge, Mode]]:
     """Return the edges of keys, rows and gradients of sparse tables without lockstep that
     are looked up together, and their mode."""
     modes = {table.name: table.mode for table in plan.sparse_tables}
-    free = [e for e in plan.step_edges if e.exchange in BY_KEY and e.group is not None]
+    free = [e for e in plan.step_edges if e.is_by_key and e.is_without_lockstep]
     for push in free:
-        if push.exchange != "push_rows":
+        if not push.is_push:
             continue
         names = {value.table for value in push.values}
-        ask, give = (
-            next(
-                edge
-                for edge in free
-                if edge.exchange == kind and {v.table for v in edge.values} == names
-            )
-            for kind in ("ask_rows", "give_rows")
-        )
+        of_tables = {
+            edge.declared.moves: edge
+            for edge in free
+            if edge.declared and {v.table for v in edge.values} == names
+        }
         mode = modes[str(push.values[0].table)]
         assert mode is not None, push.id
-        yield ask, give, push, mode
+        yield of_tables["keys"], of_tables["rows"], push, mode
+
+
+def _brings_sums(edge: Edge) -> bool:
+    return edge.declared is not None and edge.declared.moves == "sums"
 
 
 def _table_of_gradient(node: NodePlan, edge: Edge) -> Table:

@@ -26,7 +26,7 @@ from typing import Final
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import is_keyed
-from placer.compiler.graph.structural_ops import is_push, is_update
+from placer.compiler.graph.structural_ops import is_update
 from placer.compiler.passes.exchange.all_reduce import all_reduce
 from placer.compiler.passes.exchange.backup import backup
 from placer.compiler.passes.exchange.geo import exchange_deltas
@@ -72,7 +72,7 @@ def exchange(graph: Graph) -> Graph:
             updates[chosen].append(op)
     for each, ops in updates.items():
         graph = each(graph, ops)
-    is_free = any(is_push(op) for op in graph.ops)
+    is_free = any(op.is_push for op in graph.ops)
     if is_free or any(ops for each, ops in updates.items() if each is not all_reduce):
         return state_of_first_worker(graph)
     return graph

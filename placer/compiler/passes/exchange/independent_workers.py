@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.needed_ops import needed_ops
-from placer.compiler.graph.structural_ops import CONVERSIONS, is_conversion, is_push
+from placer.compiler.graph.structural_ops import CONVERSIONS, is_conversion
 from placer.errors import GraphError
 from placer.place.layouts.companions import joins_workers
 from placer.place.node_kinds import HETER, WORKER, NodeId
@@ -25,11 +25,11 @@ def check_lockstep(graph: Graph) -> None:
         return
     _check_pushing_nodes(graph, pushes)
     needed: Sequence[Op] = graph.ops
-    if any(is_push(op) for op in graph.ops):
+    if any(op.is_push for op in graph.ops):
         needed = needed_ops(
             graph.ops,
-            is_push,
-            lambda op: () if op.kind in ("pull", "give_rows") else op.operands,
+            lambda op: op.is_push,
+            lambda op: () if op.exchange and op.exchange.is_answer else op.operands,
         )
     _check_heter_nodes(graph, needed)
     for op in needed:
@@ -137,7 +137,7 @@ def pushing_nodes(graph: Graph) -> set[tuple[NodeId, ...]]:
 
 def _pushes(graph: Graph) -> Sequence[Op]:
     """Return the ops that take gradients of workers without waiting for all of them."""
-    pushes = [op for op in graph.ops if is_push(op)]
+    pushes = [op for op in graph.ops if op.is_push]
     return [*pushes, *graph.of_kind("sum_of_first")]
 
 

@@ -8,7 +8,7 @@ position of the block in the worker's program.
 from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.structural_ops import BY_KEY, LevelPhase
+from placer.compiler.graph.structural_ops import LevelPhase
 from placer.place import HETER, WORKER
 
 
@@ -41,7 +41,7 @@ def _pairs(graph: Graph) -> dict[int, list[int]]:
     for i, op in enumerate(graph.ops):
         if op.kind != "send" or op.attrs["to"].node != HETER:
             continue
-        if op.known_place.node != WORKER or op.attrs.get("exchange") in BY_KEY:
+        if op.known_place.node != WORKER or _is_by_key(op):
             continue
         to_reply = _find_reply(graph, i, op)
         # An op can be moved for one pair only.
@@ -67,12 +67,16 @@ def _find_reply(graph: Graph, position: int, send: Op) -> list[int] | None:
             continue
         is_reply = (
             op.kind == "listen_and_serv"
-            and op.attrs.get("exchange") not in BY_KEY
+            and not _is_by_key(op)
             and (op.place, op.attrs["from"]) == (send.place, send.attrs["to"])
             and _depends_on(graph, op.attrs["edge"], send.attrs["edge"])
         )
         return [*between, i] if is_reply else None
     return None
+
+
+def _is_by_key(op: Op) -> bool:
+    return op.exchange is not None and op.exchange.is_by_key
 
 
 def _runs_last(op: Op) -> bool:

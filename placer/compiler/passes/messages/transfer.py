@@ -26,7 +26,7 @@ from placer.compiler.graph.levels import (
     level_group,
     sent_buckets,
 )
-from placer.compiler.graph.structural_ops import BY_KEY, PUSHES, is_conversion
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.passes.placement.place import first_node_place
 from placer.place import Place
 from placer.place.layouts.moved_pieces import is_local
@@ -108,8 +108,13 @@ def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
         # A table takes what a node pushes in one message, and a bucket is one.
         attrs = item.conversion.attrs
-        is_by_key = item.conversion.kind in BY_KEY and "group" in attrs
-        is_whole = item.conversion.kind in PUSHES or is_by_key or "bucket" in attrs
+        exchange = item.conversion.exchange
+        is_free = item.conversion.is_without_lockstep
+        is_whole = "bucket" in attrs or (
+            exchange is not None
+            and is_free
+            and (exchange.is_push or exchange.is_by_key)
+        )
         group = (item.origin, item.target, _exchange_of(item)) if is_whole else None
         defines = item.result.name, *sent_buckets(item.conversion.attrs)
         return LevelItem((item.operand.name,), defines, 1, group)
