@@ -1,4 +1,8 @@
-"""One pass of a kernel over a table's elements, chunk by chunk as gradients arrive."""
+"""One pass of an update over a dense table in host memory, chunk by chunk as gradients arrive.
+
+Tables on devices are in `placer.tables.device`, rows of sparse tables in
+`placer.tables.sparse.row_updates`; the formulas are in `placer.tables.optimizer_rules`.
+"""
 
 from __future__ import annotations
 

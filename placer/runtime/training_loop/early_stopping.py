@@ -10,7 +10,7 @@ from msgspec import structs
 from placer.checkpoint.manifest import Progress
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.execution import Execution
-from placer.runtime.metrics.evaluation_watch import EvaluationWatch
+from placer.runtime.metrics.stopping_rule import EvaluationWatch
 
 
 @dataclass(frozen=True, slots=True)
