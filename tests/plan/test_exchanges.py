@@ -1,0 +1,31 @@
+"""Each exchange is declared once, with methods that a node has and words for people."""
+
+from typing import get_args
+
+import pytest
+
+from placer.compiler.graph.structural_ops import KINDS
+from placer.plan.exchanges import EXCHANGES, ExchangeName
+from placer.runtime import Node
+
+
+def test_the_names_in_plans_are_those_of_the_declarations():
+    assert {*EXCHANGES} == {*get_args(ExchangeName)}
+    assert {name for name, kind in KINDS.items() if kind.moves} == {*EXCHANGES}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=lambda each: each.name)
+def test_a_node_has_the_methods_of_an_exchange(exchange):
+    methods = {exchange.send, exchange.receive}
+    if exchange.is_answer:
+        methods.add(exchange.send_answer)
+    if exchange.handling:
+        methods.add(exchange.receive_message)
+    assert [name for name in methods if not callable(getattr(Node, name, None))] == []
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=lambda each: each.name)
+def test_an_exchange_has_words_for_programs_and_reports(exchange):
+    assert exchange.words.format(every=4, first=2)
+    assert exchange.message or not exchange.handling
+    assert exchange.answer or not exchange.is_answer
