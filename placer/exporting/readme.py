@@ -17,7 +17,8 @@ _NEEDED: Final = ("jax", "numpy", "safetensors")
 @dataclass(frozen=True)
 class Described:
     """What a README says of a model: arguments and outputs with their types, the
-    columns of its rows, its modules, the packages that these import, the files of its sparse tables, and the StableHLO
+    columns of its rows, its modules, the packages that these import, the files of its
+    sparse tables, and the StableHLO
     files with their notes."""
 
     name: str

@@ -35,8 +35,8 @@ class Exchange:
         name: the kind of its ops.
         doc: what its ops do.
         moves: the values that it moves.
-        to: the nodes that receive them. Servers handle a message as it arrives, workers
-            before their next step.
+        to: the nodes that receive them. In an asynchronous exchange, servers handle a
+            message as it arrives, and workers before their next step.
         is_by_key: whether it moves keys, or rows of a sparse table. Such an exchange is
             synchronous, unless its ops have a `group`.
         is_asynchronous: whether no node waits for a step of all others. Of one by key:

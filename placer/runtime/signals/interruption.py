@@ -99,9 +99,9 @@ class Interruption:
 
     @property
     def how_to_continue(self) -> str:
-        """What is said of a run that has failed: the command, or its options, that continues
-        it in its own folder of checkpoints, or that its steps are in no checkpoint; nothing if it saves
-        none, or has not begun."""
+        """How to continue a run that has failed: the command, or only its options, if the
+        command is not known. If no checkpoint is there, the text says so; it is empty if
+        the run saves none, or has not begun."""
         if self.last_checkpoint:
             last = Path(self.last_checkpoint)
             options = ["--checkpoint", str(last.parent), "--resume", str(last)]
