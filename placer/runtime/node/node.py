@@ -18,16 +18,13 @@ The numbers of edges and the names of tables are those of the plan. Every call m
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from placer.channel.interface import Array, Key
-from placer.errors import RunError
 from placer.place.layouts.partition import RowShard
 from placer.plan.plan import NodePhase
 from placer.plan.settings.data.sources import POSITION
@@ -38,8 +35,6 @@ from placer.runtime.asynchronous.peer_gradients import PeerGradients
 from placer.runtime.asynchronous.pulled_sums import PulledSums
 from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.pushed import join_pieces
-from placer.runtime.asynchronous.recorded_order import ALL_EDGES, DRAIN, Order
-from placer.runtime.asynchronous.replicas import Replicas
 from placer.runtime.asynchronous.service import Service
 from placer.runtime.batches.batches import Batches
 from placer.runtime.exchange.devices import Devices
@@ -47,6 +42,7 @@ from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.sent_back import SentBack
 from placer.runtime.exchange.worker_messages import WorkerMessage
+from placer.runtime.node.new_states import NewStates
 from placer.runtime.node.row_calls import RowCalls
 from placer.tables.delay_compensation import compensate
 from placer.tables.learning_rate import Schedule
@@ -86,23 +82,19 @@ class Node(RowCalls):
         shard: the rows of a step that the gradients of the node are of, without lockstep.
         communicators: the node's ends of tables that workers update without lockstep, by
             the numbers of their edges.
-        updates: those of them whose tables this worker updates by itself.
-        replicas: the tables that each worker updates by itself.
         service: the node's tables that workers update without lockstep, if it has any.
         first_workers: a server's part in steps that do not wait for all workers.
         newest: a worker's part in such steps.
-        has_own_steps: whether the node does not wait for other workers in each step:
-            a worker, or its companion.
         modes: how workers agree on updates of each of these tables, by its name.
         local_tables: the names of tables with values of this worker's own.
-        serve: the hook that handles the messages for these tables.
-        order: records or replays the order of what happens without lockstep.
         sent_back: the edges of each table whose parameters this node sends as it updates
             them, for the next step, with the indices of their blocks.
         expected: the edges whose parameters come back for the next step while this node
             still computes this one.
         is_short: whether all workers have drained before the last step of this server,
             so that it is not done.
+        arrived: what other workers have sent to this one, while its hook `serve` runs.
+        new_states: the values that this step stores in tables, with backup workers.
         position, turns: as in `Microbatches`.
         row_exchange, row_tables, drops_not_finite, on_warning, forced_size: as in
             `RowCalls`.
@@ -120,27 +112,24 @@ class Node(RowCalls):
     on_outputs: Callable[[int, Mapping[str, Any]], None] = lambda batch, outputs: None
     shard: RowShard = field(default_factory=lambda: RowShard((0,), 1))
     communicators: Mapping[int, WorkerEnd] = field(default_factory=dict)
-    updates: Sequence[PulledSums | PeerGradients] = ()
-    replicas: Replicas | None = None
     service: Service | None = None
     first_workers: FirstWorkers | None = None
     newest: NewestStep | None = None
-    has_own_steps: bool = False
     modes: Mapping[str, Mode] = field(default_factory=dict)
     local_tables: frozenset[str] = frozenset()
-    serve: Callable[[Node], None] | None = None
-    order: Order = field(default_factory=Order)
     sent_back: Mapping[str, Sequence[tuple[int, Sequence[int]]]] = field(
         default_factory=dict
     )
     expected: Sequence[int] = ()
     is_short: bool = False
-    _new_states: dict[str, list[Array]] = field(default_factory=dict, init=False)
+    arrived: Sequence[WorkerMessage] = ()
+    new_states: NewStates = field(init=False)
     _was_sent: Mapping[int, int] = field(default_factory=dict, init=False)
-    _arrived: Sequence[WorkerMessage] = field(default=(), init=False)
     _outputs: Mapping[str, Any] = field(default_factory=dict, init=False)
     _recorded: tuple[Any, ...] = field(default=(), init=False)
-    _trained: int = field(default=0, init=False)  # the last training step
+
+    def __post_init__(self) -> None:
+        self.new_states = NewStates(self.tables)
 
     # The calls of node programs.
 
@@ -409,9 +398,9 @@ class Node(RowCalls):
         Example:
             node.store("state", new)
         """
-        self._new_states[table] = [np.asarray(value) for value in leaves(values)]
+        self.new_states.add(table, [np.asarray(value) for value in leaves(values)])
         if self.newest is None:
-            self._keep_new_states()
+            self.new_states.settle(True)
 
     def send(self, edge: int, *values: Any) -> None:
         """Send the values of an edge to the nodes that need them.
@@ -611,7 +600,7 @@ class Node(RowCalls):
                         node.update_from("dense", message)
         """
         if self.service is None:
-            return iter(self._arrived)
+            return iter(self.arrived)
         return self.service.messages()
 
     def answer(self, message: WorkerMessage, *parameters: Any) -> None:
@@ -853,159 +842,10 @@ class Node(RowCalls):
         if batch >= 0:
             self.on_outputs(batch, outputs)
 
-    # The calls of the executor.
-
-    def drain(self, step: int, *, ends: bool = False) -> None:
-        """Send all that this node has computed without lockstep, up to a step; on a
-        server, wait until all workers have done so and all is applied. Then nothing
-        changes until the next step. `ends` says that the step is the last one of the
-        run."""
-        if not self.has_drains:
-            return
-        if self.order.replays:
-            (recorded,) = self.order.next(DRAIN, ALL_EDGES)
-            if recorded != step:
-                raise RunError(
-                    f"the recorded order drains after step {recorded}, not {step}",
-                    hint="replay with the options of the run that was recorded",
-                )
-        self.order.add(DRAIN, ALL_EDGES, step)
-        for communicator in self._ends:
-            communicator.drain(step, ends=ends)
-        self._apply([end.take_rest() for end in self.updates])
-        if self.replicas is not None:
-            self.replicas.agree()
-        if self.service is not None:
-            # After the drain before, workers may drain again without a step.
-            self._serve()
-            self.service.drain()
-            for table, done in self.service.steps_of_rows().items():
-                self.forget_up_to(table, done)
-        if self.newest is not None:
-            self.newest.drain(step)
-            self._keep_new_states()
-        if self.first_workers is not None:
-            self.first_workers.drain()
-
-    @property
-    def has_drains(self) -> bool:
-        """Whether this node does not wait for all others in each step, so that there is
-        something to wait for between steps."""
-        parts = self.service, self.newest, self.first_workers
-        return self.has_own_steps or any(part is not None for part in parts)
-
-    def joins(self, step: int) -> bool:
-        """Whether this node does a step: with backup workers, not one that is over
-        already. Waits until that is known."""
-        if self.newest is None:
-            return True
-        joins = self.newest.joins(step)
-        self._keep_new_states()
-        return joins
-
-    def end_step(self) -> None:
-        """End the step, after the hook."""
-        if self.newest is not None:
-            self.newest.push(self.position.step)
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether the last step of this worker has taken its gradients: known once it
-        joins the next step, or has drained."""
-        return self.newest is None or self.newest.is_taken
-
-    def _keep_new_states(self) -> None:
-        """Load what the program has stored, unless the step has not taken this worker's
-        gradients."""
-        if self.is_taken:
-            for table, arrays in self._new_states.items():
-                self.tables[table].load(arrays)
-        self._new_states = {}
-
-    def _apply(self, arrived: Sequence[Sequence[WorkerMessage]]) -> None:
-        """Update tables by what has come."""
-        self._arrived = [message for messages in arrived for message in messages]
-        if self._arrived:
-            assert self.serve is not None
-            self.serve(self)
-        self._arrived = []
-
-    @property
-    def staleness(self) -> Counter[int]:
-        """How many gradients were applied with each staleness."""
-        total: Counter[int] = Counter()
-        if self.service is not None:
-            total += Counter(self.service.staleness)
-        for end in self.updates:
-            if isinstance(end, PeerGradients):
-                total += end.staleness
-        return total
-
-    @property
-    def horizon(self) -> int:
-        """The newest step that this node knows all workers to have done: from the servers,
-        or, in lockstep, its own; a worker that pulls nothing learns it at drains only."""
-        own = 0 if self.has_own_steps else self.position.step
-        return min((end.horizon for end in self._ends), default=own)
-
-    @property
-    def _ends(self) -> Iterable[WorkerEnd]:
-        """The node's ends of tables without lockstep, each once."""
-        return dict.fromkeys(self.communicators.values())
+    # What the calls share.
 
     def _delta_exchange(self, edge: int) -> DeltaExchange:
         return cast(DeltaExchange, self.communicators[edge])
-
-    def drains_next(self, step: int) -> bool:
-        """Whether a replayed order has a drain after a step."""
-        return self.order.peek(DRAIN, ALL_EDGES) == [step]
-
-    def resume(self, step: int, steps: Mapping[str, int]) -> None:
-        """Continue after a step that all workers have done, and the last one of each."""
-        self.resume_rows(step)
-        if self.service is not None:
-            self.service.resume(steps)
-        for communicator in self._ends:
-            communicator.resume(steps)
-
-    def enter_step(self, step: int, epoch: int, index: int) -> None:
-        """Start training step `step` (from 1), which is batch `index` (from 0) of an
-        epoch."""
-        if self.service is not None:
-            self._serve()
-        count = self.training.batch_size(index)
-        self.position.enter_step(step, epoch, index, count)
-        self._trained = step
-        self._read_inputs.clear()
-        self.exchange.new_step()
-        if self.first_workers is not None:
-            self.first_workers.begin(step, count)
-        self._apply([end.take(step) for end in self.updates])
-
-    def _serve(self) -> None:
-        """Handle the messages of workers, until these drain, in a thread."""
-        assert self.service is not None
-        assert self.serve is not None
-        self.service.start(partial(self.serve, self))
-
-    def enter_evaluation(self, step: int) -> None:
-        """Start the evaluation after a training step."""
-        self.position.enter_evaluation(step)
-        self.exchange.new_step()
-
-    def discard_sent_back(self) -> None:
-        """Receive what other nodes have sent for the next step, which there is not."""
-        if self._trained in (0, self.position.last_step):
-            return
-        for edge in self.exchange.edges.values():
-            if edge.sent_back and self.name in edge.targets:
-                self.exchange.discard(Key(edge.id, self._trained + 1))
-
-    def enter_prediction(self) -> None:
-        """Start the prediction: `evaluating` are its batches, and it is the second of
-        `phases`."""
-        self.enter_evaluation(0)
-        self.position.where = "prediction"
 
     @property
     def _own_rows(self) -> int:

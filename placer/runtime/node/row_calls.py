@@ -108,6 +108,10 @@ class RowCalls(Microbatches):
     def _learning_rate(self, table: str, message: WorkerMessage | None) -> float:
         raise NotImplementedError
 
+    def begin_rows(self) -> None:
+        """Begin a step: forget the inputs of the step before."""
+        self._read_inputs.clear()
+
     def distinct_keys(
         self,
         table: str,

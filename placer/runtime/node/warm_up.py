@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from placer.plan.plan import Plan
+from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.dry_node import DryNode
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook
 
 
 def run_warm_up(
-    plan: Plan, node: Node, step: Hook, evaluate: Hook | None = None
+    plan: Plan, driver: NodeDriver, step: Hook, evaluate: Hook | None = None
 ) -> None:
     """Run the hooks `step`, `evaluate` and `serve` of a node, and wait for their results.
 
@@ -24,10 +25,11 @@ def run_warm_up(
 
     Args:
         plan: the plan.
-        node: the node; its tables do not change.
+        driver: that of the node, whose tables do not change.
         step: the hook `step`.
         evaluate: the hook `evaluate`, None without evaluations.
     """
+    node = driver.node
     for size in node.training.sizes:
         for dry in _dry_nodes(plan, node, (size,)):
             step(dry)
@@ -35,8 +37,8 @@ def run_warm_up(
         assert node.evaluating is not None
         for dry in _dry_nodes(plan, node, node.evaluating.sizes, evaluation=True):
             evaluate(dry)
-    if node.serve is not None:
-        node.serve(DryNode.of(node, plan, node.training.sizes))
+    if driver.serve is not None:
+        driver.serve(DryNode.of(node, plan, node.training.sizes))
 
 
 def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:

@@ -32,6 +32,7 @@ from placer.runtime.control.handshake import agree
 from placer.runtime.control.result import PredictionResult
 from placer.runtime.exchange.devices import in_precision, open_devices
 from placer.runtime.exchange.exchange import Exchange
+from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hooks
 from placer.runtime.node.warm_up import warm_up_prediction
@@ -123,7 +124,7 @@ def predict(
             begin_collection()
             execution.report_state("predicting")
             began = time.perf_counter()
-            node.enter_prediction()
+            NodeDriver(node).enter_prediction()
             hooks.predict(node)
             gatherer.finish()
             seconds = time.perf_counter() - began

@@ -51,8 +51,7 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
         microbatch_totals one_microbatch split_microbatches first_microbatch keep_values
         load_values pop_values""",
     RECORD: "record output",
-    "": """enter_step end_step joins drain drains_next resume resume_rows enter_evaluation
-        enter_prediction discard_sent_back forget_up_to""",
+    "": "begin_rows resume_rows forget_up_to",
 }
 _CATEGORIES: Final[Mapping[str, str]] = {
     name: category for category, names in _BY_CATEGORY.items() for name in names.split()
@@ -80,13 +79,6 @@ class TracedNode(Node):
     """A node whose calls are recorded while its `recorder` is active."""
 
     recorder: Recorder = field(kw_only=True)
-
-    def drain(self, step: int, *, ends: bool = False) -> None:
-        """Wait until all is applied; a slice on nodes with tables without lockstep."""
-        if not self.has_drains:
-            return
-        with self.recorder.slice(WAIT, "drain"):
-            Node.drain(self, step, ends=ends)
 
     def microbatches(self) -> Iterator[str]:
         """Run the tasks of a step; each one is a slice, such as `forward.3`."""

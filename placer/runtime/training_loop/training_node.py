@@ -15,6 +15,7 @@ from placer.runtime.exchange.devices import Devices, in_another_thread
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.sent_back import find_sent_back
 from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.node import Node
 from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hook, Hooks
@@ -43,9 +44,9 @@ def make_node(
     hooks: Hooks,
     recording: Recording | None,
     contexts: ExitStack,
-) -> tuple[Node, dict[str, BlockTable], dict[str, LocalValues]]:
+) -> tuple[NodeDriver, dict[str, BlockTable], dict[str, LocalValues]]:
     """Create everything that a program needs, except for what the handshake decides;
-    return the node, its tables by name, and values of a worker's own by table."""
+    return the driver of the node, its tables by name, and values of a worker's own by table."""
     plan, me = execution.plan, execution.me
     tables = make_tables(execution, start, devices)
     local = {
@@ -90,26 +91,29 @@ def make_node(
         devices,
         shard=plan.pushed_rows(me.name),
         communicators=communicators,
-        updates=updates_of(communicators),
-        replicas=open_replicas(plan, me, channel, tables),
         service=service,
         first_workers=first_workers,
         newest=newest,
-        has_own_steps=plan.worker_of(me.name) is not None,
         local_tables=frozenset(local),
         modes={table.name: table.mode for table in me.tables if table.mode is not None}
         | {
             each.name: each.mode for each in plan.sparse_tables if each.mode is not None
         },
-        serve=serve,
-        order=order,
         sent_back=find_sent_back(plan.step_edges, me),
         expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
         position=Position(plan.microbatches),
         turns=me.turns,
         **row_calls,
     )
-    return node, tables, local
+    driver = NodeDriver(
+        node,
+        serve,
+        updates_of(communicators),
+        open_replicas(plan, me, channel, tables),
+        has_own_steps=plan.worker_of(me.name) is not None,
+        order=order,
+    )
+    return driver, tables, local
 
 
 def _in_service_thread(serve: Hook, plan: Plan, me: NodePlan, devices: Devices) -> Hook:

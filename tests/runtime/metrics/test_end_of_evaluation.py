@@ -7,6 +7,7 @@ import numpy as np
 from placer.readers import Order
 from placer.runtime.batches.batches import Batches
 from placer.runtime.exchange.devices import Devices
+from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.node import Node
 
 
@@ -37,7 +38,7 @@ def test_all_recorded_values_are_computed_at_the_end():
         Devices({}),
     )
     values = []
-    node.enter_evaluation(1)
+    NodeDriver(node).enter_evaluation(1)
     for batch in node.batches():
         assert all(late.computed for late in values[: 2 * (batch - 1)])
         values += [Late(), Late()]
