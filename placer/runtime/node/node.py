@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -33,14 +33,11 @@ from placer.plan.plan import NodePhase
 from placer.plan.settings.data.sources import POSITION
 from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
-from placer.runtime.asynchronous.delta_exchange import DeltaExchange
-from placer.runtime.asynchronous.peer_gradients import PeerGradients
-from placer.runtime.asynchronous.pulled_sums import PulledSums
-from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.pushed import join_pieces
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, DRAIN, Order
 from placer.runtime.asynchronous.replicas import Replicas
 from placer.runtime.asynchronous.service import Service
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.batches.batches import Batches
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
@@ -56,10 +53,6 @@ if TYPE_CHECKING:
     from placer.runtime.asynchronous.asked_rows import AskedRows
 
 T = TypeVar("T")
-WorkerEnd: TypeAlias = (
-    "PulledVersions | PulledSums | PeerGradients | DeltaExchange | AskedRows"
-)
-"""A worker's end of a table without lockstep."""
 
 
 @dataclass(slots=True)
@@ -122,7 +115,7 @@ class Node(RowCalls):
     on_outputs: Callable[[int, Mapping[str, Any]], None] = lambda batch, outputs: None
     shard: RowShard = field(default_factory=lambda: RowShard((0,), 1))
     communicators: Mapping[int, WorkerEnd] = field(default_factory=dict)
-    updates: Sequence[PulledSums | PeerGradients] = ()
+    updates: Sequence[WorkerEnd] = ()
     replicas: Replicas | None = None
     service: Service | None = None
     first_workers: FirstWorkers | None = None
@@ -512,7 +505,7 @@ class Node(RowCalls):
         Example:
             p = node.pull(1, Dense)
         """
-        arrays = cast(PulledVersions, self.communicators[edge]).pull(self._step)
+        arrays = self.communicators[edge].pull(self._step)
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
 
     def push(self, edge: int, *values: Any) -> None:
@@ -541,8 +534,8 @@ class Node(RowCalls):
             else array
             for array, each in zip(arrays, edge_values, strict=True)
         ]
-        communicator = cast(PulledVersions, self.communicators[edge])
-        communicator.push(self._step, (self._own_rows, self.count), arrays)
+        rows = self._own_rows, self.count
+        self.communicators[edge].push(self._step, rows, arrays)
 
     def merge(self, edge: int) -> None:
         """Add to the worker's own values what a server has answered to the last difference,
@@ -557,7 +550,7 @@ class Node(RowCalls):
         Example:
             node.merge(1)
         """
-        self._delta_exchange(edge).merge(self._step)
+        self.communicators[edge].merge(self._step)
 
     def push_delta(self, edge: int) -> None:
         """Send how far the worker's own values have moved to a server, in the background,
@@ -574,7 +567,7 @@ class Node(RowCalls):
         Example:
             node.push_delta(3)
         """
-        self._delta_exchange(edge).push_delta(self._step)
+        self.communicators[edge].push_delta(self._step)
 
     def messages(self) -> Iterator[WorkerMessage]:
         """Return what workers send to the tables of a server, as it arrives, until all
@@ -925,8 +918,7 @@ class Node(RowCalls):
         if self.service is not None:
             total += Counter(self.service.staleness)
         for end in self.updates:
-            if isinstance(end, PeerGradients):
-                total += end.staleness
+            total += end.staleness
         return total
 
     @property
@@ -940,9 +932,6 @@ class Node(RowCalls):
     def _ends(self) -> Iterable[WorkerEnd]:
         """The node's ends of tables without lockstep, each once."""
         return dict.fromkeys(self.communicators.values())
-
-    def _delta_exchange(self, edge: int) -> DeltaExchange:
-        return cast(DeltaExchange, self.communicators[edge])
 
     def drains_next(self, step: int) -> bool:
         """Whether a replayed order has a drain after a step."""
@@ -1074,7 +1063,7 @@ class Node(RowCalls):
 
     def _asked_rows(self, edge: int) -> AskedRows | None:
         end = self.communicators.get(edge)
-        return cast("AskedRows", end) if hasattr(end, "send_keys") else None
+        return None if end is None else end.asked_rows
 
     def _service(self) -> Service:
         assert self.service is not None
