@@ -4,7 +4,7 @@ a thread of its own, while the next step computes."""
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from placer.channel.interface import Array, Channel, Key
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import GradientMode
 from placer.runtime.asynchronous.recorded_order import SEND, Order
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.range_exchange import RangeEdge
 from placer.runtime.exchange.worker_messages import MessageKind, header
 from placer.tables.half_sums import mean_of
@@ -32,7 +33,7 @@ class _Gradients:
     arrays: Sequence[Array]
 
 
-class Communicator(ABC):
+class Communicator(WorkerEnd):
     """A worker's end of one table without lockstep.
 
     `push` and `drain` are called by the compute thread. What a worker does with answers

@@ -22,10 +22,11 @@ from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Geo
 from placer.runtime.asynchronous.local_values import LocalValues, Part
 from placer.runtime.asynchronous.recorded_order import SEND, USE, Order
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.worker_messages import MessageKind, header
 
 
-class DeltaExchange:
+class DeltaExchange(WorkerEnd):
     """A worker's end of one table of a server.
 
     All methods are called by the compute thread.

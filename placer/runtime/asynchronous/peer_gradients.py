@@ -26,6 +26,7 @@ from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.asynchronous.pushed import join_pieces
 from placer.runtime.asynchronous.recorded_order import USE, Order
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.worker_messages import (
     HEADER_SIZE,
     MessageKind,
@@ -48,7 +49,7 @@ class _Gradients:
     arrays: Sequence[Array]
 
 
-class PeerGradients:
+class PeerGradients(WorkerEnd):
     """One worker's end of one table.
 
     All methods but those of its two threads are called by the compute thread.
@@ -59,11 +60,6 @@ class PeerGradients:
         mode: how the workers agree; it has a bound.
         order: records how many gradients of each worker are applied before each step, or
             replays that.
-
-    Attributes:
-        staleness: how many gradients were applied with each staleness: so many steps of
-            other workers were applied before, which the worker had not applied when it
-            computed them.
     """
 
     def __init__(self, channel: Channel, push: Edge, mode: Mode, order: Order) -> None:
@@ -88,7 +84,7 @@ class PeerGradients:
         self._open: set[str] = set()  # the peers that have not drained
         self._closed = False
         self._error: BaseException | None = None
-        self.staleness: Counter[int] = Counter()
+        self._staleness: Counter[int] = Counter()
         for run, what in ((self._send_next, "sends"), (self._receive_next, "receives")):
             threading.Thread(
                 target=self._run, args=(run,),
@@ -162,6 +158,13 @@ class PeerGradients:
         with self._changed:
             return min(self._steps.values())
 
+    @property
+    def staleness(self) -> Counter[int]:
+        """How many gradients were applied with each staleness: so many steps of other
+        workers were applied before, which the worker had not applied when it computed
+        them."""
+        return self._staleness
+
     def close(self) -> None:
         """End the threads, after what they do now."""
         with self._changed:
@@ -199,7 +202,7 @@ class PeerGradients:
             return []
         for worker, gradients in taken:
             stale = self._count_others(worker) - gradients.seen
-            self.staleness[max(0, stale)] += 1
+            self._staleness[max(0, stale)] += 1
         for worker, _ in taken:
             self._applied[worker] += 1
         newest = max(gradients.step for _, gradients in taken)

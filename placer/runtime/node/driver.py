@@ -9,12 +9,11 @@ from functools import partial
 
 from placer.channel.interface import Key
 from placer.errors import RunError
-from placer.runtime.asynchronous.peer_gradients import PeerGradients
-from placer.runtime.asynchronous.pulled_sums import PulledSums
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, DRAIN, Order
 from placer.runtime.asynchronous.replicas import Replicas
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.worker_messages import WorkerMessage
-from placer.runtime.node.node import Node, WorkerEnd
+from placer.runtime.node.node import Node
 
 
 @dataclass(slots=True)
@@ -34,7 +33,7 @@ class NodeDriver:
 
     node: Node
     serve: Callable[[Node], None] | None = None
-    updates: Sequence[PulledSums | PeerGradients] = ()
+    updates: Sequence[WorkerEnd] = ()
     replicas: Replicas | None = None
     has_own_steps: bool = False
     order: Order = field(default_factory=Order)
@@ -155,8 +154,7 @@ class NodeDriver:
         if self.node.service is not None:
             total += Counter(self.node.service.staleness)
         for end in self.updates:
-            if isinstance(end, PeerGradients):
-                total += end.staleness
+            total += end.staleness
         return total
 
     @property

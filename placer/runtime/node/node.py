@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -30,12 +30,9 @@ from placer.plan.plan import NodePhase
 from placer.plan.settings.data.sources import POSITION
 from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
-from placer.runtime.asynchronous.delta_exchange import DeltaExchange
-from placer.runtime.asynchronous.peer_gradients import PeerGradients
-from placer.runtime.asynchronous.pulled_sums import PulledSums
-from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.pushed import join_pieces
 from placer.runtime.asynchronous.service import Service
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.batches.batches import Batches
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
@@ -52,10 +49,6 @@ if TYPE_CHECKING:
     from placer.runtime.asynchronous.asked_rows import AskedRows
 
 T = TypeVar("T")
-WorkerEnd: TypeAlias = (
-    "PulledVersions | PulledSums | PeerGradients | DeltaExchange | AskedRows"
-)
-"""A worker's end of a table without lockstep."""
 
 
 @dataclass(slots=True)
@@ -514,7 +507,7 @@ class Node(RowCalls):
         Example:
             p = node.pull(1, Dense)
         """
-        arrays = cast(PulledVersions, self.communicators[edge]).pull(self.position.step)
+        arrays = self.communicators[edge].pull(self.position.step)
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
 
     def push(self, edge: int, *values: Any) -> None:
@@ -543,8 +536,7 @@ class Node(RowCalls):
             else array
             for array, each in zip(arrays, edge_values, strict=True)
         ]
-        communicator = cast(PulledVersions, self.communicators[edge])
-        communicator.push(self.position.step, self._rows_of_step, arrays)
+        self.communicators[edge].push(self.position.step, self._rows_of_step, arrays)
 
     def merge(self, edge: int) -> None:
         """Add to the worker's own values what a server has answered to the last difference,
@@ -559,7 +551,7 @@ class Node(RowCalls):
         Example:
             node.merge(1)
         """
-        self._delta_exchange(edge).merge(self.position.step)
+        self.communicators[edge].merge(self.position.step)
 
     def push_delta(self, edge: int) -> None:
         """Send how far the worker's own values have moved to a server, in the background,
@@ -576,7 +568,7 @@ class Node(RowCalls):
         Example:
             node.push_delta(3)
         """
-        self._delta_exchange(edge).push_delta(self.position.step)
+        self.communicators[edge].push_delta(self.position.step)
 
     def messages(self) -> Iterator[WorkerMessage]:
         """Return what workers send to the tables of a server, as it arrives, until all
@@ -844,9 +836,6 @@ class Node(RowCalls):
 
     # What the calls share.
 
-    def _delta_exchange(self, edge: int) -> DeltaExchange:
-        return cast(DeltaExchange, self.communicators[edge])
-
     @property
     def _own_rows(self) -> int:
         """How many rows of the current batch this node computes gradients of."""
@@ -917,7 +906,7 @@ class Node(RowCalls):
 
     def _asked_rows(self, edge: int) -> AskedRows | None:
         end = self.communicators.get(edge)
-        return cast("AskedRows", end) if hasattr(end, "send_keys") else None
+        return None if end is None else end.asked_rows
 
     def _service(self) -> Service:
         assert self.service is not None
