@@ -16,6 +16,7 @@ from placer.plan.settings.data.sources import POSITION
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
+from placer.runtime.node.position import Position
 from placer.system.memory import aligned
 from placer.tables.dense import DenseTable
 from placer.tables.key_sums import KeyPart
@@ -59,21 +60,21 @@ class DryNode(Node):
         own = {
             each.name: getattr(node, each.name) for each in fields(Node) if each.init
         }
+        own["position"] = Position(
+            node.position.parts, count=sizes[0], evaluation=evaluation
+        )
         columns = {column.name: column for column in plan.columns}
-        dry = DryNode(**own, columns=columns, sizes=sizes)
-        dry._evaluation = evaluation
-        dry.count = sizes[0]
-        return dry
+        return DryNode(**own, columns=columns, sizes=sizes)
 
     def read(self, *values: str) -> Any:
-        phase = self.phases[self._evaluation]
+        phase = self.phases[self.position.evaluation]
         assert phase is not None
         arrays = tuple(self._zero_rows(phase, value) for value in values)
         return arrays[0] if len(arrays) == 1 else arrays
 
     def _zero_rows(self, phase: NodePhase, value: str) -> Array:
         read = next(each for each in phase.reads if each.value == value)
-        rows = sum(high - low for low, high in self.own_ranges(read.shard))
+        rows = sum(high - low for low, high in self.position.own_ranges(read.shard))
         if read.input == POSITION:
             return _zeros(np.uint32, (rows, 2))
         column = self.columns[read.input]
@@ -81,7 +82,7 @@ class DryNode(Node):
 
     def batches(self) -> Iterator[int]:
         for batch, size in enumerate(self.sizes):
-            self.count = size
+            self.position.enter_batch(batch, size)
             yield batch
 
     def record(self, /, **metrics: Any) -> None:
@@ -132,7 +133,7 @@ class DryNode(Node):
     offer = push = send
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
-        return self._received(edge, self.rows, kind)
+        return self._received(edge, self.position.rows, kind)
 
     def pull(self, edge: int, kind: type[Any] | None = None) -> Any:
         return self._received(edge, 0, kind)

@@ -101,11 +101,9 @@ class Node(RowCalls):
             them, for the next step, with the indices of their blocks.
         expected: the edges whose parameters come back for the next step while this node
             still computes this one.
-        last_step: the number of the last step of the run.
-        where: what the node does now, for messages: `step 3`.
         is_short: whether all workers have drained before the last step of this server,
             so that it is not done.
-        parts, turns, microbatch, count: as in `Microbatches`.
+        position, turns: as in `Microbatches`.
         row_exchange, row_tables, drops_not_finite, on_warning, forced_size: as in
             `RowCalls`.
     """
@@ -136,21 +134,31 @@ class Node(RowCalls):
         default_factory=dict
     )
     expected: Sequence[int] = ()
-    last_step: int = 0
-    where: str = ""
     is_short: bool = False
     _new_states: dict[str, list[Array]] = field(default_factory=dict, init=False)
     _was_sent: Mapping[int, int] = field(default_factory=dict, init=False)
     _arrived: Sequence[WorkerMessage] = field(default=(), init=False)
     _outputs: Mapping[str, Any] = field(default_factory=dict, init=False)
     _recorded: tuple[Any, ...] = field(default=(), init=False)
-    _step: int = field(default=0, init=False)
     _trained: int = field(default=0, init=False)  # the last training step
-    _position: tuple[int, int] = field(default=(1, 0), init=False)
-    _batch: int = field(default=0, init=False)
-    _evaluation: bool = field(default=False, init=False)
 
     # The calls of node programs.
+
+    @property
+    def count(self) -> int:
+        """The number of rows of the current global batch."""
+        return self.position.count
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the current microbatch, on all nodes together; those of
+        the batch outside of one."""
+        return self.position.rows
+
+    @property
+    def share(self) -> float:
+        """The part of the rows of the current global batch that belongs to this node."""
+        return self._own_rows / self.position.count
 
     def read(self, *values: str) -> Any:
         """Read this node's rows of the current global batch, or of the microbatch.
@@ -170,7 +178,8 @@ class Node(RowCalls):
         Example:
             image, label = node.read("image", "label")
         """
-        batches, phase = self._batches, self.phases[self._evaluation]
+        position = self.position
+        batches, phase = self._batches, self.phases[position.evaluation]
         assert phase is not None
         rows_by_shard: dict[RowShard, Mapping[str, Array]] = {}
         arrays = []
@@ -178,13 +187,16 @@ class Node(RowCalls):
         for value in values:
             read = reads[value]
             if read.input == POSITION:
-                ranges = self.own_ranges(read.shard)
+                ranges = position.own_ranges(read.shard)
                 rows = [np.arange(low, high) for low, high in ranges]
-                arrays.append(_positions(self._step, _concatenate(rows)))
+                arrays.append(_positions(position.step, _concatenate(rows)))
                 continue
             if read.shard not in rows_by_shard:
                 rows_by_shard[read.shard] = batches.take(
-                    self._position, read.shard, self.microbatch, self.parts
+                    (position.epoch, position.batch),
+                    read.shard,
+                    position.microbatch,
+                    position.parts,
                 )
             arrays.append(rows_by_shard[read.shard][read.input])
             if self.row_exchange is not None:
@@ -312,7 +324,7 @@ class Node(RowCalls):
         # Only tables in host memory are updated from edges. `isinstance` of a protocol
         # takes microseconds in each update, so it does not check that.
         target = cast(StreamedTable, self.tables[table])
-        rate = self.schedules[table](self._step - 1)
+        rate = self.schedules[table](self.position.step - 1)
         sent_back = self._begin_to_send_back(table)
         with target.update_in_chunks(learning_rate=rate) as update:
             for edge in edges:
@@ -328,10 +340,10 @@ class Node(RowCalls):
         """Begin to send the values of a table that the next step sends, if there is
         such a step."""
         edges = self.sent_back.get(table, ())
-        if not edges or self._step == self.last_step:
+        if not edges or self.position.is_last:
             return None
         values = self.tables[table].values()
-        step = self._step + 1
+        step = self.position.step + 1
         self._was_sent = {**self._was_sent, **{edge: step for edge, _ in edges}}
         return SentBack(self.exchange, edges, values, step)
 
@@ -418,14 +430,15 @@ class Node(RowCalls):
         Example:
             node.send(2, g)
         """
-        if self._was_sent.get(edge) == self._step and not self._evaluation:
+        position = self.position
+        if self._was_sent.get(edge) == position.step and not position.evaluation:
             return  # as the step before has updated them
-        self.exchange.send(self._key(edge), tuple(leaves(values)), self.rows)
+        self.exchange.send(self._key(edge), tuple(leaves(values)), position.rows)
         is_bucket = self.exchange.edges[edge].bucket is not None
-        if is_bucket and self._step != self.last_step:
+        if is_bucket and not position.is_last:
             # Servers send parameters of the next step back from now on.
             for expected in self.expected:
-                self.exchange.expect(Key(expected, self._step + 1))
+                self.exchange.expect(Key(expected, position.step + 1))
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         """Wait for the values of an edge.
@@ -448,7 +461,7 @@ class Node(RowCalls):
         Example:
             p = node.receive(1, Dense)
         """
-        arrays = self.exchange.receive(self._key(edge), self.rows)
+        arrays = self.exchange.receive(self._key(edge), self.position.rows)
         return arrays if kind is None else fill_tree(kind, arrays)
 
     # Steps with backup workers.
@@ -512,7 +525,7 @@ class Node(RowCalls):
         Example:
             p = node.pull(1, Dense)
         """
-        arrays = cast(PulledVersions, self.communicators[edge]).pull(self._step)
+        arrays = cast(PulledVersions, self.communicators[edge]).pull(self.position.step)
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
 
     def push(self, edge: int, *values: Any) -> None:
@@ -542,7 +555,7 @@ class Node(RowCalls):
             for array, each in zip(arrays, edge_values, strict=True)
         ]
         communicator = cast(PulledVersions, self.communicators[edge])
-        communicator.push(self._step, (self._own_rows, self.count), arrays)
+        communicator.push(self.position.step, self._rows_of_step, arrays)
 
     def merge(self, edge: int) -> None:
         """Add to the worker's own values what a server has answered to the last difference,
@@ -557,7 +570,7 @@ class Node(RowCalls):
         Example:
             node.merge(1)
         """
-        self._delta_exchange(edge).merge(self._step)
+        self._delta_exchange(edge).merge(self.position.step)
 
     def push_delta(self, edge: int) -> None:
         """Send how far the worker's own values have moved to a server, in the background,
@@ -574,7 +587,7 @@ class Node(RowCalls):
         Example:
             node.push_delta(3)
         """
-        self._delta_exchange(edge).push_delta(self._step)
+        self._delta_exchange(edge).push_delta(self.position.step)
 
     def messages(self) -> Iterator[WorkerMessage]:
         """Return what workers send to the tables of a server, as it arrives, until all
@@ -715,7 +728,7 @@ class Node(RowCalls):
         server that workers push to in each step, or all workers have drained; the hook
         `serve` applies it."""
         if self.service is not None:
-            self.is_short = not self.service.wait_for_step(self._step)
+            self.is_short = not self.service.wait_for_step(self.position.step)
 
     def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
         """Send values to a heter worker, and wait for the results of its task.
@@ -790,9 +803,10 @@ class Node(RowCalls):
             name: value.copy() if isinstance(value, np.ndarray) else value
             for name, value in metrics.items()
         }
-        if self._evaluation:
+        evaluation = self.position.evaluation
+        if evaluation:
             self._recorded += tuple(values.values())
-        self.on_record(values, self.count if self._evaluation else 1)
+        self.on_record(values, self.position.count if evaluation else 1)
 
     def output(self, /, **outputs: Any) -> None:
         """Return this node's rows of outputs, of a batch of a prediction.
@@ -822,9 +836,7 @@ class Node(RowCalls):
         # the parameters, so the next update may overwrite them in place.
         order = self._batches.order
         for batch in range(order.steps_per_epoch):
-            self._batch = batch
-            self._position = (1, batch)
-            self.count = self._batches.batch_size(batch)
+            self.position.enter_batch(batch, self._batches.batch_size(batch))
             previous, self._recorded = self._recorded, ()
             outputs, self._outputs = self._outputs, {}
             yield batch
@@ -894,7 +906,7 @@ class Node(RowCalls):
     def end_step(self) -> None:
         """End the step, after the hook."""
         if self.newest is not None:
-            self.newest.push(self._step)
+            self.newest.push(self.position.step)
 
     @property
     def is_taken(self) -> bool:
@@ -933,7 +945,7 @@ class Node(RowCalls):
     def horizon(self) -> int:
         """The newest step that this node knows all workers to have done: from the servers,
         or, in lockstep, its own; a worker that pulls nothing learns it at drains only."""
-        own = 0 if self.has_own_steps else self._step
+        own = 0 if self.has_own_steps else self.position.step
         return min((end.horizon for end in self._ends), default=own)
 
     @property
@@ -961,15 +973,13 @@ class Node(RowCalls):
         epoch."""
         if self.service is not None:
             self._serve()
-        self.where = f"step {step}"
-        self._step, self._position, self._evaluation = step, (epoch, index), False
+        count = self.training.batch_size(index)
+        self.position.enter_step(step, epoch, index, count)
         self._trained = step
         self._read_inputs.clear()
-        self._batch = 0
-        self.count = self.training.batch_size(index)
         self.exchange.new_step()
         if self.first_workers is not None:
-            self.first_workers.begin(step, self.count)
+            self.first_workers.begin(step, count)
         self._apply([end.take(step) for end in self.updates])
 
     def _serve(self) -> None:
@@ -980,14 +990,12 @@ class Node(RowCalls):
 
     def enter_evaluation(self, step: int) -> None:
         """Start the evaluation after a training step."""
-        self.where = f"evaluation after step {step}"
-        self._step, self._evaluation, self._batch = step, True, 0
-        self.count = 0
+        self.position.enter_evaluation(step)
         self.exchange.new_step()
 
     def discard_sent_back(self) -> None:
         """Receive what other nodes have sent for the next step, which there is not."""
-        if self._trained in (0, self.last_step):
+        if self._trained in (0, self.position.last_step):
             return
         for edge in self.exchange.edges.values():
             if edge.sent_back and self.name in edge.targets:
@@ -997,17 +1005,12 @@ class Node(RowCalls):
         """Start the prediction: `evaluating` are its batches, and it is the second of
         `phases`."""
         self.enter_evaluation(0)
-        self.where = "prediction"
-
-    @property
-    def share(self) -> float:
-        """Which part of the rows of the current batch this node computes gradients of."""
-        return self._own_rows / self.count
+        self.position.where = "prediction"
 
     @property
     def _own_rows(self) -> int:
         """How many rows of the current batch this node computes gradients of."""
-        return self.shard.num_rows(self.count, self.parts)
+        return self.position.own_rows(self.shard)
 
     def _lacks_rows(self, table: str) -> bool:
         """Whether this step does not update a table, because it is this worker's own, and
@@ -1018,7 +1021,7 @@ class Node(RowCalls):
         """Return the learning rate of a table: in this step, or for a message of a
         worker."""
         if message is None:
-            return self.schedules[table](self._step - 1)
+            return self.schedules[table](self.position.step - 1)
         rate = self.schedules[table](message.step - 1)
         if self.modes[table].staleness_scale:
             rate /= 1 + message.staleness
@@ -1043,34 +1046,34 @@ class Node(RowCalls):
 
     @property
     def _batches(self) -> Batches:
-        if not self._evaluation:
+        if not self.position.evaluation:
             return self.training
         assert self.evaluating is not None
         return self.evaluating
 
     @property
     def _row_step(self) -> int:
-        return self._step
+        return self.position.step
 
     @property
     def _is_evaluation(self) -> bool:
-        return self._evaluation
+        return self.position.evaluation
 
     @property
     def _is_last_step(self) -> bool:
-        return self._trained >= self.last_step
+        return self.position.is_last
 
     def _next_rows(self, value: str) -> Array:
-        epoch, index = self._position
+        epoch, index = self.position.epoch, self.position.batch
         steps = self.training.order.steps_per_epoch
         following = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
         read = next(each for each in self.phases[0].reads if each.value == value)
-        rows = self.training.take(following, read.shard, None, self.parts)
+        rows = self.training.take(following, read.shard, None, self.position.parts)
         return rows[read.input]
 
     @property
     def _rows_of_step(self) -> tuple[int, int]:
-        return self._own_rows, self.count
+        return self._own_rows, self.position.count
 
     def _asked_rows(self, edge: int) -> AskedRows | None:
         end = self.communicators.get(edge)
@@ -1081,11 +1084,7 @@ class Node(RowCalls):
         return self.service
 
     def _key(self, edge: int) -> Key:
-        # An edge outside the loop over microbatches has one message per step. Training
-        # has microbatches and one batch, an evaluation has batches and no microbatches.
-        if self.exchange.edges[edge].once:
-            return Key(edge, self._step)
-        return Key(edge, self._step, self.microbatch or self._batch)
+        return self.position.key(self.exchange.edges[edge])
 
 
 def _positions(step: int, rows: Array) -> Array:

@@ -113,10 +113,10 @@ def predict(
                 gatherer.add,
                 **make_row_calls(execution, start, channel, edges, trains=False),
             )
-            execution.where = lambda: node.where
+            execution.where = lambda: node.position.where
             execution.table_counts = partial(count_in_tables, node.row_tables)
             execution.report_state(COMPILING)
-            node.where = "compiling"
+            node.position.where = "compiling"
             warm_up_prediction(plan, node, hooks.predict)
             execution.report_state(PREPARED)
             barrier(plan, channel, {}, READY)
@@ -127,7 +127,7 @@ def predict(
             hooks.predict(node)
             gatherer.finish()
             seconds = time.perf_counter() - began
-            node.where = "after the last batch"
+            node.position.where = "after the last batch"
         execution.on_last_barrier()
         reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
         # From here on no node needs another, so losing one no longer fails the run.

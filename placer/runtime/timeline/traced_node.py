@@ -52,7 +52,7 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
         load_values pop_values""",
     RECORD: "record output",
     "": """enter_step end_step joins drain drains_next resume resume_rows enter_evaluation
-        enter_prediction discard_sent_back own_ranges forget_up_to""",
+        enter_prediction discard_sent_back forget_up_to""",
 }
 _CATEGORIES: Final[Mapping[str, str]] = {
     name: category for category, names in _BY_CATEGORY.items() for name in names.split()
@@ -91,7 +91,11 @@ class TracedNode(Node):
     def microbatches(self) -> Iterator[str]:
         """Run the tasks of a step; each one is a slice, such as `forward.3`."""
         for task in Node.microbatches(self):
-            number = "" if self.microbatch is None else f".{self.microbatch}"
+            number = (
+                ""
+                if self.position.microbatch is None
+                else f".{self.position.microbatch}"
+            )
             start = now()
             yield task
             self.recorder.add(STEP, f"{task}{number}", start, now())
@@ -159,7 +163,7 @@ def _traced_hook(hook: Hook, recorder: Recorder) -> Hook:
         if not recorder.active:  # as without a timeline
             hook(node)
             return
-        with recorder.slice(STEP, node.where):
+        with recorder.slice(STEP, node.position.where):
             traced(node)
 
     return run

@@ -118,7 +118,7 @@ def _start(
     node, tables, local = make_node(
         execution, start, metrics, devices, hooks, recording, contexts
     )
-    execution.where = lambda: node.where
+    execution.where = lambda: node.position.where
     execution.table_counts = partial(count_in_tables, node.row_tables)
     execution.report_state(COMPARING)
     digests = _run_handshake(execution, node, start)
@@ -157,12 +157,12 @@ def _start(
     node.training.begin(done, shards, plan.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
     execution.report_state(COMPILING)
-    node.where = "compiling"
+    node.position.where = "compiling"
     if options.debug_nans:  # nothing is compiled
         step = _with_nan_check(execution, node, step)
     else:
         run_warm_up(plan, node, step, evaluate)
-    node.where = ""
+    node.position.where = ""
     if recording is not None:
         recording.begin()
     execution.report_state(PREPARED)
@@ -219,7 +219,7 @@ def _finish(training: Training) -> Result | None:
     """
     execution, checkpoints = training.execution, training.checkpoints
     plan, channel, options = execution.plan, execution.channel, execution.options
-    training.node.where = "after the last step"
+    training.node.position.where = "after the last step"
     execution.common_step.end()
     if checkpoints is not None:
         execution.report_state(SAVING)

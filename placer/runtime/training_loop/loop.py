@@ -89,7 +89,7 @@ class Training:
 
         Raises `Aborted` once the run has failed.
         """
-        self.node.last_step = self.total_steps
+        self.node.position.last_step = self.total_steps
         with self.execution.pace or nullcontext():
             self._run(progress)
         self.node.discard_sent_back()
@@ -282,7 +282,7 @@ class Training:
         execution.step = number
         self.step(node)
         node.end_step()
-        execution.timing.add(time.perf_counter() - start, node.count)
+        execution.timing.add(time.perf_counter() - start, node.position.count)
         if node.is_short:
             return False
         if number > self._begun_step:  # else its metrics have ended at a drain

@@ -16,6 +16,7 @@ from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.sent_back import find_sent_back
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.node.node import Node
+from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hook, Hooks
 from placer.runtime.saving.start_parameters import StartParameters
 from placer.runtime.timeline.recording import Recording
@@ -104,7 +105,7 @@ def make_node(
         order=order,
         sent_back=find_sent_back(plan.step_edges, me),
         expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
-        parts=plan.microbatches,
+        position=Position(plan.microbatches),
         turns=me.turns,
         **row_calls,
     )
