@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from placer.channel.interface import Key
 from placer.errors import RunError
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, DRAIN, Order
 from placer.runtime.asynchronous.replicas import Replicas
+from placer.runtime.asynchronous.service import Service
 from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
@@ -54,21 +54,22 @@ class NodeDriver:
     def enter_step(self, step: int, epoch: int, index: int) -> None:
         """Begin training step `step` (from 1): batch `index` (from 0) of an epoch."""
         node = self.node
-        if node.service is not None:
-            self._start_serving()
-        count = node.training.batch_size(index)
+        if self._service is not None:
+            self._start_serving(self._service)
+        count = node.batch_calls.training.batch_size(index)
         node.position.enter_step(step, epoch, index, count)
         self._trained = step
-        node.begin_rows()
         node.exchange.new_step()
         if node.first_workers is not None:
             node.first_workers.begin(step, count)
         self._apply([end.take(step) for end in self.updates])
 
-    def end_step(self) -> None:
-        """End the step, after the hook."""
+    def end_step(self) -> bool:
+        """End the step, after the hook; return whether it is done. That of a server is
+        not if all workers have drained before it."""
         if self.node.newest is not None:
             self.node.newest.push(self.node.position.step)
+        return not self.node.asynchronous_calls.is_short
 
     @property
     def is_taken(self) -> bool:
@@ -82,19 +83,23 @@ class NodeDriver:
         self.node.exchange.new_step()
 
     def enter_prediction(self) -> None:
-        """Begin the prediction: `evaluating` of the node are its batches, and it is the
-        second of `phases`."""
+        """Begin the prediction: its batches are those of an evaluation."""
         self.enter_evaluation(0)
         self.node.position.where = "prediction"
 
     # Between steps.
 
     @property
+    def is_server(self) -> bool:
+        """Whether workers update tables of this node without lockstep."""
+        return self._service is not None
+
+    @property
     def has_drains(self) -> bool:
         """Whether this node does not wait for all others in each step, so that a drain has
         something to wait for."""
         node = self.node
-        parts = node.service, node.newest, node.first_workers
+        parts = self._service, node.newest, node.first_workers
         return self.has_own_steps or any(part is not None for part in parts)
 
     def drains_next(self, step: int) -> bool:
@@ -115,12 +120,13 @@ class NodeDriver:
         self._apply([end.take_rest() for end in self.updates])
         if self.replicas is not None:
             self.replicas.agree()
-        if node.service is not None:
+        if (service := self._service) is not None:
             # After the drain before, workers may drain again without a step.
-            self._start_serving()
-            node.service.drain()
-            for table, done in node.service.steps_of_rows().items():
-                node.forget_up_to(table, done)
+            self._start_serving(service)
+            service.drain()
+            for table, done in service.steps_of_rows().items():
+                assert node.row_calls is not None
+                node.row_calls.pushes.forget_up_to(table, done)
         if node.newest is not None:
             node.newest.drain(step)
             node.new_states.settle(node.newest.is_taken)
@@ -129,9 +135,10 @@ class NodeDriver:
 
     def resume(self, step: int, steps: Mapping[str, int]) -> None:
         """Continue after a step that all workers have done, and the last one of each."""
-        self.node.resume_rows(step)
-        if self.node.service is not None:
-            self.node.service.resume(steps)
+        if self.node.row_calls is not None:
+            self.node.row_calls.pushes.resume(step)
+        if self._service is not None:
+            self._service.resume(steps)
         for end in self._ends:
             end.resume(steps)
 
@@ -139,11 +146,8 @@ class NodeDriver:
         """Receive the parameters that other nodes have sent for a step after the end of
         the run."""
         node = self.node
-        if self._trained in (0, node.position.last_step):
-            return
-        for edge in node.exchange.edges.values():
-            if edge.sent_back and node.name in edge.targets:
-                node.exchange.discard(Key(edge.id, self._trained + 1))
+        if self._trained not in (0, node.position.last_step):
+            node.next_parameters.discard(node.name, self._trained + 1)
 
     # What the node knows.
 
@@ -151,8 +155,8 @@ class NodeDriver:
     def staleness(self) -> Counter[int]:
         """How many gradients were applied with each staleness."""
         total: Counter[int] = Counter()
-        if self.node.service is not None:
-            total += Counter(self.node.service.staleness)
+        if self._service is not None:
+            total += Counter(self._service.staleness)
         for end in self.updates:
             total += end.staleness
         return total
@@ -167,7 +171,7 @@ class NodeDriver:
     @property
     def _ends(self) -> Iterable[WorkerEnd]:
         """The node's ends of tables without lockstep, each once."""
-        return dict.fromkeys(self.node.communicators.values())
+        return dict.fromkeys(self.node.asynchronous_calls.ends.values())
 
     def _follow_order(self, step: int) -> None:
         """Record a drain, or compare it with the recorded one."""
@@ -185,12 +189,16 @@ class NodeDriver:
         messages = [message for of_end in arrived for message in of_end]
         if messages:
             assert self.serve is not None
-            self.node.arrived = messages
+            calls = self.node.asynchronous_calls
+            calls.arrived = messages
             self.serve(self.node)
-            self.node.arrived = ()
+            calls.arrived = ()
 
-    def _start_serving(self) -> None:
+    @property
+    def _service(self) -> Service | None:
+        return self.node.asynchronous_calls.service
+
+    def _start_serving(self, service: Service) -> None:
         """Handle the messages of workers, until these drain, in a thread."""
-        assert self.node.service is not None
         assert self.serve is not None
-        self.node.service.start(partial(self.serve, self.node))
+        service.start(partial(self.serve, self.node))

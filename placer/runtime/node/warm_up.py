@@ -29,22 +29,23 @@ def run_warm_up(
         step: the hook `step`.
         evaluate: the hook `evaluate`, None without evaluations.
     """
-    node = driver.node
-    for size in node.training.sizes:
+    node, batches = driver.node, driver.node.batch_calls
+    for size in batches.training.sizes:
         for dry in _dry_nodes(plan, node, (size,)):
             step(dry)
-    if evaluate is not None and node.phases[1] is not None:
-        assert node.evaluating is not None
-        for dry in _dry_nodes(plan, node, node.evaluating.sizes, evaluation=True):
+    if evaluate is not None and batches.phases[1] is not None:
+        assert batches.evaluating is not None
+        for dry in _dry_nodes(plan, node, batches.evaluating.sizes, evaluation=True):
             evaluate(dry)
     if driver.serve is not None:
-        driver.serve(DryNode.of(node, plan, node.training.sizes))
+        driver.serve(DryNode.of(node, plan, batches.training.sizes))
 
 
 def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:
     """Run the hook `predict` of a node on zeros, for each size of a batch."""
-    assert node.evaluating is not None
-    for dry in _dry_nodes(plan, node, node.evaluating.sizes, evaluation=True):
+    evaluating = node.batch_calls.evaluating
+    assert evaluating is not None
+    for dry in _dry_nodes(plan, node, evaluating.sizes, evaluation=True):
         predict(dry)
 
 
@@ -54,9 +55,8 @@ def _dry_nodes(
     """Yield a dry node for each padded size of sparse rows; one without sparse tables."""
     number = 0
     while True:
-        dry = DryNode.of(node, plan, sizes, evaluation=evaluation)
-        dry.forced_size = number
+        dry = DryNode.of(node, plan, sizes, evaluation=evaluation, padded_size=number)
         yield dry
         number += 1
-        if number >= dry.most_sizes:
+        if dry.row_calls is None or number >= dry.row_calls.keys.most_sizes:
             return

@@ -51,15 +51,11 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
         microbatch_totals one_microbatch split_microbatches first_microbatch keep_values
         load_values pop_values""",
     RECORD: "record output",
-    "": "begin_rows resume_rows forget_up_to",
 }
-_CATEGORIES: Final[Mapping[str, str]] = {
+CALLS: Final[Mapping[str, str]] = {
     name: category for category, names in _BY_CATEGORY.items() for name in names.split()
 }
-CALLS: Final = {name: each for name, each in _CATEGORIES.items() if each}
-"""The methods of `Node` that a program calls, and the category of each."""
-OF_EXECUTOR: Final = _CATEGORIES.keys() - CALLS
-"""The methods that no program calls: they have no category."""
+"""The methods of `Node`, and the category of each."""
 ITERATORS: Final = frozenset({"microbatches", "batches", "messages"})
 """The methods whose results a program iterates over."""
 _OF_TABLES: Final = ("update", "compute_directions", "apply_directions", "store")
@@ -124,7 +120,7 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
             if name in _OF_TABLES:
                 _wait_for_results(self.tables[args[0]].values())
             elif name == "sum_microbatches":
-                _wait_for_results(self.sums)
+                _wait_for_results(self.microbatch_calls.sums)
             elif category in (COPY, COMPUTE):
                 _wait_for_results(result)
                 if name == "memcpy_d2h":  # JAX keeps what it has copied
@@ -134,7 +130,7 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
     return traced
 
 
-for _name in methods() - ITERATORS - OF_EXECUTOR:
+for _name in methods() - ITERATORS:
     setattr(TracedNode, _name, _traced_method(_name, CALLS[_name]))
 
 

@@ -118,32 +118,30 @@ def _start(
     execution.on_joined()
     execution.report_state(INITIALIZING)
     start = open_start(execution)
-    driver, tables, local = make_node(
+    driver, tables, local, sparse = make_node(
         execution, start, metrics, devices, hooks, recording, contexts
     )
-    node = driver.node
+    node, batches = driver.node, driver.node.batch_calls
     execution.where = lambda: node.position.where
-    execution.table_counts = partial(count_in_tables, node.row_tables)
+    execution.table_counts = partial(count_in_tables, sparse)
     execution.report_state(COMPARING)
     digests = _run_handshake(execution, driver, start)
     checkpoints, continued = None, None
     if execution.keeps_digests:
-        batches = node.training, node.evaluating
-        facts = gather_facts(execution, devices, batches, digests)
+        sources = batches.training, batches.evaluating
+        facts = gather_facts(execution, devices, sources, digests)
         if options.resume is not None:
             execution.report_state(LOADING)
-            total = count_steps(execution, node.training)
-            continued = resume(execution, tables, local, node.row_tables, facts, total)
+            total = count_steps(execution, batches.training)
+            continued = resume(execution, tables, local, sparse, facts, total)
             if continued is not None:
                 watches.restore(continued.progress)
                 if options.shrink:
-                    for table in node.row_tables.values():
+                    for table in sparse.values():
                         table.shrink(continued.progress.step, table.latest)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(
-                    execution, tables, local, node.row_tables, facts, history.sync
-                )
+                Checkpoints(execution, tables, local, sparse, facts, history.sync)
             )
             best = watches.best.found if watches.best is not None else None
             if execution.is_control and continued is not None and best is not None:
@@ -153,12 +151,12 @@ def _start(
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
     if execution.is_control:
-        for text in find_rates_of_zero(plan, count_steps(execution, node.training)):
+        for text in find_rates_of_zero(plan, count_steps(execution, batches.training)):
             execution.report(NodeWarning(text))
-    history.open(node.training.order.steps_per_epoch, progress)
+    history.open(batches.training.order.steps_per_epoch, progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
-    node.training.begin(done, shards, plan.microbatches)
+    batches.training.begin(done, shards, plan.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
     execution.report_state(COMPILING)
     node.position.where = "compiling"
@@ -172,8 +170,8 @@ def _start(
     execution.report_state(PREPARED)
     barrier(plan, channel, {}, READY)
     begin_collection()
-    evaluating = node.evaluating if evaluate is not None else None
-    steps = steps_of(execution, node.training, evaluating)
+    evaluating = batches.evaluating if evaluate is not None else None
+    steps = steps_of(execution, batches.training, evaluating)
     saves = Saves(execution, metrics, history, watches, checkpoints, loss, steps)
     training = Training(
         execution, driver, steps, metrics, saves, watches, recording, step, evaluate
@@ -187,8 +185,9 @@ def _run_handshake(
     """Compare nodes, and the rows that they read; set the number of rows of the sources of
     a node, and begin its order. Return the digests of the rows of training and evaluation,
     on the control node of a run that keeps them."""
-    plan, channel, node = execution.plan, execution.channel, driver.node
-    training, evaluating = node.training, node.evaluating
+    plan, channel = execution.plan, execution.channel
+    batches = driver.node.batch_calls
+    training, evaluating = batches.training, batches.evaluating
     common = agree(
         execution,
         {
@@ -200,12 +199,12 @@ def _run_handshake(
         },
     )
     driver.order.begin(common["run"])
-    node.training = training.with_rows(common["training rows"])
+    batches.training = training.with_rows(common["training rows"])
     keep = execution.keeps_digests
     trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
     if evaluating is None:
         return trained, None
-    node.evaluating = evaluating.with_rows(common["evaluation rows"])
+    batches.evaluating = evaluating.with_rows(common["evaluation rows"])
     evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
     return trained, evaluated
 
@@ -316,7 +315,8 @@ def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
     """Return a `step` that checks the result of each op."""
     plan, me = execution.plan, execution.me
     check = NanCheck(execution.folder, me.program, plan.minimize)
-    node.on_record = check.checking_loss(node.on_record)
+    calls = node.batch_calls
+    calls.on_record = check.checking_loss(calls.on_record)
 
     def checked_step(node: Node) -> None:
         with check.checked_step():

@@ -149,7 +149,7 @@ class Training:
         done, unless that has been done. Then act, as this node knows, or as others do;
         return whether the run stops."""
         drained = self._drain(done, acts=bool(action))
-        if self.driver.node.service is not None:
+        if self.driver.is_server:
             self._end_steps(drained.slowest)
         is_requested = bool(action) or drained.acts
         fixed = Action.NONE if drained.is_uneven else self._end_step(drained.slowest)
@@ -226,9 +226,9 @@ class Training:
         driver.enter_step(number, *self.steps.place_of(number))
         execution.step = number
         self.step(node)
-        driver.end_step()
+        is_done = driver.end_step()
         execution.timing.add(time.perf_counter() - start, node.position.count)
-        if node.is_short:
+        if not is_done:
             return False
         if number > self._begun_step:  # else its metrics have ended at a drain
             self._open, self._begun_step = self.steps.phase(number), number
