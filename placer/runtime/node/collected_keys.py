@@ -44,14 +44,12 @@ class CollectedKeys:
     Attributes:
         tables: the sparse tables of the plan, by name.
         position: where the node is.
-        next_rows: returns the node's rows of a value that it reads, in the next step.
         forced_size: the number of the padded size that rows have, in the warm-up.
         most_sizes: how many padded sizes the rows of a batch could have at most, so far.
     """
 
     tables: Mapping[str, SparseTable]
     position: Position
-    next_rows: Callable[[str], Array]
     forced_size: int | None = None
     most_sizes: int = field(default=1, init=False)
     _without_size: list[BatchKeys] = field(default_factory=list, init=False)
@@ -81,14 +79,16 @@ class CollectedKeys:
         self._without_size.append(keys)
         return keys, *positions
 
-    def collect_ahead(self, edge: Edge) -> list[BatchKeys]:
-        """Return the keys that an edge carries in the next step. In that step `collect`
-        returns them."""
+    def collect_ahead(
+        self, edge: Edge, next_rows: Callable[[str], Array]
+    ) -> list[BatchKeys]:
+        """Return the keys that an edge carries in the next step, in which `collect` returns
+        them. `next_rows` returns the rows of that step of a value that the node reads."""
         found = []
         for value in edge.values:
             table = str(value.table)
             form = self._forms[table]
-            arrays = [self.next_rows(name) for name in value.inputs]
+            arrays = [next_rows(name) for name in value.inputs]
             ids, rest = arrays[: form.ids], arrays[form.ids :]
             stats = dict(zip(form.stats, rest, strict=True))
             keys, positions = self._collect(table, ids, form.padding, **stats)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -47,7 +47,12 @@ class DryNode(Node):
 
     @staticmethod
     def of(
-        node: Node, plan: Plan, sizes: Sequence[int], *, evaluation: bool = False
+        node: Node,
+        plan: Plan,
+        sizes: Sequence[int],
+        *,
+        evaluation: bool = False,
+        padded_size: int | None = None,
     ) -> DryNode:
         """Return a dry node with the attributes of a node; it shares the tables.
 
@@ -56,6 +61,7 @@ class DryNode(Node):
             plan: the plan.
             sizes: rows per batch.
             evaluation: whether the program reads the inputs of an evaluation.
+            padded_size: the number of the padded size that rows of sparse tables have.
         """
         own = {
             each.name: getattr(node, each.name) for each in fields(Node) if each.init
@@ -63,6 +69,9 @@ class DryNode(Node):
         own["position"] = Position(
             node.position.parts, count=sizes[0], evaluation=evaluation
         )
+        if (calls := node.row_calls) is not None:
+            keys = type(calls.keys)(calls.keys.tables, own["position"], padded_size)
+            own["row_calls"] = replace(calls, keys=keys)
         columns = {column.name: column for column in plan.columns}
         return DryNode(**own, columns=columns, sizes=sizes)
 
@@ -216,12 +225,12 @@ class DryNode(Node):
     def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
         from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
 
-        held = self.row_tables[table]
+        held = self._rows.lookups.tables[table]
         if isinstance(keys, AskedKeys):
             return PartsOfRows(
                 (_zeros(held.dtype, (0, held.settings.dim)),) * len(keys.parts)
             )
-        self._choose_sizes()
+        self._rows.keys.choose_sizes()
         return _zeros(held.dtype, (keys.size, held.settings.dim))
 
     def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
@@ -231,7 +240,7 @@ class DryNode(Node):
         """Answer nothing."""
 
     def receive_rows(self, edge: int, *keys: BatchKeys) -> tuple[Array, ...]:
-        self._choose_sizes()
+        self._rows.keys.choose_sizes()
         values = self._values(edge)
         return tuple(
             _zeros(value.dtype, (each.size, int(value.shape[1])))

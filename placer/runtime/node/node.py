@@ -31,7 +31,6 @@ from placer.errors import RunError
 from placer.place.layouts.partition import RowShard
 from placer.plan.plan import NodePhase
 from placer.plan.settings.data.sources import POSITION
-from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
 from placer.runtime.asynchronous.delta_exchange import DeltaExchange
 from placer.runtime.asynchronous.peer_gradients import PeerGradients
@@ -47,13 +46,17 @@ from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.sent_back import SentBack
 from placer.runtime.exchange.worker_messages import WorkerMessage
-from placer.runtime.node.row_calls import RowCalls
+from placer.runtime.node.learning_rates import LearningRates
+from placer.runtime.node.microbatches import Microbatches
 from placer.tables.delay_compensation import compensate
-from placer.tables.learning_rate import Schedule
 from placer.tables.protocol import ProgramTable, StreamedTable
 
 if TYPE_CHECKING:
     from placer.runtime.asynchronous.asked_rows import AskedRows
+    from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
+    from placer.runtime.node.row_calls import RowCalls
+    from placer.tables.key_sums import KeySums
+    from placer.tables.sparse.batch_keys import BatchKeys
 
 T = TypeVar("T")
 WorkerEnd: TypeAlias = (
@@ -63,7 +66,7 @@ WorkerEnd: TypeAlias = (
 
 
 @dataclass(slots=True)
-class Node(RowCalls):
+class Node(Microbatches):
     """One node of a run, as its program sees it.
 
     Arrays that the calls return are numpy arrays in host memory, which jitted functions
@@ -74,7 +77,7 @@ class Node(RowCalls):
         name: the name of the node, such as `worker:0`.
         exchange: the node's end of all edges.
         tables: the tables of the node, by name.
-        schedules: the learning-rate schedule of each table.
+        rates: the learning rates of the tables.
         training: the global batches of training.
         evaluating: the global batches of the evaluation, if there is one.
         phases: what the plan says about the node in training steps and in evaluations.
@@ -93,7 +96,6 @@ class Node(RowCalls):
         newest: a worker's part in such steps.
         has_own_steps: whether the node does not wait for other workers in each step:
             a worker, or its companion.
-        modes: how workers agree on updates of each of these tables, by its name.
         local_tables: the names of tables with values of this worker's own.
         serve: the hook that handles the messages for these tables.
         order: records or replays the order of what happens without lockstep.
@@ -104,14 +106,13 @@ class Node(RowCalls):
         is_short: whether all workers have drained before the last step of this server,
             so that it is not done.
         position, turns: as in `Microbatches`.
-        row_exchange, row_tables, drops_not_finite, on_warning, forced_size: as in
-            `RowCalls`.
+        row_calls: the calls on rows of sparse tables, if the plan has such tables.
     """
 
     name: str
     exchange: Exchange
     tables: Mapping[str, ProgramTable]
-    schedules: Mapping[str, Schedule]
+    rates: LearningRates
     training: Batches
     evaluating: Batches | None
     phases: tuple[NodePhase, NodePhase | None]
@@ -126,7 +127,6 @@ class Node(RowCalls):
     first_workers: FirstWorkers | None = None
     newest: NewestStep | None = None
     has_own_steps: bool = False
-    modes: Mapping[str, Mode] = field(default_factory=dict)
     local_tables: frozenset[str] = frozenset()
     serve: Callable[[Node], None] | None = None
     order: Order = field(default_factory=Order)
@@ -135,6 +135,7 @@ class Node(RowCalls):
     )
     expected: Sequence[int] = ()
     is_short: bool = False
+    row_calls: RowCalls | None = None
     _new_states: dict[str, list[Array]] = field(default_factory=dict, init=False)
     _was_sent: Mapping[int, int] = field(default_factory=dict, init=False)
     _arrived: Sequence[WorkerMessage] = field(default=(), init=False)
@@ -199,8 +200,6 @@ class Node(RowCalls):
                     position.parts,
                 )
             arrays.append(rows_by_shard[read.shard][read.input])
-            if self.row_exchange is not None:
-                self._read_inputs[id(arrays[-1])] = value
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def parameters(self, table: str, kind: type[T]) -> T:
@@ -300,7 +299,7 @@ class Node(RowCalls):
         """
         if self._lacks_rows(table):
             return
-        rate = self._learning_rate(table, message)
+        rate = self.rates.of(table, message)
         arrays = tuple(leaves(gradients))
         self.tables[table].update(arrays, learning_rate=rate, scale=scale)
 
@@ -324,7 +323,7 @@ class Node(RowCalls):
         # Only tables in host memory are updated from edges. `isinstance` of a protocol
         # takes microseconds in each update, so it does not check that.
         target = cast(StreamedTable, self.tables[table])
-        rate = self.schedules[table](self.position.step - 1)
+        rate = self.rates.of(table)
         sent_back = self._begin_to_send_back(table)
         with target.update_in_chunks(learning_rate=rate) as update:
             for edge in edges:
@@ -390,7 +389,7 @@ class Node(RowCalls):
         """
         if self._lacks_rows(table):
             return
-        rate = self._learning_rate(table, message)
+        rate = self.rates.of(table, message)
         arrays = tuple(leaves(ratios))
         self.tables[table].apply_directions(arrays, learning_rate=rate)
 
@@ -685,7 +684,7 @@ class Node(RowCalls):
         """
         values = self.exchange.edges[message.edge].values
         arrays = join_pieces(message, values, self.tables[table].dtype)
-        if self.modes[table].compensate is not None:
+        if self.rates.modes[table].compensate is not None:
             target = cast(StreamedTable, self.tables[table])
             for value, array in zip(values, arrays, strict=True):
                 block = target.block_of_gradient[value.result]
@@ -710,7 +709,7 @@ class Node(RowCalls):
             node.update_from("dense", message)
         """
         target = cast(StreamedTable, self.tables[table])
-        rate, mode = self._learning_rate(table, message), self.modes[table]
+        rate, mode = self.rates.of(table, message), self.rates.modes[table]
         values = self.exchange.edges[message.edge].values
         scale = 1 / len(message.parts)
         dtype = self.tables[table].dtype
@@ -880,7 +879,7 @@ class Node(RowCalls):
             self._serve()
             self.service.drain()
             for table, done in self.service.steps_of_rows().items():
-                self.forget_up_to(table, done)
+                self._rows.pushes.forget_up_to(table, done)
         if self.newest is not None:
             self.newest.drain(step)
             self._keep_new_states()
@@ -962,7 +961,8 @@ class Node(RowCalls):
 
     def resume(self, step: int, steps: Mapping[str, int]) -> None:
         """Continue after a step that all workers have done, and the last one of each."""
-        self.resume_rows(step)
+        if self.row_calls is not None:
+            self.row_calls.pushes.resume(step)
         if self.service is not None:
             self.service.resume(steps)
         for communicator in self._ends:
@@ -976,7 +976,6 @@ class Node(RowCalls):
         count = self.training.batch_size(index)
         self.position.enter_step(step, epoch, index, count)
         self._trained = step
-        self._read_inputs.clear()
         self.exchange.new_step()
         if self.first_workers is not None:
             self.first_workers.begin(step, count)
@@ -1017,16 +1016,6 @@ class Node(RowCalls):
         the worker has none of the rows of the batch."""
         return table in self.local_tables and not self._own_rows
 
-    def _learning_rate(self, table: str, message: WorkerMessage | None) -> float:
-        """Return the learning rate of a table: in this step, or for a message of a
-        worker."""
-        if message is None:
-            return self.schedules[table](self.position.step - 1)
-        rate = self.schedules[table](message.step - 1)
-        if self.modes[table].staleness_scale:
-            rate /= 1 + message.staleness
-        return rate
-
     def _compensated(
         self,
         table: str,
@@ -1040,7 +1029,7 @@ class Node(RowCalls):
         part = slice(start, start + gradient.size)
         now = self.tables[table].values()[block].reshape(-1)[part]
         base = message.base[block].reshape(-1)[part]
-        strength = self.modes[table].compensate
+        strength = self.rates.modes[table].compensate
         assert strength is not None
         return compensate(gradient, now, base, strength / message.share)
 
@@ -1051,19 +1040,8 @@ class Node(RowCalls):
         assert self.evaluating is not None
         return self.evaluating
 
-    @property
-    def _row_step(self) -> int:
-        return self.position.step
-
-    @property
-    def _is_evaluation(self) -> bool:
-        return self.position.evaluation
-
-    @property
-    def _is_last_step(self) -> bool:
-        return self.position.is_last
-
     def _next_rows(self, value: str) -> Array:
+        """Return this node's rows of a value that it reads, in the next step."""
         epoch, index = self.position.epoch, self.position.batch
         steps = self.training.order.steps_per_epoch
         following = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
@@ -1075,16 +1053,345 @@ class Node(RowCalls):
     def _rows_of_step(self) -> tuple[int, int]:
         return self._own_rows, self.position.count
 
-    def _asked_rows(self, edge: int) -> AskedRows | None:
-        end = self.communicators.get(edge)
-        return cast("AskedRows", end) if hasattr(end, "send_keys") else None
-
-    def _service(self) -> Service:
-        assert self.service is not None
-        return self.service
-
     def _key(self, edge: int) -> Key:
         return self.position.key(self.exchange.edges[edge])
+
+    # Rows of sparse tables.
+
+    def distinct_keys(
+        self,
+        table: str,
+        *ids: Any,
+        padding: tuple[int | None, ...] = (),
+        show: Any = None,
+        click: Any = None,
+        time: Any = None,
+    ) -> tuple[Any, ...]:
+        """Collect the keys that this node looks up in a table, each once.
+
+        Args:
+            table: the name of the table.
+            ids: arrays of keys, of any shape and integer dtype.
+            padding: the key of each array that stands for none; None if there is none.
+            show, click: what an occurrence in each row counts for the score of its key, of
+                shape [batch]; by default 1 and 0.
+            time: the time of each row in seconds, integers of shape [batch].
+
+        Raises:
+            RunError: scores are not finite, or times are not seconds from 0 to 2^32 - 1.
+
+        Returns:
+            The keys; and for each array the position of each of its keys among them, int32
+            of the same shape, and -1 for padding.
+
+        Example:
+            keys, position = node.distinct_keys("emb.table", ids)
+        """
+        given = {"show": show, "click": click, "time": time}
+        stats = {name: each for name, each in given.items() if each is not None}
+        return self._rows.keys.collect(table, ids, padding, **stats)
+
+    def send_keys(self, edge: int, *keys: BatchKeys) -> None:
+        """Ask the nodes that hold tables for the rows of keys.
+
+        Args:
+            edge: the number of the edge.
+            keys: the keys of each table of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_keys(1, keys)
+        """
+        self._rows.lookups.send_keys(edge, keys)
+
+    def send_keys_ahead(self, edge: int) -> None:
+        """Ask for the rows of the next step, while this one is still computed: in lockstep
+        they come after the update of this step.
+
+        Args:
+            edge: the number of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_keys_ahead(1)
+        """
+        self._rows.lookups.send_keys_ahead(edge, self._next_rows)
+
+    def receive_keys_ahead(self, edge: int) -> None:
+        """Wait for the keys that nodes ask for in the next step, and find their rows, while
+        gradients of this one are still computed. What the update changes of them is found
+        again when the rows are read.
+
+        Args:
+            edge: the number of the edge.
+
+        Raises:
+            RunError: as `receive_keys`.
+
+        Example:
+            node.receive_keys_ahead(1)
+        """
+        self._rows.lookups.receive_keys_ahead(edge)
+
+    def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
+        """Wait for the keys that nodes ask for.
+
+        Args:
+            edge: the number of the edge.
+
+        Returns:
+            The keys of each table of the edge, those of each node apart.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            (keys,) = node.receive_keys(1)
+        """
+        return self._rows.lookups.receive_keys(edge)
+
+    def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
+        """Look up the rows of keys, without changing the table.
+
+        Args:
+            table: the name of the table, which this node holds.
+            keys: keys that nodes have asked for, or those of this node itself.
+
+        Returns:
+            The rows for each node that has asked; of this node's own keys an array
+            [n, dim], with rows of zeros behind the n' <= n rows of its keys.
+
+        Example:
+            rows = node.distributed_lookup_table("emb.table", keys)
+        """
+        return self._rows.lookups.look_up(table, keys)
+
+    def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
+        """Send nodes the rows that they have asked for.
+
+        Args:
+            edge: the number of the edge.
+            rows: the rows of each table of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_rows(2, rows)
+        """
+        self._rows.lookups.send_rows(edge, rows)
+
+    def receive_rows(self, edge: int, *keys: BatchKeys) -> tuple[Array, ...]:
+        """Wait for the rows of keys.
+
+        Args:
+            edge: the number of the edge.
+            keys: the keys of each table of the edge, as they were sent.
+
+        Returns:
+            An array [n, dim] for each table, with rows of zeros behind those of the keys.
+            n is one of few sizes, so that functions are compiled for each in the warm-up.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            (rows,) = node.receive_rows(2, keys)
+        """
+        return self._rows.lookups.receive_rows(edge, keys)
+
+    def send_row_gradients(self, edge: int, *keys_and_gradients: Any) -> None:
+        """Send the gradients of rows to the nodes that hold them.
+
+        Args:
+            edge: the number of the edge.
+            keys_and_gradients: the keys of each table of the edge, and the gradients of
+                the rows of all of them, of shape [n, dim] as the rows were received.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_row_gradients(3, keys, d_rows)
+        """
+        self._rows.pushes.send(edge, keys_and_gradients[::2], keys_and_gradients[1::2])
+
+    def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
+        """Wait for the gradients of the rows that nodes have asked for.
+
+        Args:
+            edge: the number of the edge.
+
+        Returns:
+            The gradients of each table of the edge, those of each node apart.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            (d_rows,) = node.receive_row_gradients(3)
+        """
+        return self._rows.pushes.receive(edge)
+
+    def asked_keys(self, message: WorkerMessage) -> tuple[AskedKeys, ...]:
+        """Return the keys of a message of one worker, which asks for their rows or brings
+        the gradients of these.
+
+        Args:
+            message: the message.
+
+        Returns:
+            The keys of each table of the edge.
+
+        Example:
+            (keys,) = node.asked_keys(message)
+        """
+        return self._rows.lookups.of_message(message)
+
+    def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
+        """Send the worker that a message is from the rows that it asks for.
+
+        Args:
+            message: the message with the keys.
+            rows: the rows of each table of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.answer_rows(message, rows)
+        """
+        assert self.service is not None
+        self.service.answer_rows(message, [each.parts[0] for each in rows])
+
+    def pushed_rows(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
+        """Return the gradients of rows that a message of one worker brings.
+
+        Args:
+            message: the message.
+
+        Returns:
+            The gradients of each table of the edge.
+
+        Raises:
+            RunError: for gradients that do not fit the rows.
+
+        Example:
+            (d_rows,) = node.pushed_rows(message)
+        """
+        return self._rows.pushes.of_message(message)
+
+    def sum_by_key(self, *keys_and_gradients: Any) -> Any:
+        """Add up the gradients of each key, in the order of the lookups and the nodes.
+
+        Args:
+            keys_and_gradients: the keys of each lookup, and the gradients of their rows.
+
+        Returns:
+            The sums.
+
+        Raises:
+            RunError: for gradients that are not those of the keys.
+
+        Example:
+            total = node.sum_by_key(keys, d_rows)
+        """
+        return self._rows.pushes.sum_by_key(
+            keys_and_gradients[::2], keys_and_gradients[1::2]
+        )
+
+    def exact_squares(self, *gradients: Any) -> Array:
+        """Return the sum of the squares of gradients without rounding, for a norm that
+        does not depend on the number of servers.
+
+        Args:
+            gradients: arrays of a floating-point dtype, or trees of these.
+
+        Returns:
+            An exact sum, int64 of shape [134]: see `placer.tables.exact_squares`.
+
+        Example:
+            squares = node.exact_squares(g.h1.w, g.h1.b)
+        """
+        from placer.tables.exact_squares import exact_squares
+
+        return exact_squares([np.asarray(each) for each in leaves(gradients)])
+
+    def exact_squares_of_rows(self, table: str, total: KeySums) -> Array:
+        """Return the sum of the squares of the sums by key of a table without rounding:
+        without those that are dropped because they are not finite.
+
+        Args:
+            table: the name of the table, which this node holds.
+            total: the sums by key.
+
+        Returns:
+            An exact sum, as that of `exact_squares`.
+
+        Raises:
+            RunError: sums are not finite, and are not dropped.
+
+        Example:
+            squares = node.exact_squares_of_rows("emb.table", total)
+        """
+        return self._rows.pushes.exact_squares(table, total)
+
+    def rounded_sum(self, *sums: Array, dtype: str) -> Array:
+        """Return the sum of exact sums, rounded once.
+
+        Args:
+            sums: exact sums, as those of `exact_squares`.
+            dtype: the dtype of the result.
+
+        Returns:
+            A scalar.
+
+        Example:
+            clip_square = node.rounded_sum(squares, emb_squares, dtype="float32")
+        """
+        from placer.tables.exact_squares import rounded_sum
+
+        return rounded_sum(sums, dtype)
+
+    def update_rows(
+        self,
+        table: str,
+        total: KeySums,
+        scale: Any = None,
+        limit: float | None = None,
+        message: WorkerMessage | None = None,
+    ) -> None:
+        """Update the rows of keys by the optimizer's rule, at this step's learning rate:
+        count the keys, admit them or not, update those that have a row, and forget.
+
+        Args:
+            table: the name of the table, which this node holds.
+            total: the sum of the gradients of each key.
+            scale: a factor of the gradients, such as that of clipping; None for 1.
+            limit: clip each element of the sums to this magnitude, before that.
+            message: the worker's message with these gradients, whose step decides the
+                learning rate; None in lockstep.
+
+        Raises:
+            RunError: the table would need more memory than it may use; or gradients, or
+                the factor, are not finite, and are not dropped.
+
+        Example:
+            node.update_rows("emb.table", total, scale=clip_scale)
+        """
+        self._rows.pushes.update(table, total, scale, limit, message)
+
+    @property
+    def _rows(self) -> RowCalls:
+        assert self.row_calls is not None
+        return self.row_calls
 
 
 def _positions(step: int, rows: Array) -> Array:

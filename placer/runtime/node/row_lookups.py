@@ -3,13 +3,14 @@ hold these rows give them. `Node` documents the calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from placer.channel.interface import Array, Key
 from placer.runtime.asynchronous.asked_rows import AskedRows
 from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExchange
+from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.collected_keys import CollectedKeys
 from placer.runtime.node.position import Position
 from placer.tables.sparse.batch_keys import BatchKeys
@@ -47,12 +48,13 @@ class RowLookups:
             return
         self._send_keys(self._key(edge), keys)
 
-    def send_keys_ahead(self, edge: int) -> None:
-        """Ask for the rows of the next step, if there is one."""
+    def send_keys_ahead(self, edge: int, next_rows: Callable[[str], Array]) -> None:
+        """Ask for the rows of the next step, if there is one; `next_rows` returns the rows
+        of a value that the node reads in it."""
         end, step = self.ends.get(edge), self.position.step + 1
         if self.position.is_last or (end is not None and end.mode.waits_for_own):
             return
-        keys = self.keys.collect_ahead(self.exchange.edges[edge])
+        keys = self.keys.collect_ahead(self.exchange.edges[edge], next_rows)
         self._sent_ahead[edge] = step
         self._send_keys(self._key(edge)._replace(step=step), keys)
 
@@ -80,6 +82,11 @@ class RowLookups:
         """Wait for the keys that nodes ask for, unless that was done ahead."""
         ahead = self._asked_ahead.pop(edge, None)
         return ahead or self.exchange.receive_keys(self._key(edge))
+
+    @staticmethod
+    def of_message(message: WorkerMessage) -> tuple[AskedKeys, ...]:
+        """Return the keys of a message of one worker."""
+        return tuple(AskedKeys((part,)) for part in message.keys)
 
     def look_up(self, table: str, keys: BatchKeys | AskedKeys) -> Array | PartsOfRows:
         """Return the rows of keys: of those that nodes have asked for, or of this node's

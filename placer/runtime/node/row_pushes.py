@@ -19,8 +19,8 @@ from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.position import Position
 from placer.tables.exact_squares import exact_squares
 from placer.tables.key_sums import KeySums
-from placer.tables.sparse import key_sums
 from placer.tables.sparse.batch_keys import BatchKeys
+from placer.tables.sparse.key_sums import sum_by_key
 from placer.tables.sparse.table import SparseTable
 
 
@@ -83,6 +83,27 @@ class RowPushes:
                 raise malformed(message)
             found.append(PartsOfRows((array.reshape(count, dim),)))
         return tuple(found)
+
+    @staticmethod
+    def sum_by_key(
+        keys: Sequence[BatchKeys | AskedKeys], gradients: Sequence[Any]
+    ) -> KeySums:
+        """Return the sums of the gradients of each key, in the order of the lookups and
+        the nodes."""
+        terms: list[KeySums] = []
+        for of_lookup, given in zip(keys, gradients, strict=True):
+            if isinstance(of_lookup, BatchKeys):  # of this node itself
+                own = np.asarray(given)[: of_lookup.keys.size]
+                terms.append(KeySums(of_lookup.part, own))
+                continue
+            for part, rows in zip(of_lookup.parts, given.parts, strict=True):
+                if len(rows) != part.keys.size:
+                    raise RunError(
+                        f"there are {len(rows)} gradients of {part.keys.size} rows",
+                        hint="give every node of a run the same build",
+                    )
+                terms.append(KeySums(part, rows))
+        return sum_by_key(terms)
 
     def exact_squares(self, table: str, total: KeySums) -> Array:
         """Return the exact sum of the squares of the gradients that update a table."""
@@ -159,24 +180,3 @@ class RowPushes:
 
     def _key(self, edge: int) -> Key:
         return self.position.key(self.exchange.edges[edge])
-
-
-def sum_by_key(
-    lookups: Sequence[tuple[BatchKeys | AskedKeys, Any]],
-) -> KeySums:
-    """Return the sums of the gradients of each key, in the order of the lookups and the
-    nodes: `lookups` are keys, and the gradients of their rows."""
-    terms: list[KeySums] = []
-    for keys, gradients in lookups:
-        if isinstance(keys, BatchKeys):  # of this node itself
-            own = np.asarray(gradients)[: keys.keys.size]
-            terms.append(KeySums(keys.part, own))
-            continue
-        for part, rows in zip(keys.parts, gradients.parts, strict=True):
-            if len(rows) != part.keys.size:
-                raise RunError(
-                    f"there are {len(rows)} gradients of {part.keys.size} rows",
-                    hint="give every node of a run the same build",
-                )
-            terms.append(KeySums(part, rows))
-    return key_sums.sum_by_key(terms)

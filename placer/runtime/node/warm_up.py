@@ -52,9 +52,8 @@ def _dry_nodes(
     """Yield a dry node for each padded size of sparse rows; one without sparse tables."""
     number = 0
     while True:
-        dry = DryNode.of(node, plan, sizes, evaluation=evaluation)
-        dry.forced_size = number
+        dry = DryNode.of(node, plan, sizes, evaluation=evaluation, padded_size=number)
         yield dry
         number += 1
-        if number >= dry.most_sizes:
+        if dry.row_calls is None or number >= dry.row_calls.keys.most_sizes:
             return

@@ -32,7 +32,9 @@ from placer.runtime.control.handshake import agree
 from placer.runtime.control.result import PredictionResult
 from placer.runtime.exchange.devices import in_precision, open_devices
 from placer.runtime.exchange.exchange import Exchange
+from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.node import Node
+from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hooks
 from placer.runtime.node.warm_up import warm_up_prediction
 from placer.runtime.prediction.column_errors import outputs_named
@@ -43,6 +45,8 @@ from placer.runtime.training_loop.make_dense_tables import make_tables
 from placer.runtime.training_loop.make_sparse_tables import (
     count_in_tables,
     make_row_calls,
+    make_sparse_tables,
+    open_row_exchange,
 )
 from placer.system.memory.collection import begin_collection
 
@@ -100,21 +104,25 @@ def predict(
             gatherer = OutputGatherer(plan, channel, batches, write)
             edges = {edge.id: edge for edge in plan.prediction_edges}
             assert hooks.predict is not None
+            rates = LearningRates(Position(), {}, {})
+            sparse = make_sparse_tables(execution, start, trains=False)
+            by_key = open_row_exchange(plan, me, channel, edges)
             node = Node(
                 me.name,
                 Exchange(me.name, channel, edges, plan.workers),
                 tables,
-                {},
+                rates,
                 batches,
                 batches,
                 (me.prediction or me.step, me.prediction),
                 lambda recorded, rows: None,
                 devices,
                 gatherer.add,
-                **make_row_calls(execution, start, channel, edges, trains=False),
+                position=rates.position,
+                row_calls=make_row_calls(execution, by_key, sparse, rates),
             )
             execution.where = lambda: node.position.where
-            execution.table_counts = partial(count_in_tables, node.row_tables)
+            execution.table_counts = partial(count_in_tables, sparse)
             execution.report_state(COMPILING)
             node.position.where = "compiling"
             warm_up_prediction(plan, node, hooks.predict)

@@ -51,8 +51,8 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
         microbatch_totals one_microbatch split_microbatches first_microbatch keep_values
         load_values pop_values""",
     RECORD: "record output",
-    "": """enter_step end_step joins drain drains_next resume resume_rows enter_evaluation
-        enter_prediction discard_sent_back forget_up_to""",
+    "": """enter_step end_step joins drain drains_next resume enter_evaluation
+        enter_prediction discard_sent_back""",
 }
 _CATEGORIES: Final[Mapping[str, str]] = {
     name: category for category, names in _BY_CATEGORY.items() for name in names.split()

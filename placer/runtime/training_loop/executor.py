@@ -115,11 +115,11 @@ def _start(
     execution.on_joined()
     execution.report_state(INITIALIZING)
     start = open_start(execution)
-    node, tables, local = make_node(
+    node, tables, local, sparse = make_node(
         execution, start, metrics, devices, hooks, recording, contexts
     )
     execution.where = lambda: node.position.where
-    execution.table_counts = partial(count_in_tables, node.row_tables)
+    execution.table_counts = partial(count_in_tables, sparse)
     execution.report_state(COMPARING)
     digests = _run_handshake(execution, node, start)
     checkpoints, continued = None, None
@@ -129,17 +129,15 @@ def _start(
         if options.resume is not None:
             execution.report_state(LOADING)
             total = count_steps(execution, node)
-            continued = resume(execution, tables, local, node.row_tables, facts, total)
+            continued = resume(execution, tables, local, sparse, facts, total)
             if continued is not None:
                 watches.restore(continued.progress)
                 if options.shrink:
-                    for table in node.row_tables.values():
+                    for table in sparse.values():
                         table.shrink(continued.progress.step, table.latest)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(
-                    execution, tables, local, node.row_tables, facts, history.sync
-                )
+                Checkpoints(execution, tables, local, sparse, facts, history.sync)
             )
             best = watches.best.found if watches.best is not None else None
             if execution.is_control and continued is not None and best is not None:

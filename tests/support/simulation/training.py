@@ -25,7 +25,9 @@ from placer.runtime.asynchronous import communicator, service
 from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.recorded_order import Order
 from placer.runtime.asynchronous.service import Service
+from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.node import Node
+from placer.runtime.node.position import Position
 from placer.tables.dense import DenseTable
 from support.simulation.world import World, check_waits
 
@@ -169,14 +171,13 @@ class Training:
             name=name,
             exchange=cast(Any, SimpleNamespace(edges={push.id: push})),
             tables={"t": table},
-            schedules={"t": lambda step: 1.0},
+            rates=LearningRates(Position(), {"t": lambda step: 1.0}, {"t": run.mode}),
             training=unused,
             evaluating=None,
             phases=unused,
             on_record=unused,
             devices=unused,
             service=serving,
-            modes={"t": run.mode},
         )
 
         def serve() -> None:
