@@ -33,6 +33,7 @@ from placer.runtime.control.events import (
     NodeWarning,
 )
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import root_cause_reported
 from placer.runtime.control.handshake import REPLAYED, agree
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
@@ -84,9 +85,10 @@ def execute(
     """
     if recording is not None:
         hooks = recording.traced_hooks(hooks)
-    with ExitStack() as contexts:
+    # A failure aborts the channel first, where threads wait, and then ends these.
+    with ExitStack() as contexts, root_cause_reported(execution):
         training, progress = _start(execution, hooks, recording, contexts)
-        with training.metrics:
+        with training.metrics, root_cause_reported(execution):
             training.run(progress)
         return _finish(training)
 
