@@ -35,7 +35,6 @@ from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part
 from placer.compiler.passes.gradients.updates import owning_parameters
-from placer.compiler.passes.placement.place import complete_place
 from placer.place import Place
 from placer.place.layouts.ranges import Flat, pack
 
@@ -176,7 +175,7 @@ class _Rewriter:
 def place_of_sums(graph: Graph, update: Op) -> Place:
     """Return where the gradients of an update are summed: `sum` of its optimizer."""
     place = graph.optimizers[update.attrs["group"]].attrs["sum"]
-    return graph.cluster.host_memory(complete_place(graph.cluster, place, place))
+    return graph.cluster.host_memory(graph.cluster.complete(place))
 
 
 def _why(kind: str, settings: Mapping[str, object]) -> str:

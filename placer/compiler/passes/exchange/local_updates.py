@@ -38,7 +38,6 @@ from placer.compiler.graph.structural_ops import (
     is_optimizer_part,
     is_update,
 )
-from placer.compiler.passes.placement.place import union_place
 from placer.errors import GraphError
 from placer.place import SERVER, WORKER, Place
 from placer.plan.settings.training.update_modes import SYNC, Geo
@@ -265,7 +264,7 @@ def _local_places(graph: Graph, updates: Sequence[Op]) -> dict[str, Place]:
                     span=op.source or optimizer.source,
                     hint="place it on workers, or use 'update: sync'",
                 )
-        place = union_place(graph.cluster, [op.known_place for op in used[name]])
+        place = graph.cluster.union([op.known_place for op in used[name]])
         assert place is not None
         places[name] = place
     return places

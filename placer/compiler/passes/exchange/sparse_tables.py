@@ -43,6 +43,7 @@ from placer.compiler.graph.declared import declared
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.split_sums import combine_sums
 from placer.compiler.graph.structural_ops import (
     CLIP_PART,
     DISTINCT_KEYS,
@@ -56,7 +57,6 @@ from placer.compiler.passes.exchange.row_lookups import (
     find_lookups,
     gradient_of_rows,
 )
-from placer.compiler.passes.placement.place import combine_sums
 from placer.errors import GraphError
 from placer.place import SERVER, Place
 from placer.place.types import TensorType, ValueType

@@ -19,7 +19,6 @@ from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.needed_ops import needed_ops
 from placer.compiler.graph.structural_ops import ROW_ESTIMATE
-from placer.compiler.passes.placement.place import first_node_place
 from placer.place.node_kinds import HETER, WORKER
 from placer.place.types import BATCH
 
@@ -50,7 +49,7 @@ def state_of_first_worker(graph: Graph) -> Graph:
                     Op(ROW_ESTIMATE, (name,), (result,), {}, place, source, _WHY)
                 )
         if op in moved or op.name in states:
-            first = first_node_place(graph.cluster, op.known_place)
+            first = graph.cluster.first_node(op.known_place)
             operands = tuple(estimates.get(name, name) for name in op.operands)
             op = op.with_operands(operands).with_place(first, _WHY)
         ops.append(op)

@@ -33,7 +33,6 @@ from placer.compiler.graph.if_training import (
     resolve_if_training,
 )
 from placer.compiler.graph.structural_ops import is_optimizer_part
-from placer.compiler.passes.placement.place import union_place
 from placer.errors import GraphError
 from placer.place import HETER, WORKER
 
@@ -132,7 +131,7 @@ def pulled(
                 span=op.source or optimizer.source,
                 hint="place what uses it on workers, or use 'update: sync'",
             )
-    place = union_place(graph.cluster, [op.known_place for op in users])
+    place = graph.cluster.union([op.known_place for op in users])
     if users and place is None:
         other = next(
             op for op in users if op.known_place.node != users[0].known_place.node
