@@ -17,6 +17,7 @@ from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
 from placer.runtime.node.position import Position
+from placer.runtime.node.row_calls import RowCalls
 from placer.system.memory import aligned
 from placer.tables.dense import DenseTable
 from placer.tables.key_sums import KeyPart
@@ -66,17 +67,17 @@ class DryNode(Node):
         own = {
             each.name: getattr(node, each.name) for each in fields(Node) if each.init
         }
-        own["position"] = Position(
-            node.position.parts, count=sizes[0], evaluation=evaluation
-        )
+        position = Position(node.position.parts, count=sizes[0], evaluation=evaluation)
+        own["position"] = position
+        own["microbatch_calls"] = replace(node.microbatch_calls, position=position)
         if (calls := node.row_calls) is not None:
-            keys = type(calls.keys)(calls.keys.tables, own["position"], padded_size)
+            keys = type(calls.keys)(calls.keys.tables, position, padded_size)
             own["row_calls"] = replace(calls, keys=keys)
         columns = {column.name: column for column in plan.columns}
         return DryNode(**own, columns=columns, sizes=sizes)
 
     def read(self, *values: str) -> Any:
-        phase = self.phases[self.position.evaluation]
+        phase = self.batch_calls.phases[self.position.evaluation]
         assert phase is not None
         arrays = tuple(self._zero_rows(phase, value) for value in values)
         return arrays[0] if len(arrays) == 1 else arrays
@@ -225,12 +226,12 @@ class DryNode(Node):
     def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
         from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
 
-        held = self._rows.lookups.tables[table]
+        held = self._rows().lookups.tables[table]
         if isinstance(keys, AskedKeys):
             return PartsOfRows(
                 (_zeros(held.dtype, (0, held.settings.dim)),) * len(keys.parts)
             )
-        self._rows.keys.choose_sizes()
+        self._rows().keys.choose_sizes()
         return _zeros(held.dtype, (keys.size, held.settings.dim))
 
     def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
@@ -240,7 +241,7 @@ class DryNode(Node):
         """Answer nothing."""
 
     def receive_rows(self, edge: int, *keys: BatchKeys) -> tuple[Array, ...]:
-        self._rows.keys.choose_sizes()
+        self._rows().keys.choose_sizes()
         values = self._values(edge)
         return tuple(
             _zeros(value.dtype, (each.size, int(value.shape[1])))
@@ -276,6 +277,10 @@ class DryNode(Node):
         message: WorkerMessage | None = None,
     ) -> None:
         _settle((scale,))
+
+    def _rows(self) -> RowCalls:
+        assert self.row_calls is not None
+        return self.row_calls
 
     def _values(self, edge: int) -> Sequence[EdgeValue]:
         return self.exchange.edges[edge].values

@@ -17,7 +17,7 @@ from placer.tables.half_sums import add_in_float32, round_to
 from placer.tables.key_sums import KeySums
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Microbatches:
     """The calls of a node program that concern the microbatches of a step.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import convert, structs
 
-from placer.channel.interface import Channel
+from placer.channel.interface import Array, Channel
 from placer.plan.plan import Edge, NodePlan, Plan, SparseTable
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.control.events import LOADING, UPDATES, NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.table_counts import TableCounts
@@ -19,7 +20,6 @@ from placer.system.memory.limit import available_nbytes
 
 if TYPE_CHECKING:
     from placer.runtime.exchange.row_exchange import RowExchange
-    from placer.runtime.node.node import WorkerEnd
     from placer.runtime.node.row_calls import RowCalls
     from placer.tables.sparse.memory import MemoryBudget
     from placer.tables.sparse.table import SparseTable as HeldTable
@@ -88,6 +88,7 @@ def make_row_calls(
     exchange: RowExchange | None,
     tables: dict[str, HeldTable],
     rates: LearningRates,
+    next_rows: Callable[[str], Array],
     communicators: Mapping[int, WorkerEnd] | None = None,
 ) -> RowCalls | None:
     """Return the calls of a node's program on rows of sparse tables; None for a plan
@@ -98,6 +99,7 @@ def make_row_calls(
         exchange: the node's end of the edges of rows by key.
         tables: the sparse tables whose partitions it holds, by name.
         rates: the learning rates of all tables.
+        next_rows: returns the node's rows of a value that it reads, in the next step.
         communicators: its ends of asynchronous tables, by the numbers of their edges.
     """
     if exchange is None:
@@ -128,6 +130,7 @@ def make_row_calls(
             drops_not_finite=plan.nan == "warn",
             on_warning=lambda text: execution.report(NodeWarning(f"{node}: {text}")),
         ),
+        next_rows,
     )
 
 

@@ -17,7 +17,12 @@ from placer.runtime.exchange.devices import Devices, in_another_thread
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.sent_back import find_sent_back
 from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.node.asynchronous_calls import AsynchronousCalls
+from placer.runtime.node.batch_calls import BatchCalls
+from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.learning_rates import LearningRates
+from placer.runtime.node.microbatches import Microbatches
+from placer.runtime.node.next_parameters import NextParameters
 from placer.runtime.node.node import Node
 from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hook, Hooks
@@ -53,10 +58,12 @@ def make_node(
     hooks: Hooks,
     recording: Recording | None,
     contexts: ExitStack,
-) -> tuple[Node, dict[str, BlockTable], dict[str, LocalValues], dict[str, SparseTable]]:
+) -> tuple[
+    NodeDriver, dict[str, BlockTable], dict[str, LocalValues], dict[str, SparseTable]
+]:
     """Create everything that a program needs, except for what the handshake decides;
-    return the node, its tables by name, values of a worker's own by table, and its sparse
-    tables."""
+    return the driver of the node, its tables by name, values of a worker's own by table,
+    and its sparse tables."""
     plan, me = execution.plan, execution.me
     tables = make_tables(execution, start, devices)
     local = {
@@ -82,6 +89,8 @@ def make_node(
     order = open_order(plan, me, execution.options, contexts)
     communicators = open_communicators(plan, me, channel, order, local, contexts, rows)
     service, serve = open_service(plan, me, channel, order, rows), hooks.serve
+    if service is not None:
+        contexts.callback(service.close)
     if service is not None and serve is not None:
         serve = _in_service_thread(serve, plan, me, devices)
     exchange = Exchange(me.name, channel, edges, plan.workers)
@@ -93,34 +102,46 @@ def make_node(
         {table.name: build_schedule(table.learning_rate) for table in planned},
         {table.name: table.mode for table in planned if table.mode is not None},
     )
+    shard = plan.pushed_rows(me.name)
+    batch_calls = BatchCalls(
+        position, training, evaluating, (me.step, me.evaluation), metrics.record
+    )
+    row_calls = make_row_calls(
+        execution, rows, sparse, rates, batch_calls.next_rows, communicators
+    )
     node = kind(
-        me.name,
-        exchange,
-        tables,
-        rates,
-        training,
-        evaluating,
-        (me.step, me.evaluation),
-        metrics.record,
-        devices,
-        shard=plan.pushed_rows(me.name),
-        communicators=communicators,
-        updates=updates_of(communicators),
-        replicas=open_replicas(plan, me, channel, tables),
-        service=service,
+        name=me.name,
+        position=position,
+        exchange=exchange,
+        tables=tables,
+        rates=rates,
+        devices=devices,
+        shard=shard,
+        local_tables=frozenset(local),
         first_workers=first_workers,
         newest=newest,
-        has_own_steps=plan.worker_of(me.name) is not None,
-        local_tables=frozenset(local),
-        serve=serve,
-        order=order,
-        sent_back=find_sent_back(plan.step_edges, me),
-        expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
-        position=position,
-        turns=me.turns,
-        row_calls=make_row_calls(execution, rows, sparse, rates, communicators),
+        next_parameters=NextParameters(
+            position,
+            exchange,
+            find_sent_back(plan.step_edges, me),
+            [edge.id for edge in edges_ahead(plan.step_edges, me.name)],
+        ),
+        batch_calls=batch_calls,
+        microbatch_calls=Microbatches(position, me.turns),
+        asynchronous_calls=AsynchronousCalls(
+            position, edges, tables, rates, shard, communicators, service
+        ),
+        row_calls=row_calls,
     )
-    return node, tables, local, sparse
+    driver = NodeDriver(
+        node,
+        serve,
+        updates_of(communicators),
+        open_replicas(plan, me, channel, tables),
+        has_own_steps=plan.worker_of(me.name) is not None,
+        order=order,
+    )
+    return driver, tables, local, sparse
 
 
 def _in_service_thread(serve: Hook, plan: Plan, me: NodePlan, devices: Devices) -> Hook:
