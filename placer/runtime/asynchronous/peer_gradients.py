@@ -14,9 +14,8 @@ at once. A worker takes its own gradients in the same way, without a message.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +34,7 @@ from placer.runtime.exchange.worker_messages import (
     malformed_on,
 )
 from placer.system.memory.arena import Arena
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 from placer.tables.half_sums import add_up
 
 
@@ -69,7 +69,8 @@ class PeerGradients(WorkerEnd):
         self._workers = push.sources
         self._peers = [each for each in self._workers if each != channel.node]
         self._arena = Arena()
-        self._changed = threading.Condition()
+        self._threads = OwnedThreads()
+        self._changed = self._threads.changed
         self._arrived: Mapping[str, deque[_Gradients]] = {
             worker: deque() for worker in self._workers
         }
@@ -83,13 +84,9 @@ class PeerGradients(WorkerEnd):
         self._is_open = False  # between the begin of a step and the end of a drain
         self._open: set[str] = set()  # the peers that have not drained
         self._closed = False
-        self._error: BaseException | None = None
         self._staleness: Counter[int] = Counter()
-        for run, what in ((self._send_next, "sends"), (self._receive_next, "receives")):
-            threading.Thread(
-                target=self._run, args=(run,),
-                name=f"placer {what} gradients of {channel.node}", daemon=True,
-            ).start()  # fmt: skip
+        for run, what in ((self._send, "sends"), (self._receive, "receives")):
+            self._threads.begin(run, f"placer {what} gradients of {channel.node}")
 
     def resume(self, steps: Mapping[str, int]) -> None:
         """Continue after the steps that workers have done; before the first step."""
@@ -166,10 +163,11 @@ class PeerGradients(WorkerEnd):
         return self._staleness
 
     def close(self) -> None:
-        """End the threads, after what they do now."""
+        """End the threads, after what they do now, and wait for that."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._threads.join(END_LIMIT)
 
     def _begin(self) -> None:
         """Receive from all peers, until they drain; called with the lock held."""
@@ -231,21 +229,17 @@ class PeerGradients(WorkerEnd):
         """Wait for a change; called with the lock held. Raises what has ended a thread, be
         it before the call: it changes nothing any more."""
         self._changed.notify_all()
-        if self._error is None:
-            self._changed.wait()
-        if self._error is not None:
-            raise self._error
+        self._threads.wait()
 
     # Run by the threads.
 
-    def _run(self, run_next: Callable[[], None]) -> None:
-        try:
-            while not self._closed:
-                run_next()
-        except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+    def _send(self) -> None:
+        while not self._closed:
+            self._send_next()
+
+    def _receive(self) -> None:
+        while not self._closed:
+            self._receive_next()
 
     def _send_next(self) -> None:
         """Send the next gradients to all peers, or that there are no more."""

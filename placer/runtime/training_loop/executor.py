@@ -33,6 +33,7 @@ from placer.runtime.control.events import (
     NodeWarning,
 )
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import root_cause_reported
 from placer.runtime.control.handshake import REPLAYED, agree
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
@@ -48,7 +49,7 @@ from placer.runtime.node.warm_up import run_warm_up
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
 from placer.runtime.saving.parameter_files import save
-from placer.runtime.saving.resuming import resume
+from placer.runtime.saving.resumed_checkpoint import resume
 from placer.runtime.saving.start_facts import gather_facts
 from placer.runtime.saving.start_parameters import (
     StartParameters,
@@ -84,9 +85,10 @@ def execute(
     """
     if recording is not None:
         hooks = recording.traced_hooks(hooks)
-    with ExitStack() as contexts:
+    # A failure aborts the channel first, where threads wait, and then ends these.
+    with ExitStack() as contexts, root_cause_reported(execution):
         training, progress = _start(execution, hooks, recording, contexts)
-        with training.metrics:
+        with training.metrics, root_cause_reported(execution):
             training.run(progress)
         return _finish(training)
 

@@ -89,6 +89,8 @@ def make_node(
     order = open_order(plan, me, execution.options, contexts)
     communicators = open_communicators(plan, me, channel, order, local, contexts, rows)
     service, serve = open_service(plan, me, channel, order, rows), hooks.serve
+    if service is not None:
+        contexts.callback(service.close)
     if service is not None and serve is not None:
         serve = _in_service_thread(serve, plan, me, devices)
     exchange = Exchange(me.name, channel, edges, plan.workers)

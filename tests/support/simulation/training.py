@@ -20,13 +20,13 @@ from placer.channel.session import Session
 from placer.plan.plan import MEMORY, Edge, EdgeValue, Table
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Async, HalfAsync, Mode
-from placer.runtime.asynchronous import communicator, service
 from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.recorded_order import Order
 from placer.runtime.asynchronous.service import Service
 from placer.runtime.node.asynchronous_calls import AsynchronousCalls
 from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.position import Position
+from placer.system import owned_threads
 from placer.tables.dense import DenseTable
 from support.simulation.world import World, check_waits
 
@@ -267,7 +267,7 @@ def simulate_training(seed: int) -> tuple[int, float]:
     points, and the virtual time that it took."""
     world = World(seed, "tcp" if seed % 4 else "unix")
     try:
-        with world.replaced(communicator, service):
+        with world.replaced(owned_threads):
             Training(world, draw_run(world)).play()
     except BaseException as error:
         error.add_note(f"simulate_training({seed})")
