@@ -13,6 +13,7 @@ import pytest
 
 from placer.errors import RunError
 from placer.readers import Order as RowOrder
+from placer.runtime.asynchronous.all_workers import AllWorkers
 from placer.runtime.batches.batches import Batches
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.asynchronous_calls import AsynchronousCalls
@@ -36,7 +37,7 @@ class Part:
     results: dict[str, Any] = field(default_factory=dict)
 
     def __getattr__(self, call: str) -> Any:
-        if call in ("horizon", "staleness", "is_taken", "edges"):
+        if call in ("horizon", "staleness", "has_drains", "edges"):
             return self.results[call]
 
         def note(*arguments: object, **options: object) -> Any:
@@ -61,7 +62,7 @@ class World:
         self,
         ends: Mapping[int, Any] | None = None,
         service: Any = None,
-        newest: Any = None,
+        step_workers: AllWorkers | None = None,
         **parts: Any,
     ) -> NodeDriver:
         position, unused = self.position, cast(Any, None)
@@ -75,7 +76,7 @@ class World:
             tables={"t": table},
             rates=rates,
             devices=unused,
-            newest=newest,
+            step_workers=step_workers or AllWorkers(),
             next_parameters=NextParameters(position, exchange),
             batch_calls=BatchCalls(position, training, None, unused, unused),
             microbatch_calls=Microbatches(position),
@@ -116,7 +117,6 @@ def test_in_lockstep_a_drain_does_nothing(world: World) -> None:
     assert not driver.has_drains
     assert world.said == ["exchange new_step"]
     assert driver.horizon == 1
-    assert driver.joins(2)
     assert driver.end_step()
 
 
@@ -164,19 +164,19 @@ def test_a_server_has_not_done_the_step_that_its_workers_do_not_reach(
     assert not driver.end_step()
 
 
-@pytest.mark.parametrize("is_taken", [False, True])
-def test_values_of_a_step_that_does_not_count_are_dropped(
-    world: World, is_taken: bool
-) -> None:
-    driver = world.driver(newest=world.part("newest", joins=True, is_taken=is_taken))
+def test_a_part_with_backup_workers_hears_of_each_step(world: World) -> None:
+    driver = world.driver(step_workers=world.part("workers", has_drains=True))
+    driver.enter_step(2, 1, 1)
     driver.node.store("t", [np.zeros(1)])
-    assert world.said == []
-    assert driver.joins(2)
-    assert driver.is_taken == is_taken
-    loads = ["table load"] * is_taken
-    assert world.said == ["newest joins 2", *loads]
+    assert driver.end_step()
     driver.drain(2)
-    assert world.said == ["newest joins 2", *loads, "newest drain 2"]
+    assert world.said == [
+        "exchange new_step",
+        "workers begin 2 4",
+        "workers store",
+        "workers end 2",
+        "workers drain 2",
+    ]
 
 
 def test_a_replayed_drain_after_another_step_is_an_error(world: World) -> None:
