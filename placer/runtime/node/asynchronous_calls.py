@@ -259,8 +259,12 @@ class AsynchronousCalls:
 
     def wait_for_workers(self) -> None:
         """Wait until the current step of every worker is applied to the tables of this
-        server that workers push to in each step, or all workers have drained; the hook
-        `serve` applies it."""
+        server that workers push to in each step, or all workers have drained. The hook
+        `serve` applies it.
+
+        Example:
+            node.wait_for_workers()
+        """
         if self.service is not None:
             self.is_short = not self.service.wait_for_step(self.position.step)
 
