@@ -9,8 +9,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -182,10 +184,38 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
+@cache
+def _ranks() -> dict[str, dict[str, int]]:
+    """Return the rank of each package in the layers of `.importlinter` that it is in, from
+    the top."""
+    parser = ConfigParser()
+    parser.read(PAGE.parents[1] / ".importlinter")
+    return {
+        section["containers"].strip(): {
+            name.strip(): rank
+            for rank, line in enumerate(section["layers"].strip().splitlines())
+            for name in line.split("|")
+        }
+        for section in parser.values()
+        if section.get("type") == "layers"
+    }
+
+
+def climbs(held: str, taken: str) -> bool:
+    """Whether a lock that is taken is of a higher package than one that is held."""
+    for container, ranks in _ranks().items():
+        names = [each[len(container) + 1 :].split(".")[0] for each in (held, taken)]
+        inside = all(each.startswith(f"{container}.") for each in (held, taken))
+        if inside and names[0] != names[1]:
+            return ranks[names[1].split(":")[0]] < ranks[names[0].split(":")[0]]
+    return False
+
+
 @contextmanager
 def watched_threads() -> Iterator[LockOrder]:
     """Check that all threads that placer begins are on the page, that none of them is left
-    but those that stay with the process, and that they take locks in one order."""
+    but those that stay with the process, and that they take locks in one order, from higher
+    packages to lower ones."""
     begun: dict[threading.Thread, str] = {}
     start = threading.Thread.start
 
@@ -210,16 +240,11 @@ def watched_threads() -> Iterator[LockOrder]:
         if thread.is_alive() and STAYS not in row(thread.name).end
     }
     assert not left, f"no owner has joined these threads: {left}"
+    upward = [edge for edge in order.edges if climbs(*edge)]
+    assert not upward, f"locks of higher packages, taken while one is held: {upward}"
     if cycle := order.cycle():
         places = "\n\n".join(
             f"{second} while {first} is held:\n{order.edges[first, second]}"
             for first, second in pairwise(cycle)
         )
         pytest.fail(f"threads take locks in more than one order: {cycle}\n\n{places}")
-
-
-@pytest.fixture(scope="module")
-def threads_watched() -> Iterator[LockOrder]:
-    """Watch the threads of the tests of a module."""
-    with watched_threads() as order:
-        yield order

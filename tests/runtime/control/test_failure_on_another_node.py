@@ -20,6 +20,8 @@ from placer.runtime.process import entry_point
 from placer.runtime.training_loop.loop import Training
 from placer.system.resources import find_file
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 
 @pytest.fixture
 def build(tmp_path):
