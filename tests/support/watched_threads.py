@@ -24,6 +24,8 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs/architecture.md"
 STAYS = "stays with the process"
 """What the page says of a thread that no run joins."""
+EVENTS = "placer.runtime.callbacks.event_queue:"
+"""Where the lock of the queue of events is created: code of all packages reports events."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,10 @@ def _ranks() -> dict[str, dict[str, int]]:
 
 
 def climbs(held: str, taken: str) -> bool:
-    """Whether a lock that is taken is of a higher package than one that is held."""
+    """Whether a lock that is taken is of a higher package than one that is held; or one is
+    taken at all while that of the events is held, which itself may be taken anywhere."""
+    if held.startswith(EVENTS) or taken.startswith(EVENTS):
+        return held.startswith(EVENTS)
     for container, ranks in _ranks().items():
         names = [each[len(container) + 1 :].split(".")[0] for each in (held, taken)]
         inside = all(each.startswith(f"{container}.") for each in (held, taken))
@@ -241,7 +246,7 @@ def watched_threads() -> Iterator[LockOrder]:
     }
     assert not left, f"no owner has joined these threads: {left}"
     upward = [edge for edge in order.edges if climbs(*edge)]
-    assert not upward, f"locks of higher packages, taken while one is held: {upward}"
+    assert not upward, f"locks taken against the rule on {PAGE}: {upward}"
     if cycle := order.cycle():
         places = "\n\n".join(
             f"{second} while {first} is held:\n{order.edges[first, second]}"

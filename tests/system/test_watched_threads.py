@@ -45,6 +45,12 @@ def test_a_lock_that_is_waited_for_is_not_held():
         ("placer.runtime.control.pace:1", "placer.runtime.metrics.stream:1", True),
         ("placer.channel.mailbox:1", "placer.channel.session:1", False),
         ("placer.tables.dense:1", "placer.channel.session:1", False),
+        (
+            "placer.runtime.control.pace:1",
+            "placer.runtime.callbacks.event_queue:1",
+            False,
+        ),
+        ("placer.runtime.callbacks.event_queue:1", "placer.channel.mailbox:1", True),
     ],
 )
 def test_locks_are_taken_from_higher_packages_to_lower_ones(held, taken, is_wrong):
