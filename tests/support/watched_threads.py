@@ -22,6 +22,7 @@ from unittest.mock import patch
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs/architecture.md"
+NODES = r"[a-z]\w*:[\d.]+(, [a-z]\w*:[\d.]+)*"
 STAYS = "stays with the process"
 """What the page says of a thread that no run joins."""
 EVENTS = "placer.runtime.callbacks.event_queue:"
@@ -37,14 +38,14 @@ class ListedThread:
 
 
 def listed_threads() -> list[ListedThread]:
-    """Return the threads on the page. A word in capitals stands for the name of a node."""
+    """Return the threads on the page. A word in capitals stands for one or more nodes."""
     text = PAGE.read_text(encoding="utf-8")
     rows = text[text.index("| thread | owner |") :].split("\n\n")[0].splitlines()[2:]
     listed = []
     for row in rows:
         names, *_, end = (cell.strip() for cell in row.split("|")[1:-1])
         for name in re.findall(r"`([^`]+)`", names):
-            pattern = re.sub(r"\b[A-Z]+\b", r"[a-z].*:.*", name)
+            pattern = re.sub(r"\b[A-Z]+\b", lambda _: NODES, name)
             listed.append(ListedThread(re.compile(rf"{pattern}(_\d+)?"), end))
     return listed
 

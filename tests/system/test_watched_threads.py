@@ -62,7 +62,8 @@ def test_locks_are_taken_from_higher_packages_to_lower_ones(held, taken, is_wron
     [
         ("placer pace", "no owner has joined"),
         ("placer orders", None),
-        ("placer other", "not in the table"),
+        ("placer other of worker:0", "not in the table"),
+        ("placer exchange with ps:0, ps:1", "no owner has joined"),
     ],
 )
 def test_threads_that_are_left_or_unknown_are_found(name, mistake):
