@@ -54,7 +54,7 @@ def listed_threads() -> list[ListedThread]:
 class LockOrder:
     """The order in which threads take the locks that placer creates.
 
-    A lock is known by the line that creates it. `edges` are pairs of locks: while a thread
+    A lock is known by what creates it, see `_creator`. `edges` are pairs of locks: while a thread
     held the first, it waited for the second, once at the place that is their value.
     """
 
@@ -172,15 +172,17 @@ class RecordedLock:
 
 
 def _creator(depth: int) -> str:
-    """Return the line that creates a lock of placer, nothing if it is another's; of threads
-    with an owner, the line of the owner."""
+    """Return the line that creates a lock of placer, and the type of the object that it is
+    for; nothing if it is another's. Of threads with an owner, return those of the owner."""
     frame = sys._getframe(depth)
     if not _module(frame).startswith("placer."):
         return ""
     while _module(frame) in ("placer.system.owned_threads", "placer.system.worker"):
         assert frame.f_back is not None
         frame = frame.f_back
-    return f"{_module(frame)}:{frame.f_lineno}"
+    own = frame.f_locals.get("self")
+    kind = "" if own is None else f" of {type(own).__name__}"
+    return f"{_module(frame)}:{frame.f_lineno}{kind}"
 
 
 def _module(frame: FrameType) -> str:
