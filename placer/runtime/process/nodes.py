@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from placer.channel.interface import Aborted
 from placer.runtime.control.execution import Execution
@@ -13,6 +14,7 @@ from placer.runtime.prediction.predictor import predict
 from placer.runtime.prediction.request import PredictionRequest
 from placer.runtime.timeline.recording import failure_recorded
 from placer.runtime.training_loop.executor import execute
+from placer.system.owned_threads import OwnedThreads
 from placer.system.reentry import node_in_thread
 
 
@@ -68,16 +70,11 @@ def run_nodes(
         finally:
             execution.close()
 
-    threads = [
-        threading.Thread(target=run, args=(each,), name=f"placer {each.me.name}")
-        for each in others
-    ]
-    for thread in threads:
-        thread.daemon = True  # it does not keep the process from ending
-        thread.start()
+    threads = OwnedThreads()
+    for each in others:
+        threads.begin(partial(run, each), f"placer {each.me.name}")
     run(first)
-    for thread in threads:
-        thread.join()
+    threads.join()
     if errors:
         raise min(errors.values(), key=lambda error: isinstance(error, Aborted))
     return results[first.me.name]
