@@ -94,6 +94,18 @@ class Exchange:
         return self.handling == "applies" and self.to == "workers"
 
     @property
+    def takes_first(self) -> bool:
+        """Whether a step takes the values of the workers that are first, and does not wait
+        for the others."""
+        return "first" in self.settings
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether each worker takes the values of the step that it begins, so that their
+        node keeps those of earlier steps for workers that are late."""
+        return self.moves == "parameters" and not self.is_answer
+
+    @property
     def is_push(self) -> bool:
         """Whether each worker by itself sends the values by which tables are updated."""
         return self.handling in ("applies", "adds") and not self.is_answer
