@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
+
+END_LIMIT: Final = 2.0
+"""Seconds that an owner waits for a thread that may be stuck, such as in a read of a disk."""
 
 
 class OwnedThreads:

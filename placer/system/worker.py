@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Worker(OwnedThreads, Generic[T]):
     """Calls `handle` with items, one at a time and in their order, in a daemon thread.
 
-    The first error of `handle` is kept, and raised by `put`, `wait_until_idle`, `check` and
-    `close` from then on; items that wait are dropped. The owner ends the thread by `close`,
+    The first error of `handle` is kept, and raised by `put`, `wait_until_idle`, `is_idle`,
+    `check` and `close` from then on; items that wait are dropped. The owner ends the thread by `close`,
     or by `end` or `drop` and then `join`.
 
     Args:
@@ -87,8 +87,9 @@ class Worker(OwnedThreads, Generic[T]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether all items have been handled."""
+        """Whether all items have been handled; raises the first error."""
         with self.changed:
+            self.check()
             return not self._count()
 
     def wait_until_idle(self) -> None:

@@ -49,6 +49,8 @@ def run_nodes(
         except BaseException as error:
             on_failure(error)
             raise
+        finally:
+            execution.close()
 
     ends = [begin_run(threads, run, each) for each in others]
     end: Future[Outcome | None] = Future()

@@ -103,6 +103,7 @@ def run_in_threads(
         try:
             return run_node(execution, programs, prediction)
         finally:
+            execution.close()
             execution.channel.close()
 
     configure_jax(plan.nodes, options.emulate or plan.emulate, alone=False)
@@ -131,7 +132,8 @@ def run_in_threads(
     except BaseException as error:
         calls.close()
         channels[plan.control].abort(cause_of(error, describe_error(error)))
-        wait(ends, timeout=INTERRUPT_TIMEOUT)
+        if not wait(ends, timeout=INTERRUPT_TIMEOUT).not_done:
+            threads.join()
         raise
     threads.join()
     try:
