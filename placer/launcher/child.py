@@ -31,7 +31,7 @@ class Child:
     until `wait` has its status, and `wait` kills what is left of its group first, so no
     signal reaches another process. Several threads may call its methods. A child that
     `start` has started and nobody holds any more is killed, at the latest at the end of
-    this process.
+    this process, unless it is `left` to end by itself then.
 
     Args:
         pid: a fork of this process, which leads a session soon.
@@ -76,6 +76,7 @@ class Child:
         stderr: int | IO[bytes] = subprocess.DEVNULL,
         pass_fds: Sequence[int] = (),
         folder: str | Path | None = None,
+        left: bool = False,
     ) -> Child:
         """Start a process with these files; `subprocess.PIPE` stands for a new pipe.
 
@@ -84,6 +85,7 @@ class Child:
             environment: by default that of this process.
             pass_fds: further descriptors that the process inherits.
             folder: its working folder, by default that of this process.
+            left: whether it is not killed at the end of this process.
 
         Raises OSError if it cannot be started.
         """
@@ -103,8 +105,9 @@ class Child:
             _kill_unheld(process)
             process.wait()
             raise
-        # Also at the end of this process, which stops daemon threads without cleanup.
-        weakref.finalize(child, _kill_unheld, process)
+        if not left:
+            # Also at the end of this process, which stops daemon threads without cleanup.
+            weakref.finalize(child, _kill_unheld, process)
         return child
 
     def __enter__(self) -> Self:
