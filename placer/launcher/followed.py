@@ -273,7 +273,8 @@ class FollowedJob:
             try:
                 job.stop()
             except Exception as error:
-                self._warn(f"{job.title} cannot be stopped: {_in_short(error)}")
+                why = str(error) if isinstance(error, PlacerError) else _in_short(error)
+                self._warn(f"{job.title} cannot be stopped: {why}")
 
         self._threads.begin(run, "placer job")
 
