@@ -9,11 +9,9 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final, NamedTuple, Self
 
 from placer.system.descriptors import is_readable
 
@@ -113,12 +111,7 @@ class Child:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process, and close this end of its pipes."""
         self.end()
         self.close()
@@ -220,8 +213,7 @@ class Child:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(NamedTuple):
     """What a command has printed; `status` is its exit status, None if it was killed,
     since it had not ended in time."""
 

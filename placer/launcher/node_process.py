@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -109,7 +108,6 @@ def start_node(
             process = (Child if server is None else server).start(
                 [*command, *options],
                 environment,
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=(*theirs, *inherited),
