@@ -121,7 +121,7 @@ def run_in_threads(
         finally:
             execution.channel.close()
 
-    configure_jax(plan.nodes, options.emulate or plan.emulate, alone=False)
+    configure_jax(plan.nodes, options.emulate or plan.settings.emulate, alone=False)
     runs = [
         _start_thread(partial(run_node, execution), execution.me.name)
         for execution in executions

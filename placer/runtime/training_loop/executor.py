@@ -154,7 +154,7 @@ def _start(
     history.open(node.training.order.steps_per_epoch, progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
-    node.training.begin(done, shards, plan.microbatches)
+    node.training.begin(done, shards, plan.settings.train.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
     execution.report_state(COMPILING)
     node.where = "compiling"
@@ -250,7 +250,9 @@ def _finish(training: Training) -> Result | None:
         execution.report_state("done")
         return None
     execution.report_state("writing")
-    not_finite = find_not_finite(parameters) if plan.nan == "stop" else ""
+    not_finite = (
+        find_not_finite(parameters) if plan.settings.train.nan == "stop" else ""
+    )
     if options.save_params is not None and not not_finite:
         save(options.save_params, parameters)
     history = training.history
@@ -316,7 +318,7 @@ def _add_tables(
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
     """Return a `step` that checks the result of each op."""
     plan, me = execution.plan, execution.me
-    check = NanCheck(execution.folder, me.program, plan.minimize)
+    check = NanCheck(execution.folder, me.program, plan.settings.train.minimize)
     node.on_record = check.checking_loss(node.on_record)
 
     def checked_step(node: Node) -> None:

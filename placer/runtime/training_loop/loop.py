@@ -49,7 +49,7 @@ def count_steps(execution: Execution, node: Node) -> int:
     """Return the number of the last step of a run."""
     if execution.options.steps is not None:
         return execution.options.steps
-    return execution.plan.epochs * node.training.order.steps_per_epoch
+    return execution.plan.settings.train.epochs * node.training.order.steps_per_epoch
 
 
 @dataclass(slots=True)
@@ -218,7 +218,7 @@ class Training:
     @property
     def _evaluation_every(self) -> int:
         """After how many steps an evaluation follows."""
-        every = self.execution.plan.evaluate_every
+        every = self.execution.plan.settings.train.eval.interval
         return self._steps_per_epoch if every.unit == "epochs" else int(every.number)
 
     def _report_start(self, first: int, last: int) -> None:
@@ -478,7 +478,7 @@ class Training:
         plan, counted = self.execution.plan, set()
         for each in ahead:
             batch, shard = self._phase(each.step).rows, plan.pushed_rows(each.node)
-            rows = shard.num_rows(batch, plan.microbatches)
+            rows = shard.num_rows(batch, plan.settings.train.microbatches)
             if (each.step, shard) in counted:
                 rows = 0  # those of its companion
             counted.add((each.step, shard))

@@ -51,7 +51,7 @@ def make_row_calls(
     held = {
         name: _make_table(
             table,
-            plan.seed,
+            plan.settings.seed,
             memory,
             table.partitions_of(me.name),
             trains=trains,
@@ -75,7 +75,7 @@ def make_row_calls(
     return {
         "row_exchange": RowExchange(me.name, channel, edges, tables),
         "row_tables": held,
-        "drops_not_finite": plan.nan == "warn",
+        "drops_not_finite": plan.settings.train.nan == "warn",
         "on_warning": lambda text: execution.report(NodeWarning(f"{me.name}: {text}")),
     }
 

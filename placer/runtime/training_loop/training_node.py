@@ -104,7 +104,7 @@ def make_node(
         order=order,
         sent_back=find_sent_back(plan.step_edges, me),
         expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
-        parts=plan.microbatches,
+        parts=plan.settings.train.microbatches,
         turns=me.turns,
         **row_calls,
     )
