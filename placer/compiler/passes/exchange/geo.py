@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
+from placer.plan.exchanges import EXCHANGES
 from placer.plan.settings.training.update_modes import Geo
 
 
@@ -72,5 +73,4 @@ def _settings(graph: Graph, update: Op) -> tuple[dict[str, Any], str]:
     dtype = graph.tensor_type(update.operands[0]).dtype
     if mode.dtype not in (None, dtype):
         attrs["dtype"] = mode.dtype
-    why = f"inserted: workers exchange what they have trained every {mode.every} steps"
-    return attrs, why
+    return attrs, EXCHANGES["push_delta"].why.format(**attrs)
