@@ -6,14 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.exporting.definitions import Copies
-from placer.exporting.prepare_features import xxh64
+from placer.exporting.prepare_features import NUMBERS, xxh64
 from placer.plan.settings.data.cell_options import Cells, first_match
-from placer.plan.settings.data.features import (
-    Feature,
-    Features,
-    boundaries_of,
-    first_day_of,
-)
+from placer.plan.settings.data.features import Argument, Feature, Features
 from placer.plan.settings.data.source import RowSource
 
 FEATURES = "placer.exporting.prepare_features"
@@ -64,26 +59,26 @@ class _Writer:
     def add(self, name: str, feature: Feature) -> None:
         """Add the statements that compute a feature."""
         column = f"columns[{literal(name)}]"
-        if feature.kind not in ("hash", "cross"):
-            self._assign(column, self._number_function(feature), self._number(feature))
+        if not feature.has_key:
+            function = NUMBERS[feature.kind].__name__
+            self._assign(column, function, self._number(feature))
             return
         key = f"keys[{literal(name)}]"
         target = key if feature.bins is not None else f"{column} = {key}"
-        if feature.kind == "hash":
+        if feature.is_cross:
+            parts = [self._part(part, feature.seed) for part in feature.operands]
+            self._assign(target, "cross_keys", [_list(parts), literal(feature.seed)])
+        else:
             (source,) = feature.operands
             field = source if feature.field is None else feature.field
             self._hash(target, source, field, feature.seed, feature.type)
-        else:
-            parts = [self._part(part, feature.seed) for part in feature.operands]
-            listed = Expression("", "", tuple(map(Expression, parts)), ("[", "]"))
-            self._assign(target, "cross_keys", [listed, literal(feature.seed)])
         if feature.bins is not None:
             self._assign(column, "in_bins", [key, literal(feature.bins)])
 
     def _part(self, name: str, seed: int) -> str:
         """Return the keys of a part of a cross, which are computed if they are not."""
         feature = self._features.get(name)
-        if feature is not None and feature.kind in ("hash", "cross"):
+        if feature is not None and feature.has_key:
             return f"keys[{literal(name)}]"
         key = f"keys[{literal(name)}, {literal(seed)}]"
         if key not in self.calls and feature is None:
@@ -105,30 +100,11 @@ class _Writer:
             option += self._markers(column)
             self._assign(target, "hash_texts", [*arguments, *option])
 
-    def _number_function(self, feature: Feature) -> str:
-        return {
-            "buckets": "bucket_numbers",
-            "log1p": "log1p_numbers",
-            "standardize": "standardize_numbers",
-            "days": "day_numbers",
-            "hour": "hour_numbers",
-            "weekday": "weekday_numbers",
-        }[feature.kind]
-
     def _number(self, feature: Feature) -> list[str | Expression]:
         """Return the arguments from which a feature of numbers is computed."""
         (operand,) = feature.operands
-        arguments: list[str | Expression] = ["columns", literal(operand)]
-        if feature.kind == "buckets":
-            numbers = tuple(
-                Expression(literal(each)) for each in boundaries_of(feature)
-            )
-            arguments.append(Expression("", "", numbers, ("[", "]")))
-        if feature.kind == "standardize":
-            arguments += [literal(feature.mean), literal(feature.std)]
-        if feature.since is not None:
-            arguments.append(literal(first_day_of(feature)))
-        return [*arguments, *self._missing(operand)]
+        arguments = map(_argument, feature.declaration.arguments(feature))
+        return ["columns", literal(operand), *arguments, *self._missing(operand)]
 
     def _missing(self, column: str) -> list[str]:
         missing = first_match(self._form.missing, column)
@@ -144,6 +120,16 @@ class _Writer:
     ) -> None:
         copied = self._copies.add(FEATURES, function)
         self.calls[target] = Call(copied, arguments, [target])
+
+
+def _argument(argument: Argument) -> str | Expression:
+    if isinstance(argument, tuple):
+        return _list(map(literal, argument))
+    return literal(argument)
+
+
+def _list(items: Iterable[str]) -> Expression:
+    return Expression("", "", tuple(map(Expression, items)), ("[", "]"))
 
 
 def listed_markers(form: Cells, column: str) -> tuple[str | float, ...]:

@@ -92,7 +92,7 @@ def _read_names(plan: Plan, folder: Path) -> list[str]:
 
 def _named_columns(features: Features) -> list[str]:
     """Return the columns that features without globs are computed from."""
-    singles = {n: f for n, f in features.items() if f.kind != "cross"}
+    singles = {n: f for n, f in features.items() if not f.is_cross}
     names = [
         operand
         for feature in singles.values()

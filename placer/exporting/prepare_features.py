@@ -353,3 +353,15 @@ def read_times(
         except (TypeError, ValueError) as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
     return times
+
+
+NUMBERS = {
+    "buckets": bucket_numbers,
+    "log1p": log1p_numbers,
+    "standardize": standardize_numbers,
+    "days": day_numbers,
+    "hour": hour_numbers,
+    "weekday": weekday_numbers,
+}
+"""The function of each kind of features but keys. It takes the columns, the name of one,
+the `arguments` of the feature, and the missing values of the column."""

@@ -61,7 +61,7 @@ def write_prepare(
     body: list[str] = []
     if needed:
         body = ["    columns = {**columns}"]
-        if any(feature.kind in ("hash", "cross") for feature in needed.values()):
+        if any(feature.has_key for feature in needed.values()):
             body.append("    keys: dict[Any, np.ndarray] = {}")
         calls = feature_calls(needed, data, copies)
         body += [line.text for call in calls for line in call.lines(1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,19 +31,20 @@ def located(which: str, spans: Spans) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        span = _find_span(which, error.keys, spans)
+        span = _find_span(which, error.mistake.path, spans)
         raise DataError(error.message, span=span, hint=error.hint) from None
     except (DataError, RunError) as error:
         error.span = error.span or spans.get(f"{which}.source")
         raise
 
 
-def _find_span(which: str, keys: tuple[str, ...], spans: Spans) -> Span | None:
+def _find_span(which: str, path: Sequence[str | int], spans: Spans) -> Span | None:
     """Return the position of a key of a source, or of one above it: of the vocabulary of
     a glob, it is that of all vocabularies. By default it is that of the source."""
-    candidates = [".".join((which, *keys))]
-    if keys[0] == "columns":
-        candidates.append(f"inputs.{keys[1]}")
-    candidates += [".".join((which, *keys[:n])) for n in range(len(keys) - 1, 1, -1)]
+    keys = (which, *map(str, path))
+    candidates = [".".join(keys)]
+    if keys[1] == "columns":
+        candidates += [f"inputs.{name}" for name in keys[2:3]]
+    candidates += [".".join(keys[:n]) for n in range(len(keys) - 1, 2, -1)]
     candidates.append(f"{which}.source")
     return next((spans[each] for each in candidates if each in spans), None)

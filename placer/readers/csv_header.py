@@ -29,7 +29,7 @@ def header_explained(
         yield
     except SourceError as error:
         if form.header is None and (hint := _hint(names, [*wanted])):
-            raise SourceError(error.keys, error.message, hint) from None
+            raise SourceError(error.mistake.path, error.message, hint) from None
         raise
 
 

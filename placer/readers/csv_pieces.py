@@ -11,7 +11,7 @@ from placer.plan.settings.data.sources import SourceError
 from placer.readers.arguments import ReadRequest
 from placer.readers.csv_blocks import MalformedError, plain_rows
 from placer.readers.csv_file import open_table
-from placer.readers.csv_rows import csv_form, find_columns
+from placer.readers.csv_rows import find_columns
 from placer.readers.csv_text_columns import parse_rows
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
 
@@ -24,7 +24,11 @@ def open_pieces(request: ReadRequest) -> PieceRows:
 
     Raises DataError if the file cannot be read, does not fit the inputs, or is compressed.
     """
-    source, options, form = request.source.text, request.options, csv_form(request)
+    source, options, form = (
+        request.source.text,
+        request.options,
+        request.data.csv or Csv(),
+    )
     path = request.folder / request.source.path
     if path.suffix == ".gz":
         raise SourceError(

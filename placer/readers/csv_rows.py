@@ -9,10 +9,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from placer.errors import DataError
 from placer.plan.settings.data.cell_options import (
     Csv,
-    check,
     check_effects,
     first_match,
     operands_of,
@@ -39,7 +37,7 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
-    path, form = request.folder / request.source.path, csv_form(request)
+    path, form = request.folder / request.source.path, request.data.csv or Csv()
     with open_table(request.source.text, path, form) as table:
         feeds, shape = find_columns(request, table.names)
         indices = [table.names.index(name) for name in feeds.read]
@@ -50,21 +48,12 @@ def read(request: ReadRequest) -> LoadedRows:
         return collect_batches(request, feeds, batches, shape)
 
 
-def csv_form(request: ReadRequest) -> Csv:
-    """Return the options of the source; DataError if they are not valid."""
-    form = request.data.csv or Csv()
-    if problem := check(form):
-        _, message, hint = problem
-        raise DataError(f"{request.source.text}: {message}", hint=hint)
-    return form
-
-
 def find_columns(
     request: ReadRequest, names: Sequence[str]
 ) -> tuple[Feeds, FileFormat]:
     """Return the columns of a file that feed the inputs, and what they mean; DataError
     if they do not fit the inputs. `names` are the columns of the file."""
-    form = csv_form(request)
+    form = request.data.csv or Csv()
     wanted = [each for c in request.used for each in wanted_columns(request, c.name)]
     wanted += operands_of(request.data.features)
     with header_explained(names, form, wanted):

@@ -12,17 +12,9 @@ from placer.plan.settings.data.columns import (
     in_natural_order,
     select_columns,
 )
-from placer.plan.settings.data.feature_columns import (
-    FeatureError,
-    expand_features,
-    source_columns,
-)
+from placer.plan.settings.data.feature_columns import expand_features, source_columns
 from placer.plan.settings.data.features import Features
-from placer.plan.settings.data.sources import (
-    SourceError,
-    errors_of_input,
-    missing_column_error,
-)
+from placer.plan.settings.data.sources import errors_of_input, missing_column_error
 from placer.readers.arguments import ReadRequest
 
 
@@ -64,13 +56,7 @@ def find_feeds(request: ReadRequest, names: Sequence[str]) -> Feeds:
     source, to_predict = request.source, request.options.to_predict
     declared = request.data.features or {}
     ordered = in_natural_order(names)
-    try:
-        features = expand_features(
-            source.text, declared, ordered, keeps_missing=to_predict
-        )
-    except FeatureError as error:
-        keys = "features", error.feature
-        raise SourceError(keys, error.message, error.hint) from None
+    features = expand_features(source.text, declared, ordered, keeps_missing=to_predict)
     inputs: dict[str, tuple[str, ...]] = {}
     for each in request.used:
         with errors_of_input(each.name):

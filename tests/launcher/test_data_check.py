@@ -74,7 +74,7 @@ def check_spec(text: str, folder: Path, *, code: bool = True) -> str:
         ("[a, b]", '"z*"', CSV, "10:11", "csv:rows.csv has no column 'z*' for"),
         ('"no", "yes"', '"no"', CSV, "13:16", "'yes' is not in the vocabulary"),
         ('"yes"]', '"x", "yes"]', CSV, "4:10", "2 is outside 0-1"),
-        ("x: [a, b]", "x: [a, f]\n    features: {f: {log1p: c}}", CSV, "11:19", "no column 'c' for feature 'f'"),
+        ("x: [a, b]", "x: [a, f]\n    features: {f: {log1p: c}}", CSV, "11:27", "no column 'c' for feature 'f'"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {days: b}}", CSV, "10:10", "'2' is not a date"),
         ("batch: 8", "batch: 17", CSV, "8:12", "16 rows do not fill one batch of 17"),
         ("", "", CSV.replace("3,4", "3,four"), "10:10", "'four' is not a number"),

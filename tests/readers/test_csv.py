@@ -11,12 +11,14 @@ import pyarrow.csv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import ValidationError, convert
 from support.data_sets import FOLDER, find_data
 from support.tables import read_pieces
 
 from placer.errors import DataError
 from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.source import Data
+from placer.plan.settings.mistake import MistakeError
 from placer.readers import (
     Column,
     ReadOptions,
@@ -541,12 +543,6 @@ def test_columns_that_do_not_fit_the_input(column_, mapping, message, hint, tmp_
         ({"missing": {"b": 0}}, "csv:t.csv has no column 'b'"),
         ({"vocabulary": {"b*": ["x"]}}, "csv:t.csv has no column 'b*'"),
         ({"unknown": {"b": 0}}, "csv:t.csv has no column 'b'"),
-        ({"delimiter": "::"}, "csv:t.csv: 'delimiter' must be one character, not '::'"),
-        ({"delimiter": '"'}, "csv:t.csv: 'delimiter' must be one character"),
-        ({"comment": "#\n"}, "csv:t.csv: 'comment' must be the start of a line"),
-        ({"comment": ""}, "csv:t.csv: 'comment' is empty"),
-        ({"header": []}, "csv:t.csv: 'header' names no column"),
-        ({"header": ["a", "a"]}, "csv:t.csv: 'header' names the column 'a' twice"),
         ({"header": ["a"]}, "csv:t.csv: line 1 names the columns, as 'header' does"),
         ({"header": ["a", "b"]}, "csv:t.csv: line 1 has 1 cell, and there are 2"),
     ],
@@ -557,7 +553,24 @@ def test_a_form_that_does_not_fit_the_file(form, message, tmp_path):
     assert message in caught.value.message
 
 
-# real rows
+@pytest.mark.parametrize(
+    ("form", "path", "message"),
+    [
+        ({"delimiter": "::"}, ["delimiter"], "must be one character, not '::'"),
+        ({"delimiter": '"'}, ["delimiter"], "'delimiter' must be one character"),
+        ({"comment": "#\n"}, ["comment"], "'comment' must be the start of a line"),
+        ({"comment": ""}, ["comment"], "'comment' is empty"),
+        ({"header": []}, ["header"], "'header' names no column"),
+        ({"header": ["a", "b", "a"]}, ["header", 2], "names the column 'a' twice"),
+    ],
+)
+def test_invalid_options_cannot_be_made(form, path, message):
+    with pytest.raises(MistakeError, match=message) as caught:
+        Csv(**form)
+    assert [*caught.value.mistake.path] == path
+    with pytest.raises(ValidationError, match=message):
+        convert(form, Csv)  # as those of a plan
+
 
 NAMES = [
     "age", "workclass", "fnlwgt", "education", "education_num", "marital_status",

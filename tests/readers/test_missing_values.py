@@ -227,7 +227,7 @@ def test_no_option_applies_to_lists(kind, shape, tmp_path):
         message = f"'{key}' of column 'x' has no effect: its cells are lists"
         with pytest.raises(SourceError, match=message) as caught:
             read_all(tmp_path, data, inputs)
-        assert caught.value.keys == (kind, key, "x")
+        assert caught.value.mistake.path == (kind, key, "x")
 
 
 def test_columns_of_one_number_may_be_scalars_or_lists_in_prepare():
@@ -293,7 +293,7 @@ def test_an_option_without_effect_on_the_columns_is_an_error(
     data = data_of(source, [X, N], **options)
     with pytest.raises(SourceError, match=message) as caught:
         read_all(tmp_path, data, [X, N])
-    assert caught.value.keys == (kind, key, entry)
+    assert caught.value.mistake.path == (kind, key, entry)
     assert list(read_all(tmp_path, data_of(source, [X, N]), [X, N])) == ["x", "n"]
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from math import isfinite
 from typing import Annotated, Final, Literal
 
@@ -30,7 +29,6 @@ class Interval(Struct, frozen=True, forbid_unknown_fields=True):
     number: float
 
     @staticmethod
-    @lru_cache(typed=True)
     def parse(text: str | int) -> Interval:
         """Read an interval such as `500 steps`, `10s` or `epoch`; a number is steps.
 

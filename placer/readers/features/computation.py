@@ -59,7 +59,7 @@ class Computation:
     def _key(self, name: str, seed: int) -> Bits:
         """Return the keys of a feature, or of a column of text with a seed."""
         feature = self._features.get(name)
-        if feature is not None and feature.kind in ("hash", "cross"):
+        if feature is not None and feature.has_key:
             seed = feature.seed
         if (name, seed) not in self._keys:
             self._keys[name, seed] = self._compute_key(name, feature, seed)
@@ -70,10 +70,10 @@ class Computation:
 
         if feature is None:
             return keys.text_keys(self._cells(name), keys.field_seed(name, seed))
-        if feature.kind == "cross":
+        if feature.is_cross:
             parts = [self._key(part, seed) for part in feature.operands]
             return keys.crossed_keys(parts, seed)
-        if feature.kind != "hash":
+        if not feature.has_key:
             numbers = self.values(name).view(np.uint64)
             return keys.integer_keys(numbers, None, keys.field_seed(name, seed))
         (column,) = feature.operands

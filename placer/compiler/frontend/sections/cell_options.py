@@ -7,7 +7,7 @@ from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
 from placer.plan.settings.checks import describe_value
-from placer.plan.settings.data.cell_options import OPTIONS, Cells, Csv, check
+from placer.plan.settings.data.cell_options import OPTIONS, Cells
 from placer.plan.settings.data.sources import Source
 
 Vocabulary = dict[str, list[str] | dict[str, int]]
@@ -24,12 +24,7 @@ def read_options(
     if not isinstance(node, MappingNode) or not is_complete or vocabulary is None:
         return None
     options = {key: value for key, value in good.items() if value is not None}
-    cells = form(**{**options, "vocabulary": vocabulary})
-    if isinstance(cells, Csv) and (problem := check(cells)):
-        key, message, hint = problem
-        problems.add(message, node.entries[key].span, hint)
-        return None
-    return cells
+    return problems.make(form, {**options, "vocabulary": vocabulary}, node)
 
 
 def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | None:

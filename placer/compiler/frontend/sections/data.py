@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placer.compiler.frontend.entries.context import Context
@@ -13,7 +13,7 @@ from placer.compiler.frontend.sections.cell_options import read_options
 from placer.compiler.frontend.sections.features import check_dtype, read_features
 from placer.compiler.frontend.sections.shuffle import read_shuffle
 from placer.compiler.frontend.yaml.decode import decode
-from placer.compiler.frontend.yaml.problems import Problems, inner_span
+from placer.compiler.frontend.yaml.problems import Problems, inner_span, nodes_on
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
 from placer.errors import DataError, Span, nearest
 from placer.place.types import TensorType
@@ -22,12 +22,8 @@ from placer.plan.settings.data.cell_options import OPTIONS, Cells, Csv, find_eff
 from placer.plan.settings.data.columns import Column, select_columns
 from placer.plan.settings.data.feature_columns import expand_features
 from placer.plan.settings.data.source import Data, RowSource
-from placer.plan.settings.data.unread import (
-    HASHED,
-    find_unread_feature,
-    find_unread_option,
-    names_read,
-)
+from placer.plan.settings.data.unread import find_unread_feature, find_unread_option
+from placer.plan.settings.mistake import Mistake
 
 Inputs = Mapping[str, TensorType | None]
 """The types of inputs as written, None for an input with an error."""
@@ -171,11 +167,18 @@ class _SourceReader:
     inputs: Inputs
     problems: Problems
 
+    def report(self, mistake: Mistake) -> None:
+        """Report a mistake at the key that it is about; where the spec does not have that
+        key, at the source."""
+        if len(nodes_on(mistake.path, self.node)) <= len(mistake.path):
+            mistake = replace(mistake, path=("source",), of_key=False)
+        self.problems.add_mistake(mistake, self.node)
+
     def check_split(self, split: str | None) -> bool:
         try:
             sources.check_split(self.source, split)
-        except DataError as error:
-            self.problems.add_error(error, span=self.node.keys["split"].span)
+        except sources.SourceError as error:
+            self.report(error.mistake)
             return False
         return True
 
@@ -188,15 +191,8 @@ class _SourceReader:
         dtypes = {name: type_.dtype for name, type_ in self.inputs.items() if type_}
         try:
             return sources.assign_columns(self.source, dtypes, columns)
-        except DataError as error:
-            section = self.node.get("columns" if columns else "source")
-            span = inner_span(section or self.node)
-            if isinstance(section, MappingNode) and isinstance(
-                error, sources.InputColumnError
-            ):
-                nodes = section.entries if error.input in dtypes else section.keys
-                span = nodes[error.input].span
-            self.problems.add_error(error, span=span)
+        except sources.SourceError as error:
+            self.report(error.mistake)
             return None
 
     def read_options(self, good: dict[str, Any], where: str) -> bool:
@@ -227,6 +223,7 @@ class _SourceReader:
         if isinstance(features, SpecNode):
             good["features"] = read_features(
                 features,
+                self.node,
                 self.source.text,
                 _header(good),
                 f"{where}.features",
@@ -237,83 +234,63 @@ class _SourceReader:
     def check_options(self, good: dict[str, Any]) -> bool:
         """Report entries of the options of the kind of source that match no column, or
         have no effect, and return False. The file is not read: see `check_columns`."""
-        node, options = self.node.get(self.source.kind), good.get(self.source.kind)
-        if not isinstance(node, MappingNode) or not isinstance(options, Cells):
+        options = good.get(self.source.kind)
+        if self.source.kind not in self.node.entries or not isinstance(options, Cells):
             return True
         errors = find_effectless(
             self.source, options, _header(good), good.get("features")
         )
         for error in errors:
-            _, key, entry = error.keys
-            section = node.entries[key]
-            assert isinstance(section, MappingNode)
-            self.problems.add_error(error, span=section.keys[entry].span)
+            self.report(error.mistake)
         return not errors
 
     def check_unread(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Report a feature, and an option of a column, that no input reads, and return
         False."""
-        features, kind, valid = good.get("features") or {}, self.source.kind, True
-        declared = self.node.get("features")
-        unread = find_unread_feature(columns, features)
-        if unread is not None and isinstance(declared, MappingNode):
-            self.problems.add(
-                f"feature '{unread}' has no effect: no input reads it",
-                declared.keys[unread].span,
-                f'write columns: {{INPUT: "{unread}"}}, or leave it out',
-            )
-            valid = False
-        node, options = self.node.get(kind), good.get(kind)
-        if isinstance(node, MappingNode) and isinstance(options, Cells):
-            found = find_unread_option(options, columns, features, _header(good))
-            if found is not None:
-                key, entry, reason = found
-                section = node.entries[key]
-                assert isinstance(section, MappingNode)
-                hint = f'write columns: {{INPUT: "{entry}"}}, or leave it out'
-                if reason == HASHED:
-                    hint = "leave it out: 'missing' is for numbers and dates"
-                elif close := nearest(entry, names_read(columns, features)):
-                    hint = f"did you mean '{close}'?"
-                self.problems.add(
-                    f"'{entry}' of '{key}' has no effect: {reason}",
-                    section.keys[entry].span,
-                    hint,
-                )
-                valid = False
-        return valid
+        features, kind = good.get("features") or {}, self.source.kind
+        found = [
+            ("features", find_unread_feature(columns, features)),
+            *(
+                (kind, find_unread_option(options, columns, features, _header(good)))
+                for options in (good.get(kind),)
+                if isinstance(options, Cells)
+            ),
+        ]
+        # Those of train, which eval uses, are checked there.
+        mistakes = [
+            mistake.below(key)
+            for key, mistake in found
+            if mistake is not None and key in self.node.entries
+        ]
+        for mistake in mistakes:
+            self.problems.add_mistake(mistake, self.node)
+        return not mistakes
 
     def check_columns(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Check the columns of inputs that may read several; return False on errors.
 
         The file is not read: its columns are known only if the spec has its header.
         """
-        section = self.node.get("columns")
-        nodes = section.entries if isinstance(section, MappingNode) else {}
         features, header = good["features"] or {}, _header(good)
         computed: Sequence[str] = ()
         if header is not None:
             try:
                 computed = [*expand_features(self.source.text, features, header)]
-            except DataError as error:  # of the features of train, which eval uses
-                self.problems.add_error(error, span=self.node.entries["source"].span)
+            except sources.SourceError as error:  # of the features of train
+                self.report(error.mistake)
                 return False
         valid = True
         for name, type_ in self.inputs.items():
             assert type_ is not None
             column = Column(name, type_.dtype, type_.sizes(1)[1:])
             try:
-                select_columns(self.source, column, columns[name], header, computed)
-            except DataError as error:
-                span = nodes.get(name, self.node.entries["source"]).span
-                self.problems.add_error(error, span=span)
+                with sources.errors_of_input(name):
+                    select_columns(self.source, column, columns[name], header, computed)
+            except sources.SourceError as error:
+                self.report(error.mistake)
                 valid = False
-            if wrong := check_dtype(name, type_, columns[name], features):
-                message, hint = wrong
-                declared = self.node.get("features")
-                keys = declared.keys if isinstance(declared, MappingNode) else {}
-                node = nodes.get(name) or keys.get(name) or self.node.entries["source"]
-                self.problems.add(message, node.span, hint)
+            if mistake := check_dtype(name, type_, columns[name], features):
+                self.report(mistake)
                 valid = False
         return valid
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems
-from placer.compiler.frontend.yaml.tree import MappingNode, SequenceNode, SpecNode
-from placer.errors import Span
+from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.place.types import FLOATS, TensorType
 from placer.plan.settings.data.feature_columns import (
-    FeatureError,
     check_features,
     expand_features,
     may_read,
 )
 from placer.plan.settings.data.features import Feature, Features, check_feature
+from placer.plan.settings.data.sources import SourceError
+from placer.plan.settings.mistake import Mistake
 
 KEYS = ("int64", "uint64")
 """The dtypes of inputs that can hold keys."""
@@ -23,6 +23,7 @@ KEYS = ("int64", "uint64")
 
 def read_features(
     section: SpecNode,
+    node: SpecNode,
     source: str,
     header: Sequence[str] | None,
     where: str,
@@ -32,6 +33,7 @@ def read_features(
 
     Args:
         section: the mapping of the spec.
+        node: that of the source, which contains it.
         source: the text of the source.
         header: the columns of the source, if the spec lists them.
         where: the name of the mapping in messages.
@@ -49,8 +51,8 @@ def read_features(
         check_features(features)
         if header is not None:
             expand_features(source, features, header)
-    except FeatureError as error:
-        problems.add_error(error, span=_span(error, mapping, features))
+    except SourceError as error:
+        problems.add_mistake(error.mistake, node)
         return None
     return features
 
@@ -66,49 +68,33 @@ def _read(
     if len(good) < len(fields) or not node.entries.keys() <= {*fields}:
         return None
     feature = Feature(**good)
-    mistake = check_feature(name, feature)
-    if mistake is None:
-        return feature
-    span = node.span
-    if mistake.key == "":
-        span = section.keys[name].span
-    elif mistake.key is not None:
-        at = node.entries[mistake.key]
-        if mistake.item is not None and isinstance(at, SequenceNode):
-            at = at.items[mistake.item]
-        span = at.span
-    problems.add(mistake.message, span, mistake.hint)
-    return None
-
-
-def _span(error: FeatureError, section: MappingNode, features: Features) -> Span:
-    """Return the position of the name or of the operand that is wrong."""
-    if error.operand is None:
-        return section.keys[error.feature].span
-    node = section.entries[error.feature]
-    assert isinstance(node, MappingNode)
-    operand = node.entries[features[error.feature].kind]
-    if isinstance(operand, SequenceNode):
-        operand = operand.items[error.operand]
-    return operand.span
+    if mistake := check_feature(name, feature):
+        problems.add_mistake(mistake, section)
+        return None
+    return feature
 
 
 def check_dtype(
     name: str, type_: TensorType, wanted: str | Sequence[str], features: Features
-) -> tuple[str, str] | None:
-    """Return what is wrong with the dtype of an input that reads features, and a hint."""
+) -> Mistake | None:
+    """Return what is wrong with the dtype of an input that reads features."""
     for feature in may_read(wanted, features):
         kind, dtype = feature.kind, type_.dtype
-        what = f"input '{name}' is {type_}"
         if feature.is_key and dtype not in KEYS:
-            return (
-                f"{what}, and the keys of '{kind}' have 64 bits",
+            message = f"the keys of '{kind}' have 64 bits"
+            hint = (
                 f"declare it {_of(type_, 'int64')}, or write bins: N in the feature for"
-                " numbers below N",
             )
-        if feature.is_float and dtype not in FLOATS:
+            hint += " numbers below N"
+        elif feature.is_float and dtype not in FLOATS:
+            message = f"the values of '{kind}' are floats"
             hint = f"declare it {_of(type_, 'float32')}"
-            return f"{what}, and the values of '{kind}' are floats", hint
+        else:
+            continue
+        is_own = wanted == name and name in features
+        path = "features" if is_own else "columns", name
+        message = f"input '{name}' is {type_}, and {message}"
+        return Mistake(path, message, hint, of_key=is_own)
     return None
 
 

@@ -42,9 +42,7 @@ def read_shuffle(
         return None
     lanes = good["lanes"] or min(DEFAULT_LANES, batch)
     window = Window(good["window"], lanes)
-    if problem := window.check(source, split, batch):
-        key, message, hint = problem
-        span = node.entries[key].span if key in node.entries else section.keys[key].span
-        problems.add(message, span, hint)
+    if mistake := window.check(source, split, batch):
+        problems.add_mistake(mistake, section)
         return None
     return window

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from placer.compiler.frontend.yaml.tree import (
     MappingNode,
@@ -13,8 +15,10 @@ from placer.compiler.frontend.yaml.tree import (
 )
 from placer.errors import PlacerError, Span, SpecError, SpecErrors
 from placer.plan.settings.checks import describe_value
+from placer.plan.settings.mistake import Mistake, MistakeError
 
 T = TypeVar("T")
+Settings = TypeVar("Settings", bound=Struct)
 Node = TypeVar("Node", ScalarNode, SequenceNode, MappingNode)
 
 MAX_REPORTED = 50
@@ -39,6 +43,27 @@ class Problems:
         error = SpecError(message, span=span, hint=hint)
         if _position(error) not in self._unreadable:
             self._errors.append(error)
+
+    def add_mistake(self, mistake: Mistake, node: SpecNode) -> None:
+        """Add a mistake of the settings in `node`, at the position of its path, or of the
+        part of the path that the spec has."""
+        *above, at = nodes_on(mistake.path, node)
+        if mistake.of_key and len(above) == len(mistake.path):
+            section = above[-1]
+            assert isinstance(section, MappingNode)
+            at = section.keys[str(mistake.path[-1])]
+        self.add(mistake.message, at.span, mistake.hint)
+
+    def make(
+        self, kind: type[Settings], fields: Mapping[str, Any], node: SpecNode
+    ) -> Settings | None:
+        """Return the settings with these fields, which are those in `node`; report a
+        mistake in them, and return None."""
+        try:
+            return kind(**fields)
+        except MistakeError as error:
+            self.add_mistake(error.mistake, node)
+            return None
 
     def add_error(self, error: PlacerError, *, span: Span | None = None) -> None:
         """Add an error that was raised elsewhere, at its own span or else at `span`."""
@@ -81,6 +106,21 @@ def all_or_none(items: Iterable[T | None]) -> list[T] | None:
     listed = list(items)
     valid = [item for item in listed if item is not None]
     return valid if len(valid) == len(listed) else None
+
+
+def nodes_on(path: Iterable[str | int], node: SpecNode) -> list[SpecNode]:
+    """Return a node and those below it on a path, as far as the spec has them."""
+    found = [node]
+    for key in path:
+        below: SpecNode | None = None
+        if isinstance(node, MappingNode):
+            below = node.entries.get(str(key))
+        elif isinstance(node, SequenceNode) and isinstance(key, int):
+            below = node.items[key]
+        if below is None:
+            break
+        found.append(node := below)
+    return found
 
 
 def inner_span(node: SpecNode) -> Span:

@@ -3,7 +3,6 @@ numbers."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeVar
@@ -16,6 +15,7 @@ from placer.plan.settings.data.features import Features
 from placer.plan.settings.data.missing import NO_MARKERS, Marker, Markers, make_markers
 from placer.plan.settings.data.sources import Source, SourceError
 from placer.plan.settings.fields import doc
+from placer.plan.settings.mistake import Mistake, refuse
 
 T = TypeVar("T")
 
@@ -94,39 +94,39 @@ class Csv(Cells, frozen=True, kw_only=True):
     delimiter: Annotated[str, doc("the character between cells")] = ","
     comment: Annotated[str | None, doc("lines that start with this are skipped")] = None
 
+    def __post_init__(self) -> None:
+        """Raise MistakeError if an option is wrong."""
+        refuse(self._find_mistake())
+
+    def _find_mistake(self) -> Mistake | None:
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n\0':
+            hint = 'such as ";", or "\\t" for a tab'
+            is_one = len(self.delimiter) == 1
+            form = (
+                "one character, but no quote, end of line or NUL"
+                if is_one
+                else "one character"
+            )
+            message = f"'delimiter' must be {form}, not {self.delimiter!r}"
+            return Mistake(("delimiter",), message, hint)
+        if self.comment and not {*self.comment}.isdisjoint("\r\n"):
+            message = f"'comment' must be the start of a line, not {self.comment!r}"
+            return Mistake(("comment",), message, "leave out the end of the line")
+        if self.comment == "":
+            message = "'comment' is empty: every line starts with it"
+            return Mistake(("comment",), message)
+        if self.header == []:
+            return Mistake(("header",), "'header' names no column")
+        names = self.header or []
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                message = f"'header' names the column '{name}' twice"
+                return Mistake(("header", index), message)
+        return None
+
 
 OPTIONS: Mapping[str, type[Cells]] = {"csv": Csv, "parquet": Cells, "python": Cells}
 """The options of a kind of source, under the key of `data.train` with its name."""
-
-
-def check(csv: Csv) -> tuple[str, str, str | None] | None:
-    """Check options without reading the file.
-
-    Returns None, or the key that is wrong, the message and a hint.
-    """
-    if len(csv.delimiter) != 1 or csv.delimiter in '"\r\n\0':
-        hint = 'such as ";", or "\\t" for a tab'
-        is_one = len(csv.delimiter) == 1
-        form = (
-            "one character, but no quote, end of line or NUL"
-            if is_one
-            else "one character"
-        )
-        message = f"'delimiter' must be {form}, not {csv.delimiter!r}"
-        return "delimiter", message, hint
-    if csv.comment and not {*csv.comment}.isdisjoint("\r\n"):
-        message = f"'comment' must be the start of a line, not {csv.comment!r}"
-        return "comment", message, "leave out the end of the line"
-    if csv.comment == "":
-        return "comment", "'comment' is empty: every line starts with it", None
-    names = csv.header
-    if names is not None:
-        if not names:
-            return "header", "'header' names no column", None
-        duplicate = next((n for n, count in Counter(names).items() if count > 1), None)
-        if duplicate is not None:
-            return "header", f"'header' names the column '{duplicate}' twice", None
-    return None
 
 
 def first_match(patterns: Mapping[str, T], column: str) -> T | None:
@@ -139,8 +139,8 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
 
 def _find_idle(
     form: Cells, names: Sequence[str] | None, operands: Collection[str] = ()
-) -> tuple[str, str, str, str] | None:
-    """Find an entry of an option by column that has no effect.
+) -> Mistake | None:
+    """Return which entry of an option by column has no effect, or None.
 
     Args:
         form: the options of a source.
@@ -148,9 +148,6 @@ def _find_idle(
             with a glob are not checked.
         operands: the columns of numbers and dates, or globs over them, that features are
             computed from. `missing` applies to these even if they have a vocabulary.
-
-    Returns:
-        None, or the key, the entry, the message and a hint.
     """
     for key, patterns in form.patterns.items():
         entries = dict.fromkeys(patterns)
@@ -166,7 +163,8 @@ def _find_idle(
             if matching and not own:
                 first = _first(entries, matching[0])
                 message = f"'{entry}' of '{key}' has no effect: '{first}' comes first"
-                return key, entry, message, f"write '{entry}' before '{first}'"
+                hint = f"write '{entry}' before '{first}'"
+                return Mistake((key, entry), message, hint, of_key=True)
             if key == "missing_values" and own and not form.markers(own[0]):
                 later = list(entries)[list(entries).index(entry) + 1 :]
                 if any(_matches(n, each) for n in own for each in later):
@@ -174,11 +172,12 @@ def _find_idle(
                 message = (
                     f"'{entry}' of 'missing_values' has no effect: its list is empty"
                 )
-                return key, entry, message, "list values, or leave it out"
+                hint = "list values, or leave it out"
+                return Mistake((key, entry), message, hint, of_key=True)
             if key == "unknown" and own and not any(map(form.words, own)):
                 message = f"'unknown' of '{entry}' has no effect without a vocabulary"
                 hint = "add its words to 'vocabulary', or write 'missing' for numbers"
-                return key, entry, message, hint
+                return Mistake((key, entry), message, hint, of_key=True)
             if key == "missing" and own and all(map(form.words, own)):
                 if any(_matches(n, each) for n in own for each in operands):
                     continue
@@ -190,7 +189,7 @@ def _find_idle(
                     "an empty cell is a word: remove the rows without a label; of other"
                     f" columns, write unknown: {{{entry}: N}}"
                 )
-                return key, entry, message, hint
+                return Mistake((key, entry), message, hint, of_key=True)
     return None
 
 
@@ -230,6 +229,7 @@ def find_effectless(
             (source.kind, option, pattern),
             f"{source.text} has no column '{pattern}'",
             did_you_mean(pattern, names),
+            of_key=True,
         )
         for option, patterns in form.patterns.items()
         for pattern in patterns
@@ -237,9 +237,8 @@ def find_effectless(
     ]
     numbers = {n: each for n, each in (features or {}).items() if not each.reads_text}
     if not errors and (idle := _find_idle(form, names, operands_of(numbers))):
-        key, entry, message, hint = idle
-        keys = source.kind, key, entry
-        errors.append(SourceError(keys, f"{source.text}: {message}", hint))
+        path, message = (source.kind, *idle.path), f"{source.text}: {idle.message}"
+        errors.append(SourceError(path, message, idle.hint, of_key=True))
     return errors
 
 

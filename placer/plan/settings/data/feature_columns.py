@@ -7,31 +7,10 @@ from fnmatch import fnmatchcase
 
 from msgspec import structs
 
-from placer.errors import DataError, did_you_mean
+from placer.errors import did_you_mean
 from placer.plan.settings.data.columns import is_glob
-from placer.plan.settings.data.features import (
-    COLUMN,
-    FLOATS,
-    OF_TIMES,
-    Feature,
-    Features,
-)
-
-
-class FeatureError(DataError):
-    """A feature is wrong.
-
-    Attributes:
-        feature: its name, as it is declared.
-        operand: the index of the operand that is wrong; None for its name.
-    """
-
-    def __init__(
-        self, feature: str, operand: int | None, message: str, hint: str | None
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.feature = feature
-        self.operand = operand
+from placer.plan.settings.data.features import COLUMN, KINDS, Feature, Features
+from placer.plan.settings.data.sources import SourceError
 
 
 def expand_features(
@@ -53,7 +32,7 @@ def expand_features(
             kept, and a glob that matches nothing stands for no feature.
 
     Raises:
-        FeatureError: a feature has the name of a column or of another feature, or a
+        SourceError: a feature has the name of a column or of another feature, or a
             column that is not there, or crosses what has no key.
     """
     expanded: dict[str, Feature] = {}
@@ -62,16 +41,16 @@ def expand_features(
             source, name, feature, columns, expanded, keeps_missing
         ):
             if own_name in columns:
-                raise FeatureError(
-                    name,
-                    None,
+                raise SourceError(
+                    ("features", name),
                     f"{source} has a column '{own_name}', and a feature has this name"
                     " too",
                     "rename the feature",
+                    of_key=True,
                 )
             if own_name in expanded:
                 message = f"two features are named '{own_name}'"
-                raise FeatureError(name, None, message, None)
+                raise SourceError(("features", name), message, of_key=True)
             expanded[own_name] = single
     return expanded
 
@@ -89,9 +68,10 @@ def _singles(
     for index, operand in enumerate(feature.operands):
         selected = _select(operand, columns, before)
         if (is_one := COLUMN not in name) and selected not in ([], [operand]):
-            if feature.kind != "cross" and not keeps_missing:
-                raise FeatureError(
+            if not feature.is_cross and not keeps_missing:
+                raise _operand_error(
                     name,
+                    feature,
                     index,
                     f"'{name}' is one feature, and reads one column",
                     "write a * in its name for the name of each column:"
@@ -101,15 +81,15 @@ def _singles(
         if not selected and not keeps_missing:
             message = f"{source} has no column '{operand}' for feature '{name}'"
             hint = did_you_mean(operand, [*columns, *before])
-            raise FeatureError(name, index, message, hint)
+            raise _operand_error(name, feature, index, message, hint)
         if not selected and (is_one or not is_glob(operand)):
             selected = [operand]
         for each in selected:
             _check_operand(name, feature, index, each, before)
-            if feature.kind != "cross":
+            if not feature.is_cross:
                 changed = structs.replace(feature, **{feature.kind: each})
                 singles.append((name.replace(COLUMN, each), changed))
-    return [(name, feature)] if feature.kind == "cross" else singles
+    return [(name, feature)] if feature.is_cross else singles
 
 
 def _select(operand: str, columns: Sequence[str], before: Features) -> Sequence[str]:
@@ -118,10 +98,18 @@ def _select(operand: str, columns: Sequence[str], before: Features) -> Sequence[
     return [each for each in columns if is_glob(operand) and fnmatchcase(each, operand)]
 
 
+def _operand_error(
+    name: str, feature: Feature, index: int, message: str, hint: str | None
+) -> SourceError:
+    """Return the error for an operand of a feature."""
+    path = feature.operand_path(index)
+    return SourceError(("features", name, *path), message, hint)
+
+
 def check_features(features: Features) -> None:
     """Check what is known of features without the columns of their source.
 
-    Raises FeatureError for one that is computed from a feature below it, or from one
+    Raises SourceError for one that is computed from a feature below it, or from one
     that has no values of its kind.
     """
     before: dict[str, Feature] = {}
@@ -129,7 +117,7 @@ def check_features(features: Features) -> None:
         for index, operand in enumerate(feature.operands):
             if operand in features and operand not in before:
                 message = f"feature '{operand}' is declared below '{name}'"
-                raise FeatureError(name, index, message, "move it up")
+                raise _operand_error(name, feature, index, message, "move it up")
             _check_operand(name, feature, index, operand, before)
         before[name] = feature
 
@@ -140,25 +128,22 @@ def _check_operand(
     other = before.get(operand)
     if other is None:
         return
-    kind = feature.kind
-    if kind == "cross" and other.is_float:
-        raise FeatureError(
-            name,
-            index,
-            f"a cross is of keys and whole numbers, and '{operand}' has floats",
-            "cross the buckets of the number",
-        )
-    if kind in ("buckets", "log1p", "standardize") and not other.is_float:
-        raise FeatureError(
-            name,
-            index,
-            f"'{kind}' is of numbers, and the values of '{operand}' are no quantities",
-            f"name a column of numbers, or a feature of {' or '.join(FLOATS)}",
-        )
-    if kind in ("hash", *OF_TIMES):
-        raise FeatureError(
-            name, index, f"'{kind}' is of a column, and '{operand}' is a feature", None
-        )
+    kind, hint = feature.kind, None
+    match feature.declaration.reads:
+        case "parts" if other.is_float:
+            message = (
+                f"a cross is of keys and whole numbers, and '{operand}' has floats"
+            )
+            hint = "cross the buckets of the number"
+        case "numbers" if not other.is_float:
+            message = f"'{kind}' is of numbers, and the values of '{operand}' are no quantities"
+            floats = [name for name, each in KINDS.items() if each.gives == "floats"]
+            hint = f"name a column of numbers, or a feature of {' or '.join(floats)}"
+        case "a column":
+            message = f"'{kind}' is of a column, and '{operand}' is a feature"
+        case _:
+            return
+    raise _operand_error(name, feature, index, message, hint)
 
 
 def source_columns(name: str, features: Features) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ them for the rows of a run, and `placer.exporting.prepare_features` in an export
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import pairwise
@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, structs
 
 from placer.plan.settings.fields import Count, Seed, doc
+from placer.plan.settings.mistake import Mistake
 
 MAX_BOUNDARIES = 10_000
 """The most boundaries that a feature of buckets may have."""
@@ -26,12 +27,13 @@ COLUMN = "*"
 
 Operand = str | list[str]
 """A column, or a glob over columns, or a list of them."""
+Argument = float | tuple[float, ...]
 
 
 class Feature(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How a column is computed: by one of the first eight keys, and its options."""
+    """How a column is computed: by one of the keys of `KINDS`, and its options."""
 
     hash: Annotated[
         Operand | None, doc("the key of a text or a whole number, by XXH64")
@@ -93,10 +95,7 @@ class Feature(
     @property
     def kind(self) -> str:
         """The key that says what is computed. A valid feature has exactly one."""
-        for kind in KINDS:
-            if getattr(self, kind) is not None:
-                return kind
-        raise AssertionError(self)
+        return self.kinds[0]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -104,174 +103,191 @@ class Feature(
         return tuple(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
+    def declaration(self) -> Kind:
+        """The declaration of its kind."""
+        return KINDS[self.kind]
+
+    @property
     def operands(self) -> tuple[str, ...]:
         """The columns, globs or features that it is computed from."""
         operand: Operand = getattr(self, self.kind)
         return (operand,) if isinstance(operand, str) else tuple(operand)
 
+    def operand_path(self, index: int) -> tuple[str | int, ...]:
+        """Return the keys that lead to an operand, by its index."""
+        is_list = isinstance(getattr(self, self.kind), list)
+        return (self.kind, index) if is_list else (self.kind,)
+
+    @property
+    def is_cross(self) -> bool:
+        """Whether it is computed from several columns or features."""
+        return self.declaration.reads == "parts"
+
     @property
     def reads_text(self) -> bool:
         """Whether the columns that it is computed from hold text."""
-        return self.kind == "cross" or (self.kind == "hash" and self.type == "text")
+        return self.is_cross or (self.kind == "hash" and self.type == "text")
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it is computed from a key; with `bins`, it is the remainder."""
+        return self.declaration.gives == "keys"
 
     @property
     def is_key(self) -> bool:
         """Whether the values are keys, of which all 64 bits count."""
-        return self.kind in ("hash", "cross") and self.bins is None
+        return self.has_key and self.bins is None
 
     @property
     def is_float(self) -> bool:
         """Whether the values are not whole numbers."""
-        return self.kind in FLOATS
+        return self.declaration.gives == "floats"
 
     @property
     def size(self) -> int | None:
         """The number of different values, from 0; None for keys and floats."""
-        if self.kind == "buckets":
-            return len(boundaries_of(self)) + 2
-        return SIZES.get(self.kind, self.bins)
+        return self.declaration.size(self)
 
 
 Features = Mapping[str, Feature]
 
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "hash": ("type", "field", "seed", "bins"),
-    "cross": ("seed", "bins"),
-    "buckets": ("boundaries", "log", "to"),
-    "log1p": (),
-    "standardize": ("mean", "std"),
-    "days": ("since",),
-    "hour": (),
-    "weekday": (),
-}
-"""The keys that say what is computed, and the options of each."""
-
-FLOATS = ("log1p", "standardize", "days")
-"""Those whose values are floats."""
-OF_TIMES = ("days", "hour", "weekday")
-"""Those that are computed from dates and times."""
-SIZES = {"hour": 25, "weekday": 8}
-"""The number of different values of a part of a time, of which the last is a missing one."""
-
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
-    """What is wrong with the declaration of a feature.
+class Kind:
+    """The declaration of a kind of features.
+
+    `placer.readers.features.computation` computes it for the rows of a run, and
+    `placer.exporting.prepare_features` in an exported model.
 
     Attributes:
-        key: the key at fault; None for the feature as a whole, "" for its name.
-        message: what is wrong.
-        hint: what to do.
-        item: the index of the item at fault, of a key with a list.
+        reads: what it is computed from: the cells of a column, numbers (of a column or a
+            feature), or the keys of several parts.
+        gives: its values: keys, floats, or whole numbers from 0.
+        options: the keys that it has besides its own.
+        size: returns the number of different values, None for keys and floats.
+        check: returns what is wrong with its options, if they are valid alone.
+        arguments: returns the numbers that an exported model computes it with.
     """
 
-    key: str | None
-    message: str
-    hint: str | None = None
-    item: int | None = None
+    reads: Literal["a column", "numbers", "parts"]
+    gives: Literal["keys", "floats", "whole numbers"]
+    options: tuple[str, ...] = ()
+    size: Callable[[Feature], int | None] = lambda feature: None
+    check: Callable[[Feature], Mistake | None] = lambda feature: None
+    arguments: Callable[[Feature], tuple[Argument, ...]] = lambda feature: ()
 
 
 def check_feature(name: str, feature: Feature) -> Mistake | None:
-    """Return what is wrong with a feature, which depends on no other one."""
+    """Return what is wrong with a feature, which depends on no other one.
+
+    The path of the mistake is one of `features`: it begins with the feature's name.
+    """
+    mistake = _check_kind(name, feature) or (
+        _check_name(name, feature)
+        or _check_operands(name, feature)
+        or feature.declaration.check(feature)
+    )
+    return mistake and mistake.below(name)
+
+
+def _check_kind(name: str, feature: Feature) -> Mistake | None:
     what = f"feature '{name}'"
-    listed = ", ".join(KINDS)
     if not feature.kinds:
-        hint = f"write one of the keys {listed}, such as {{hash: COLUMN}}"
-        return Mistake(None, f"{what} does not say what it computes", hint)
+        hint = f"write one of the keys {', '.join(KINDS)}, such as {{hash: COLUMN}}"
+        return Mistake((), f"{what} does not say what it computes", hint)
     if len(feature.kinds) > 1:
         first, second, *_ = feature.kinds
         message = f"{what} has both '{first}' and '{second}'"
         hint = "give each a name of its own, and use the one as the column of the other"
-        return Mistake(second, message, hint)
-    kind = feature.kind
+        return Mistake((second,), message, hint)
     for field in structs.fields(Feature):
-        key = field.name
+        key, options = field.name, feature.declaration.options
         is_option = key not in KINDS and getattr(feature, key) != field.default
-        if is_option and key not in KINDS[kind]:
-            owner = next(k for k, options in KINDS.items() if key in options)
-            options = ", ".join(KINDS[kind]) or "none"
-            hint = f"the options of '{kind}': {options}"
-            return Mistake(key, f"'{key}' is an option of '{owner}'", hint)
-    return (
-        _check_name(name, feature)
-        or _check_operands(name, feature)
-        or _check_options(feature)
-    )
+        if is_option and key not in options:
+            owner = next(k for k, each in KINDS.items() if key in each.options)
+            hint = f"the options of '{feature.kind}': {', '.join(options) or 'none'}"
+            return Mistake((key,), f"'{key}' is an option of '{owner}'", hint)
+    return None
 
 
 def _check_name(name: str, feature: Feature) -> Mistake | None:
     if not name or not name.isprintable() or name != name.strip():
-        return Mistake("", f"{name!r} cannot be the name of a feature")
+        return Mistake((), f"{name!r} cannot be the name of a feature", of_key=True)
     if any(character in name for character in "?[") or name.count(COLUMN) > 1:
         message = f"'{name}' cannot be the name of a feature"
-        return Mistake("", message, "one * stands for the name of the column")
-    if COLUMN in name and feature.kind == "cross":
+        hint = "one * stands for the name of the column"
+        return Mistake((), message, hint, of_key=True)
+    if COLUMN in name and feature.is_cross:
         message = f"a cross is one feature, so its name cannot have a {COLUMN}"
-        return Mistake("", message)
+        return Mistake((), message, of_key=True)
     return None
 
 
 def _check_operands(name: str, feature: Feature) -> Mistake | None:
     kind, operands = feature.kind, feature.operands
-    if kind == "cross":
+    if feature.is_cross:
         if not 2 <= len(operands) <= MAX_PARTS:
             message = f"a cross has 2 to {MAX_PARTS} parts, not {len(operands)}"
-            return Mistake(kind, message, "list columns or features: cross: [a, b]")
+            return Mistake((kind,), message, "list columns or features: cross: [a, b]")
     elif not operands:
-        return Mistake(kind, f"'{kind}' names no column")
+        return Mistake((kind,), f"'{kind}' names no column")
     elif COLUMN not in name and isinstance(getattr(feature, kind), list):
         message = f"'{name}' is one feature, and reads one column"
         hint = f"write a * in its name for the name of each column: '*_{kind}'"
-        return Mistake(kind, message, hint)
+        return Mistake((kind,), message, hint)
     for index, operand in enumerate(operands):
-        item = index if isinstance(getattr(feature, kind), list) else None
         if operand in operands[:index]:
-            return Mistake(kind, f"'{operand}' is listed twice", None, item)
+            path = feature.operand_path(index)
+            return Mistake(path, f"'{operand}' is listed twice")
         if operand == name or name == COLUMN:
             message = f"feature '{name}' has the name of its column"
             hint = f"give it a name of its own, such as '{name}_{kind}'"
-            return Mistake("", message, hint)
+            return Mistake((), message, hint, of_key=True)
     return None
 
 
-def _check_options(feature: Feature) -> Mistake | None:
+def _check_since(feature: Feature) -> Mistake | None:
     if feature.since is not None and first_day_of(feature) is None:
         message = f"'since' must be a date, not '{feature.since}'"
-        return Mistake("since", message, "write it as 2024-05-01")
-    if feature.kind == "standardize":
-        for key in ("mean", "std"):
-            number = getattr(feature, key)
-            if number is None:
-                message = f"'{key}' of 'standardize' is missing"
-                return Mistake(None, message, "write mean: NUMBER, std: NUMBER")
-            if not isfinite(number):
-                return Mistake(key, f"'{key}' must be finite, not {number}")
-    if feature.kind != "buckets":
-        return None
+        return Mistake(("since",), message, "write it as 2024-05-01")
+    return None
+
+
+def _check_standardize(feature: Feature) -> Mistake | None:
+    for key in ("mean", "std"):
+        number = getattr(feature, key)
+        if number is None:
+            message = f"'{key}' of 'standardize' is missing"
+            return Mistake((), message, "write mean: NUMBER, std: NUMBER")
+        if not isfinite(number):
+            return Mistake((key,), f"'{key}' must be finite, not {number}")
+    return None
+
+
+def _check_boundaries(feature: Feature) -> Mistake | None:
     if (feature.boundaries is None) == (feature.log is None):
         message = "buckets have either 'boundaries' or 'log'"
         hint = "write boundaries: [18, 25, 65], or log: 2, to: 1000"
-        return Mistake("log" if feature.log else None, message, hint)
+        return Mistake(("log",) if feature.log else (), message, hint)
     if feature.log is not None and feature.to is None:
         message = "'to' is missing: the powers of 'log' go up to this number"
-        return Mistake("log", message, "write log: 2, to: 1000")
+        return Mistake(("log",), message, "write log: 2, to: 1000")
     if feature.log is None and feature.to is not None:
-        return Mistake("to", "'to' is an option of 'log'")
+        return Mistake(("to",), "'to' is an option of 'log'")
     boundaries = boundaries_of(feature)
-    key = "boundaries" if feature.log is None else "log"
+    path: tuple[str | int, ...] = ("boundaries" if feature.log is None else "log",)
     if not boundaries:
-        return Mistake(key, "there is no boundary")
+        return Mistake(path, "there is no boundary")
     if len(boundaries) > MAX_BOUNDARIES:
-        return Mistake(key, f"there are more than {MAX_BOUNDARIES} boundaries")
+        return Mistake(path, f"there are more than {MAX_BOUNDARIES} boundaries")
     for index, (low, high) in enumerate(pairwise(boundaries), start=1):
         if not low < high:
-            message = f"boundaries ascend, and {high:g} follows {low:g}"
-            return Mistake(key, message, None, index if feature.boundaries else None)
+            path = (*path, index) if feature.boundaries else path
+            return Mistake(path, f"boundaries ascend, and {high:g} follows {low:g}")
     for index, boundary in enumerate(boundaries):
         if not isfinite(boundary):
-            return Mistake(
-                key, f"a boundary must be finite, not {boundary}", None, index
-            )
+            path = (*path, index) if feature.boundaries else path
+            return Mistake(path, f"a boundary must be finite, not {boundary}")
     return None
 
 
@@ -303,3 +319,48 @@ def boundaries_of(feature: Feature) -> tuple[float, ...]:
             break
         boundaries.append(power)
     return tuple(boundaries)
+
+
+def _scale_of(feature: Feature) -> tuple[float, float]:
+    assert feature.mean is not None
+    assert feature.std is not None
+    return feature.mean, feature.std
+
+
+def _days_before(feature: Feature) -> tuple[int, ...]:
+    first = first_day_of(feature)
+    return () if feature.since is None or first is None else (first,)
+
+
+KINDS: Mapping[str, Kind] = {
+    "hash": Kind(
+        "a column",
+        "keys",
+        ("type", "field", "seed", "bins"),
+        size=lambda feature: feature.bins,
+    ),
+    "cross": Kind("parts", "keys", ("seed", "bins"), size=lambda feature: feature.bins),
+    "buckets": Kind(
+        "numbers",
+        "whole numbers",
+        ("boundaries", "log", "to"),
+        size=lambda feature: len(boundaries_of(feature)) + 2,
+        check=_check_boundaries,
+        arguments=lambda feature: (boundaries_of(feature),),
+    ),
+    "log1p": Kind("numbers", "floats"),
+    "standardize": Kind(
+        "numbers",
+        "floats",
+        ("mean", "std"),
+        check=_check_standardize,
+        arguments=_scale_of,
+    ),
+    "days": Kind(
+        "a column", "floats", ("since",), check=_check_since, arguments=_days_before
+    ),
+    # The last of the values is that of a missing time.
+    "hour": Kind("a column", "whole numbers", size=lambda feature: 25),
+    "weekday": Kind("a column", "whole numbers", size=lambda feature: 8),
+}
+"""The kinds of features, by the key that says what is computed."""

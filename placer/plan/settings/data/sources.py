@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from placer.errors import DataError, did_you_mean
 from placer.place.types import FLOATS
+from placer.plan.settings.mistake import Mistake
 
 SKLEARN: dict[str, tuple[str, ...]] = {
     "breast_cancer": ("data", "target"),
@@ -169,25 +170,37 @@ class Source:
 
 
 def check_split(source: Source, split: str | None) -> None:
-    """Raise DataError if `source` has no such split. A `split` of None is valid."""
+    """Raise SourceError if `source` has no such split. A `split` of None is valid."""
     if split is None:
         return
     if not source.declaration.splits:
-        raise DataError(
+        raise SourceError(
+            ("split",),
             f"'split' is for {WITH_SPLITS} sources, not for {source.text}",
-            hint="choose the rows in the source itself",
+            "choose the rows in the source itself",
+            of_key=True,
         )
     if split not in SPLITS:
-        raise DataError(f"unknown split '{split}'", hint=did_you_mean(split, SPLITS))
+        hint = did_you_mean(split, SPLITS)
+        raise SourceError(("split",), f"unknown split '{split}'", hint)
 
 
 class SourceError(DataError):
-    """A source does not fit a key of `data.train` or `data.eval`; `keys` lead to it, as
-    in `("csv", "vocabulary", "color")`."""
+    """A source does not fit a key of `data.train` or `data.eval`.
 
-    def __init__(self, keys: tuple[str, ...], message: str, hint: str | None) -> None:
+    `mistake` says which: its path leads to it, as in `("csv", "vocabulary", "color")`.
+    """
+
+    def __init__(
+        self,
+        path: tuple[str | int, ...],
+        message: str,
+        hint: str | None = None,
+        *,
+        of_key: bool = False,
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.keys = keys
+        self.mistake = Mistake(path, message, hint, of_key)
 
 
 class InputColumnError(SourceError):
@@ -205,8 +218,9 @@ class InputColumnError(SourceError):
         *,
         missing: str | None = None,
         columns: tuple[str, ...] = (),
+        of_key: bool = False,
     ) -> None:
-        super().__init__(("columns", input), message, hint)
+        super().__init__(("columns", input), message, hint, of_key=of_key)
         self.input = input
         self.missing = missing
         self.columns = columns
@@ -242,7 +256,7 @@ def assign_columns(
             with `column_lists` only.
 
     Raises:
-        DataError: The column of an input is missing or ambiguous.
+        SourceError: The column of an input is missing or ambiguous.
     """
     mapping = mapping or {}
     for name in mapping:
@@ -251,6 +265,7 @@ def assign_columns(
                 name,
                 f"'columns' names '{name}', which is not an input",
                 did_you_mean(name, inputs),
+                of_key=True,
             )
     if source.declaration.column_lists:
         return {name: mapping.get(name, name) for name in inputs}
@@ -283,10 +298,11 @@ def assign_columns(
             )
             inputs_ = ", ".join(f"'{name}'" for name in names)
             plural = "s" if len(names) > 1 else ""
-            raise DataError(
+            raise SourceError(
+                ("columns",) if mapping else ("source",),
                 f"it is ambiguous which column of {source.text} feeds the {kind}"
                 f" input{plural} {inputs_}",
-                hint=f"name the columns, such as columns: {{{pairs}}}",
+                f"name the columns, such as columns: {{{pairs}}}",
             )
         if names:
             chosen[names[0]] = column

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from placer.errors import nearest
 from placer.plan.settings.data.cell_options import Cells
 from placer.plan.settings.data.columns import is_glob
 from placer.plan.settings.data.features import Features
 from placer.plan.settings.data.sources import ColumnMap
+from placer.plan.settings.mistake import Mistake
 
 
-def find_unread_feature(columns: ColumnMap, features: Features) -> str | None:
-    """Return a feature that no input reads, and no other feature.
+def find_unread_feature(columns: ColumnMap, features: Features) -> Mistake | None:
+    """Return the mistake of a feature that no input reads, and no other feature.
+
+    Its path is one of the features.
 
     Args:
         columns: the columns, features or globs that each input reads.
@@ -20,15 +24,19 @@ def find_unread_feature(columns: ColumnMap, features: Features) -> str | None:
     """
     read = _read(columns, features)
     # A feature is only computed from those before it, so no other one reads the last.
-    return next((name for name in reversed(list(features)) if name not in read), None)
+    name = next((name for name in reversed(list(features)) if name not in read), None)
+    if name is None:
+        return None
+    message = f"feature '{name}' has no effect: no input reads it"
+    hint = f'write columns: {{INPUT: "{name}"}}, or leave it out'
+    return Mistake((name,), message, hint, of_key=True)
 
 
 def find_unread_option(
     form: Cells, columns: ColumnMap, features: Features, names: Sequence[str] | None
-) -> tuple[str, str, str] | None:
-    """Find an option of a column to which it does not apply, since no input reads it.
-
-    Returns the first such option, its entry and the reason, or None.
+) -> Mistake | None:
+    """Return the first option of a column to which it does not apply, since no input
+    reads it; None if all apply. The path is one of the options.
 
     Args:
         form: the options of a source.
@@ -45,22 +53,31 @@ def find_unread_option(
         read = wanted if key in ("vocabulary", "unknown") else of_features
         for entry in entries:
             if not any(_overlap(entry, each, names) for each in read):
-                return key, entry, "no input reads such a column"
+                close = nearest(entry, _names_read(columns, features))
+                hint = f'write columns: {{INPUT: "{entry}"}}, or leave it out'
+                hint = f"did you mean '{close}'?" if close else hint
+                return _without_effect(key, entry, "no input reads such a column", hint)
         if key != "missing":
             continue
         read = [*wanted, *_operands(columns, features, numbers)]
         for entry in entries:
             if not any(_overlap(entry, each, names) for each in read):
-                return key, entry, HASHED
+                hint = "leave it out: 'missing' is for numbers and dates"
+                return _without_effect(key, entry, _HASHED, hint)
     return None
 
 
-HASHED = (
+_HASHED = (
     "the column is only hashed as text, of which a missing one has a key of its own"
 )
 
 
-def names_read(columns: ColumnMap, features: Features) -> list[str]:
+def _without_effect(key: str, entry: str, reason: str, hint: str) -> Mistake:
+    message = f"'{entry}' of '{key}' has no effect: {reason}"
+    return Mistake((key, entry), message, hint, of_key=True)
+
+
+def _names_read(columns: ColumnMap, features: Features) -> list[str]:
     """Return the columns, features and globs that inputs read, also through features."""
     return [*_wanted(columns), *_operands(columns, features)]
 
