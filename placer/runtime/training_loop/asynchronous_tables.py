@@ -236,7 +236,7 @@ def open_backup(
         shards = {name: plan.pushed_rows(name) for name in sums[0].sources}
 
         def rows_of(count: int) -> dict[str, int]:
-            parts = plan.microbatches
+            parts = plan.settings.train.microbatches
             return {name: each.num_rows(count, parts) for name, each in shards.items()}
 
         own = [each for each in sums if me.name in each.targets]
