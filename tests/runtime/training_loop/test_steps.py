@@ -17,9 +17,10 @@ BATCHES = Batches(Order(10, 4, False, 0, "keep"), None)
 
 
 def steps(every: Interval, *, evaluates: bool = True, last: int | None = None) -> Steps:
+    train = SimpleNamespace(epochs=3, eval=SimpleNamespace(interval=every))
     execution = SimpleNamespace(
         options=SimpleNamespace(steps=last),
-        plan=SimpleNamespace(epochs=3, evaluate_every=every),
+        plan=SimpleNamespace(settings=SimpleNamespace(train=train)),
     )
     return steps_of(cast(Any, execution), BATCHES, BATCHES if evaluates else None)
 
