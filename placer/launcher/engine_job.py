@@ -114,6 +114,7 @@ def followed_job(
     write_job(logs.folder, build, request, on)
     followed = FollowedJob(on.name)
     with ExitStack() as exits:
+        exits.callback(followed.close)
         try:
             exits.enter_context(followed.open_nodes([*plan.processes], logs.folder))
             job = on.engine.submit(logs.folder, request, on.options)

@@ -172,6 +172,11 @@ class Edge(PlanStruct, frozen=True):
         return exchange is not None and exchange.is_push and self.is_without_lockstep
 
     @property
+    def takes_first(self) -> bool:
+        """Whether a step takes the values of the workers that are first."""
+        return self.declared is not None and self.declared.takes_first
+
+    @property
     def is_without_lockstep(self) -> bool:
         """Whether no node waits for a step of all others at this edge."""
         exchange = self.declared
@@ -499,7 +504,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         without waiting for the others, and its position."""
         for edge in self.step_edges:
             sides = (edge.sources, edge.targets) if edge.companions else (edge.sources,)
-            is_push = edge.is_push or edge.exchange == "sum_of_first"
+            is_push = edge.is_push or edge.takes_first
             if not (edge.companions or is_push):
                 continue
             for side in sides:
@@ -509,7 +514,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     @property
     def has_backup(self) -> bool:
         """Whether a step does not wait for its last workers."""
-        return any(edge.exchange == "sum_of_first" for edge in self.step_edges)
+        return any(edge.takes_first for edge in self.step_edges)
 
     @property
     def workers(self) -> int:

@@ -73,7 +73,6 @@ def start(
         return server.start(
             [*interpreter("placer.command"), "check", f"{spec}:build"],
             environment(**variables),
-            stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             pass_fds=pass_fds,

@@ -12,6 +12,7 @@ from placer.compiler.graph.text import parse_graph, print_graph
 from placer.errors import SpecError
 from placer.place.types import TensorType
 from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.training.update_modes import Sync
 from placer.system.resources import find_file
 
 SPECS = ("digits", "diabetes", "seed_ctr", "two_workers")
@@ -250,7 +251,7 @@ def test_the_first_matching_optimizer_applies(tmp_path):
         "group": 0,
         "rule": "momentum",
         "learning_rate": 1.0,
-        "update": "sync",
+        "update": Sync(),
         "momentum": 0.5,
         "clip": {"global_norm": 2.0},
         "slicing": slicing,
@@ -259,7 +260,7 @@ def test_the_first_matching_optimizer_applies(tmp_path):
         "group": 1,
         "rule": "adam",
         "learning_rate": 0.001,
-        "update": "sync",
+        "update": Sync(),
         "slicing": slicing,
     }
     assert str(second.place) == "/node:ps/cpu"
