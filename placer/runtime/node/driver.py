@@ -23,12 +23,12 @@ class NodeDriver:
 
     Attributes:
         node: the node, as its program sees it.
-        serve: the hook that handles the messages for tables without lockstep.
-        updates: the node's ends of the tables that this worker updates by itself.
-        replicas: the tables that each worker updates by itself.
+        serve: the hook that handles the messages for asynchronous tables.
+        updates: the node's ends of tables whose copy this worker updates.
+        replicas: the tables of which each worker updates a copy.
         has_own_steps: whether the node does not wait for other workers in each step:
             a worker, or its companion.
-        order: records or replays the order of events without lockstep.
+        order: records or replays the order of asynchronous events.
     """
 
     node: Node
@@ -73,7 +73,7 @@ class NodeDriver:
 
     @property
     def is_server(self) -> bool:
-        """Whether workers update tables of this node without lockstep."""
+        """Whether this node has asynchronous tables."""
         return self._service is not None
 
     @property
@@ -87,10 +87,10 @@ class NodeDriver:
         return self.order.peek(DRAIN, ALL_EDGES) == [step]
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Send all that this node has computed without lockstep, up to a step; on a
-        server, wait until all workers have done so and all is applied. Then nothing
-        changes until the next step. `ends` says that the step is the last one of the
-        run."""
+        """Send everything that this node has computed up to a step to the servers of
+        asynchronous tables; on such a server, wait until all workers have done so, and
+        apply it. Nothing changes until the next step. `ends` says that the step is the
+        last one of the run."""
         if not self.has_drains:
             return
         self._follow_order(step)
@@ -146,7 +146,7 @@ class NodeDriver:
 
     @property
     def _ends(self) -> Iterable[WorkerEnd]:
-        """The node's ends of tables without lockstep, each once."""
+        """The node's ends of asynchronous tables, each once."""
         return dict.fromkeys(self.node.asynchronous_calls.ends.values())
 
     def _follow_order(self, step: int) -> None:
@@ -161,7 +161,7 @@ class NodeDriver:
         self.order.add(DRAIN, ALL_EDGES, step)
 
     def _apply(self, arrived: Sequence[Sequence[WorkerMessage]]) -> None:
-        """Update tables by what has come."""
+        """Update tables by messages, those of each end."""
         messages = [message for of_end in arrived for message in of_end]
         if messages:
             assert self.serve is not None

@@ -64,12 +64,12 @@ class Node:
         tables: the tables of the node, by name.
         rates: the learning rates of the tables.
         devices: the devices of the node.
-        shard: the rows of a step that the gradients of the node are of, without lockstep.
+        shard: the rows of a step whose gradients the node computes, for asynchronous tables.
         local_tables: the names of tables with values of this worker's own.
         next_parameters: the parameters that servers send as they update them.
         batch_calls: the part that reads batches and returns what is computed of them.
         microbatch_calls: the part that runs the tasks of microbatches.
-        asynchronous_calls: the part of tables without lockstep.
+        asynchronous_calls: the part of asynchronous tables.
         row_calls: the part of sparse tables, if the plan has any.
         step_workers: the part in steps that wait for all workers, or, with backup workers,
             for the first of them.
@@ -469,7 +469,7 @@ class Node:
     )
     first_microbatch = call_of_part("microbatch_calls", Microbatches.first_microbatch)
 
-    # Tables without lockstep: `asynchronous_calls.py`.
+    # Asynchronous tables: `asynchronous_calls.py`.
 
     pull = call_of_part("asynchronous_calls", AsynchronousCalls.pull)
     push = call_of_part("asynchronous_calls", AsynchronousCalls.push)

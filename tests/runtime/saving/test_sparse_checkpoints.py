@@ -23,6 +23,8 @@ from placer.runtime.saving import resumed_tables
 from placer.runtime.saving.row_files import groups_of_file, read_partitions
 from placer.tables.sparse.table import SparseTable
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 PARTITIONS = 8
 
 
