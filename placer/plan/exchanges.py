@@ -88,6 +88,11 @@ class Exchange:
         return self.handling == "applies" and self.to == "workers"
 
     @property
+    def has_backup(self) -> bool:
+        """Whether a step takes the gradients of the workers that are first."""
+        return not (self.is_asynchronous or self.is_by_key)
+
+    @property
     def is_push(self) -> bool:
         """Whether each worker by itself sends the values by which tables are updated."""
         return self.handling in ("applies", "adds") and not self.is_answer

@@ -1,8 +1,16 @@
 """Fixtures of the tests of the runtime, which compile programs that run for few steps."""
 
 import pytest
+from support.watched_threads import watched_threads
 
 from placer.runtime.node import program_file
+
+
+@pytest.fixture(scope="module")
+def threads_watched():
+    """Watch the threads of the runs of a module, and their locks."""
+    with watched_threads():
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

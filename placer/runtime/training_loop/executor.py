@@ -49,7 +49,7 @@ from placer.runtime.node.warm_up import run_warm_up
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
 from placer.runtime.saving.parameter_files import save
-from placer.runtime.saving.resuming import resume
+from placer.runtime.saving.resumed_checkpoint import resume
 from placer.runtime.saving.start_facts import gather_facts
 from placer.runtime.saving.start_parameters import (
     StartParameters,
