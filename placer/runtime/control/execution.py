@@ -147,7 +147,7 @@ class Execution:
 
     @property
     def emulates(self) -> bool:
-        return self.options.emulate or self.plan.emulate
+        return self.options.emulate or self.plan.settings.emulate
 
     @property
     def position(self) -> str:

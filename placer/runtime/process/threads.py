@@ -106,7 +106,7 @@ def run_in_threads(
             execution.close()
             execution.channel.close()
 
-    configure_jax(plan.nodes, options.emulate or plan.emulate, alone=False)
+    configure_jax(plan.nodes, options.emulate or plan.settings.emulate, alone=False)
     ends = [begin_run(threads, run, execution) for execution in executions]
     control = executions[0]
 

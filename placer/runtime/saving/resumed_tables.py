@@ -121,7 +121,7 @@ def load_tables(
                 serve_rows(plan, channel, node.name, checkpoint)
     if problem is not None:
         raise problem
-    if plan.nan == "stop":
+    if plan.settings.train.nan == "stop":
         loaded.check_finite(choice.path)
     loaded.store()
     return contents.progress

@@ -12,7 +12,6 @@ import msgspec
 from placer.channel.interface import Channel
 from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.errors import RunError
-from placer.plan.exchanges import Moved
 from placer.plan.plan import Edge, NodePlan, Plan, Table
 from placer.plan.settings.training.update_modes import Geo, Mode
 from placer.runtime.asynchronous.all_workers import AllWorkers
@@ -230,13 +229,14 @@ def open_backup(
 ) -> AllWorkers:
     """Return a node's part in steps: with backup workers that of a server or of a worker,
     else that of any node."""
-    offers, sums = _of_first(plan, "parameters"), _of_first(plan, "gradients")
+    offers = [e for e in plan.step_edges if e.declared and e.declared.is_offered]
+    sums = [each for each in plan.step_edges if each.takes_first]
     servers = [n.name for n in plan.nodes if any(n.name in e.targets for e in sums)]
     if me.name in servers:
         shards = {name: plan.pushed_rows(name) for name in sums[0].sources}
 
         def rows_of(count: int) -> dict[str, int]:
-            parts = plan.microbatches
+            parts = plan.settings.train.microbatches
             return {name: each.num_rows(count, parts) for name, each in shards.items()}
 
         own = [each for each in sums if me.name in each.targets]
@@ -248,16 +248,6 @@ def open_backup(
         for server in servers
     }
     return NewestStep(exchange.channel, by_server, order)
-
-
-def _of_first(plan: Plan, moves: Moved) -> list[Edge]:
-    """Return the edges of steps that take the gradients of the first workers, which move
-    values of a kind."""
-    return [
-        edge
-        for edge in plan.step_edges
-        if (each := edge.declared) and each.has_backup and each.moves == moves
-    ]
 
 
 def open_order(

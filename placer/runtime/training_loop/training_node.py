@@ -94,7 +94,7 @@ def make_node(
     if service is not None and serve is not None:
         serve = _in_service_thread(serve, plan, me, devices)
     exchange = Exchange(me.name, channel, edges, plan.workers)
-    position = Position(plan.microbatches)
+    position = Position(plan.settings.train.microbatches)
     planned: Sequence[Table | PlannedSparse] = (*me.tables, *plan.sparse_tables)
     rates = LearningRates(
         position,
