@@ -10,14 +10,17 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
+from placer.compiler.graph.declared import attribute, is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.errors import GraphError, PlacerError, Span
+from placer.errors import GraphError, OpError, PlacerError, Span
+from placer.ops.attributes import check_value
 from placer.place import Cluster, Place
 from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
+from placer.plan.settings.training.update_modes import Settings, from_text, to_text
 from placer.system.resources import find_file
 
 T = TypeVar("T")
@@ -79,6 +82,8 @@ def _format_attr(term: Any) -> str:
         return str(term)
     if isinstance(term, float):
         return _format_float(term)
+    if isinstance(term, Settings):
+        return _format_attr(to_text(term))
     if isinstance(term, str):
         plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
@@ -178,9 +183,20 @@ class _Reader:
             kind=str(kind),
             operands=tuple(str(v)[1:] for v in operands.children) if operands else (),
             results=tuple(map(self._value, results.children)) if results else (),
-            attrs=self._mapping(attrs) if attrs else {},
+            attrs=self._attributes(str(kind), attrs) if attrs else {},
             place=self._place(place, 1) if place else None,
         )
+
+    def _attributes(self, kind: str, tree: Any) -> dict[str, Any]:
+        """Return the attributes of an op. Raises GraphError at one that it may not have;
+        of an unknown kind it may have any."""
+        attrs = self._mapping(tree)
+        if is_declared(kind):
+            for pair in filter(None, tree.children):
+                key = pair.children[0]
+                read = partial(_read_attribute, kind, attrs[str(key)])
+                attrs[str(key)] = self._convert(key, read)
+        return attrs
 
     def _value(self, tree: Any) -> Value:
         name, kind, layout = tree.children
@@ -231,6 +247,19 @@ class _Reader:
             if isinstance(error, PlacerError):
                 raise GraphError(error.message, span=at, hint=error.hint) from error
             raise GraphError(str(error), span=at) from error
+
+
+def _read_attribute(kind: str, term: object, name: str) -> object:
+    """Return the value of an attribute from its text. Raises OpError for a wrong one."""
+    attr = attribute(kind, name)
+    if attr.type == Settings:
+        try:
+            term = from_text(term)
+        except ValueError as error:
+            message = f"cannot have {name}: {error}"
+            raise OpError(message, attr=name).of(kind) from error
+    check_value(kind, attr, term)
+    return term
 
 
 def _parse_flat(text: str) -> Flat:

@@ -21,7 +21,12 @@ from placer.errors import did_you_mean
 from placer.place import SERVER, Place
 from placer.plan.settings.checks import describe_value
 from placer.plan.settings.training import optimizers, schedules
-from placer.plan.settings.training.update_modes import MODES, SYNC
+from placer.plan.settings.training.update_modes import (
+    MODES,
+    Settings,
+    Sync,
+    from_text,
+)
 
 
 def read_clip(
@@ -39,20 +44,20 @@ def read_clip(
     return None
 
 
-def _update(node: Any, where: str, batch: int | None, problems: Problems) -> Any:
-    """Return the mode of a group: its name, or its name and its settings."""
+def _update(
+    node: object, where: str, batch: int | None, problems: Problems
+) -> Settings | None:
+    """Return how the nodes of a group agree; report errors and return None."""
     if not isinstance(node, SpecNode):
-        return node  # the default
+        return Sync()  # the default
     names = tuple(MODES)
     if isinstance(node, ScalarNode):
-        if node.value == SYNC:
-            return SYNC
         if node.value == "geo":
             message = "'update: geo' needs the number of steps between two exchanges"
             problems.add(message, node.span, "write {geo: {every: 100}}")
             return None
         if node.value in names:
-            return {node.value: {}}
+            return from_text(node.value)
         problems.add(
             f"'update' must be one of {', '.join(names)}, or a mapping, not"
             f" {describe_value(node.value)}",
@@ -79,9 +84,7 @@ def _update(node: Any, where: str, batch: int | None, problems: Problems) -> Any
     except ValueError as error:
         problems.add(str(error), entry.span)
         return None
-    if mode.is_sync:
-        return SYNC
-    return {name: {key: good[key] for key in good if key in entry.entries}}
+    return Sync() if mode.is_sync else mode
 
 
 def _outer(

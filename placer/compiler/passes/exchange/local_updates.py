@@ -40,7 +40,7 @@ from placer.compiler.graph.structural_ops import (
 )
 from placer.errors import GraphError
 from placer.place import SERVER, WORKER, Place
-from placer.plan.settings.training.update_modes import SYNC, Geo
+from placer.plan.settings.training.update_modes import Geo, Sync
 
 
 def local_updates(graph: Graph) -> Graph:
@@ -151,7 +151,7 @@ class _LocalUpdates:
         }
         of_servers = replace(op, attrs=attrs)
         of_worker = {k: v for k, v in op.attrs.items() if k not in kept}
-        of_worker |= {"group": self._local_groups[group], "update": SYNC}
+        of_worker |= {"group": self._local_groups[group], "update": Sync()}
         place = next(
             self._places[name]
             for name, update in self._updates.items()

@@ -29,6 +29,7 @@ from placer.place import SERVER, Place
 from placer.place.types import TensorType
 from placer.plan.settings.training import optimizers, slicing
 from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.update_modes import name_of
 
 Placement = tuple[tuple[Block, Place], ...]
 """The blocks of a parameter, each with the place of its server."""
@@ -132,7 +133,7 @@ def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
     for op in updates:
         if _is_kept_whole(graph, op):
             optimizer = graph.optimizers[op.attrs["group"]]
-            (mode,) = optimizer.attrs["update"]
+            mode = name_of(optimizer.attrs["update"])
             raise GraphError(
                 f"'update: {mode}' with {optimizer.attrs['rule']} keeps each parameter"
                 " on one server, and 'dispatch: merged' slices all of them as one",

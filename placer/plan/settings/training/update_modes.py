@@ -179,34 +179,58 @@ MODES: Final[dict[str, type[Settings]]] = {
 }
 
 
-def read_mode(setting: Any) -> Mode | None:
-    """Return the mode of the attribute `update` of an `optimizer` op: its name, or its
-    name and its settings; None if its nodes go in lockstep."""
-    mode = _read(setting)
-    return None if isinstance(mode, Sync) else mode
+def mode_of(update: object) -> Mode | None:
+    """Return the mode of the settings `update` of an optimizer; None if its nodes go in
+    lockstep."""
+    return update if isinstance(update, Mode) else None
 
 
-def read_backup(setting: Any) -> int:
-    """Return the number of backup workers of the attribute `update`."""
-    mode = _read(setting)
-    return mode.backup if isinstance(mode, Sync) else 0
+def name_of(update: Settings) -> str:
+    """Return the name of the mode that settings are of, as in a spec: "async"."""
+    return str(update.__struct_config__.tag)
 
 
-def _read(setting: Any) -> Settings:
-    if setting is None or setting == SYNC:
-        return Sync()
-    ((name, settings),) = setting.items()
-    return msgspec.convert(dict(settings), MODES[name])
+def to_text(update: Settings) -> str | dict[str, Any]:
+    """Return settings as the text of a graph has them: the name of a mode, or its name and
+    the settings that are not the default.
+
+    >>> to_text(Sync()), to_text(Async(queue=1))
+    ('sync', {'async': {'queue': 1}})
+    """
+    changed = _changed(update)
+    return SYNC if update == Sync() else {name_of(update): changed}
+
+
+def from_text(written: Any) -> Settings:
+    """Return the settings that `to_text` has given.
+
+    Raises:
+        ValueError: these are not the name and the settings of a mode.
+    """
+    entries = {written: {}} if isinstance(written, str) else written
+    names = [*entries] if isinstance(entries, dict) else []
+    if len(names) != 1 or names[0] not in MODES:
+        raise ValueError(f"needs one of {', '.join(MODES)}, and its settings")
+    name, settings = names[0], entries[names[0]]
+    try:
+        return msgspec.convert(settings, MODES[name])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _changed(update: Settings) -> dict[str, Any]:
+    """Return the settings that are not the default."""
+    return {
+        field.name: value
+        for field in msgspec.structs.fields(update)
+        if (value := getattr(update, field.name)) != field.default
+    }
 
 
 def describe_mode(mode: Mode) -> str:
     """Return a mode and its settings that are not the default: "async, queue 1"."""
-    settings = [
-        f"{field.name} {_describe(value)}"
-        for field in msgspec.structs.fields(mode)
-        if (value := getattr(mode, field.name)) != field.default
-    ]
-    return ", ".join([str(mode.__struct_config__.tag), *settings])
+    settings = [f"{key} {_describe(value)}" for key, value in _changed(mode).items()]
+    return ", ".join([name_of(mode), *settings])
 
 
 def _describe(setting: Any) -> str:
