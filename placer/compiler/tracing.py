@@ -51,7 +51,7 @@ def complete_calls(model: Model) -> Model:
     """
     graph = model.graph
     with (
-        jax.enable_x64(model.precision == "float64"),
+        jax.enable_x64(model.settings.precision == "float64"),
         modules_in(model.folder, built=False) as modules,
     ):
         loaded: dict[str, Any] = {}

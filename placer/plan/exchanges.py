@@ -53,8 +53,10 @@ class Exchange:
         layout: the layouts of the moved values; see `StructuralKind`.
         send, receive: the methods of a node that send and receive the message of a step.
         send_answer, receive_message: the methods of a node that serves, for one message.
-        why: the reason for its ops; a template of the op's attributes. Empty if its pass
-            says it.
+        why: the reason for its ops; a template of the op's attributes.
+        received: how a program says which values a step receives, where that is not by
+            their layouts; a template with `{values}`, the number `{of}` of their senders,
+            and attributes of the op.
         message: how a program says which values the message of one node has; a template
             with `{place}`.
         answer: how a program says which values an answer has; a template with `{place}`.
@@ -79,6 +81,7 @@ class Exchange:
     send_answer: str = "answer"
     receive_message: str = "pushed"
     why: str = "inserted: group {group} is updated without lockstep"
+    received: str = ""
     message: str = ""
     answer: str = ""
     words: str
@@ -196,6 +199,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive="sum_of_first",
             why="inserted: a step of group {group} takes the gradients of the first"
             " {first} workers",
+            received="{values} of the first {first} of {of} workers, summed in node order",
             words="summed over the first {first}, in node order",
         ),
         Exchange(
@@ -207,7 +211,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             waits_for_microbatches=True,
             settings=("every", "dtype"),
             send="push_delta",
-            why="",
+            why="inserted: workers exchange what they have trained every {every} steps",
             message="difference of one {place}",
             words="each worker's own, every {every} steps",
         ),

@@ -30,12 +30,8 @@ from placer.plan.folder import edited_error, find_unknown_files, read_file
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
-from placer.plan.settings.evaluation_and_stopping import (
-    Checkpointing,
-    EarlyStop,
-    Interval,
-)
-from placer.plan.settings.fields import Count, Seed, Size, ValueName
+from placer.plan.settings.fields import Count, Size, ValueName
+from placer.plan.settings.run import RunSettings
 from placer.plan.settings.sparse.table import SparseTable as SparseSettings
 from placer.plan.settings.training.metrics import Finalizer
 from placer.plan.settings.training.slicing import Block
@@ -44,7 +40,7 @@ from placer.system.files.nearest_path import path_hint
 from placer.system.files.owners import check_folder
 from placer.system.files.utf8 import check_utf8
 
-VERSION = 2
+VERSION = 3
 OF_RUN = "build"
 """The folder of the build in the folder of a run."""
 FILE = "plan.json"
@@ -369,19 +365,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     version: int
     placer: str
     name: str
-    precision: Literal["float32", "float64"]
-    emulate: bool = False
-    microbatches: Count = 1
-    schedule: Literal["1f1b", "gpipe"]
-    seed: Seed
-    epochs: Count
-    minimize: str
-    """The name of the loss; empty in a build that only predicts."""
-    nan: Literal["stop", "warn"]
-    evaluate_every: Interval
-    checkpoint: Checkpointing | None = None
-    early_stopping: EarlyStop | None = None
-    metrics: tuple[str, ...]
+    settings: RunSettings
     columns: tuple[Column, ...]
     train: RowSource
     evaluation: RowSource | None = None

@@ -25,7 +25,9 @@ def to_single_process(model: Model) -> Model:
         microbatches=1,
         ops=tuple(_without_place(op) for op in model.graph.ops),
     )
-    return replace(model, graph=graph, memory={})
+    train = structs.replace(model.settings.train, microbatches=1)
+    settings = structs.replace(model.settings, train=train)
+    return replace(model, graph=graph, settings=settings, memory={})
 
 
 def _without_place(op: Op) -> Op:

@@ -221,8 +221,8 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
         found.append("only some rows of data.train were compared")
     if _batch(manifest.evaluation) != _batch(facts.evaluation):
         found.append("another data.eval.batch")
-    if manifest.seed != plan.seed:
-        found.append(f"seed {plan.seed} instead of {manifest.seed}")
+    if manifest.seed != plan.settings.seed:
+        found.append(f"seed {plan.settings.seed} instead of {manifest.seed}")
     for node, now in facts.machines.items():
         before = manifest.machines.get(node)
         if before is None:

@@ -65,8 +65,12 @@ def test_the_rows_of_digits():
         "image": TensorType("float32", ("batch", 64)),
         "label": TensorType("int32", ("batch",)),
     }
-    assert (model.epochs, model.seed, model.precision) == (20, 0, "float32")
-    assert model.metrics == ("loss", "accuracy")
+    assert (
+        model.settings.train.epochs,
+        model.settings.seed,
+        model.settings.precision,
+    ) == (20, 0, "float32")
+    assert model.settings.train.metrics == ["loss", "accuracy"]
     assert model.modules == ()
 
 
@@ -149,8 +153,8 @@ def test_defaults_of_missing_keys(tmp_path):
     assert model.train.remainder == "drop"
     assert model.train.columns == {"x": "x", "n": "n"}
     assert model.eval is None
-    assert model.epochs == 1
-    assert model.metrics == ("loss",)
+    assert model.settings.train.epochs == 1
+    assert model.settings.train.metrics == ["loss"]
     assert "n" not in model.graph.values  # an input that no op uses is not read
     (optimizer,) = model.graph.of_kind("optimizer")
     assert optimizer.place is None

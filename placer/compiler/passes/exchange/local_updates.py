@@ -149,7 +149,7 @@ class _LocalUpdates:
             **outer,
             **{key: op.attrs[key] for key in kept if key in op.attrs},
         }
-        self._rewriter.replace(replace(op, attrs=attrs))
+        of_servers = replace(op, attrs=attrs)
         of_worker = {k: v for k, v in op.attrs.items() if k not in kept}
         of_worker |= {"group": self._local_groups[group], "update": Sync()}
         place = next(
@@ -157,7 +157,8 @@ class _LocalUpdates:
             for name, update in self._updates.items()
             if update.attrs["group"] == group
         )
-        self._rewriter.insert_after(replace(op, attrs=of_worker, place=place))
+        of_workers = replace(op, attrs=of_worker, place=place)
+        self._rewriter.replace(of_servers, of_workers)
 
     def _insert_local_parameter(self, op: Op) -> None:
         name, place = op.name, self._places[op.name]
