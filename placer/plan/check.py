@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from placer.errors import BuildError, DataError
 from placer.place.node_kinds import CPU
 from placer.place.types import ITEM_BYTES
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import check_split
-from placer.plan.settings.training import initializers, optimizers, schedules
+from placer.plan.settings.training import initializers, optimizers
 from placer.plan.settings.training.slicing import Block
 
 if TYPE_CHECKING:
@@ -178,7 +180,7 @@ def _check_table(
         yield f"it has no '{table.devices}'"
     if table.in_place and table.devices != MEMORY:
         yield f"it is on {table.devices}, where no table is updated in place"
-    problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
+    problem = _check_depth(to_builtins(table.learning_rate))
     if table.rule is not None:
         problem = optimizers.check(table.rule, table.hyper) or problem
     elif table.hyper:
@@ -253,7 +255,7 @@ def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
     yield from _check_unique("holder", table.holders)
     if table.dtype not in ("float32", "float64"):
         yield f"its rows are {table.dtype}"
-    problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
+    problem = _check_depth(to_builtins(table.learning_rate))
     problem = optimizers.check(settings.rule, settings.hyper) or problem
     if problem:
         yield problem

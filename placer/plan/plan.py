@@ -38,6 +38,7 @@ from placer.plan.settings.evaluation_and_stopping import (
 from placer.plan.settings.fields import Count, Seed, Size, ValueName
 from placer.plan.settings.sparse.table import SparseTable as SparseSettings
 from placer.plan.settings.training.metrics import Finalizer
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Geo, Mode
 from placer.system.files.nearest_path import path_hint
@@ -260,7 +261,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     name: str
     rule: str | None = None
     hyper: dict[str, Any] = {}
-    learning_rate: Any
+    learning_rate: Rate
     blocks: tuple[Block, ...]
     mode: Mode | None = None
     local: bool = False
@@ -333,7 +334,7 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
 
     settings: SparseSettings
     dtype: str
-    learning_rate: Any = 0.0
+    learning_rate: Rate = 0.0
     trainable: bool = True
     mode: Mode | None = None
     holders: tuple[str, ...]

@@ -305,11 +305,6 @@ TABLE = ("nodes", 2, "tables", 0)
             "node 'ps:0': table 'dense': unknown optimizer 'sdg'; did you mean 'sgd'?",
         ),
         (
-            put(*TABLE, "learning_rate", value={"linear": 1}),
-            "node 'ps:0': table 'dense': 'linear' takes a mapping, not 1: {linear: {init,"
-            " end, steps}}: a straight line from init to end",
-        ),
-        (
             put(*TABLE, "blocks", 0, "parameter", value="no"),
             "node 'ps:0': table 'dense': block 'h.w' is of 'no', which is not a parameter",
         ),

@@ -16,6 +16,7 @@ from placer.plan.settings.data.source import Data
 from placer.plan.settings.evaluation_and_stopping import DEFAULT_KEEP
 from placer.plan.settings.evaluation_and_stopping import FORM as INTERVAL_FORM
 from placer.plan.settings.fields import Count, Name, Seed, doc
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import Async, Geo, Sync
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
@@ -175,14 +176,14 @@ class Outer(Struct, forbid_unknown_fields=True):
     trained. Hyperparameters are further keys."""
 
     op: Annotated[str, doc("the update rule")]
-    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+    learning_rate: Annotated[Rate, doc("a number or a schedule")]
 
 
 class Optimizer(Struct, forbid_unknown_fields=True):
     """A group of parameters and its update rule. Hyperparameters are further keys."""
 
     op: Annotated[str, doc("the update rule")]
-    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+    learning_rate: Annotated[Rate, doc("a number or a schedule")]
     place: Annotated[str | None, doc("place of the parameters and their slots")] = None
     update: Annotated[
         Literal["sync", "async", "half_async"] | Update,

@@ -135,12 +135,12 @@ def _paths(section: type[Struct], prefix: str) -> Iterator[str]:
         path = f"{prefix}{field.encode_name}"
         members = list(_members(hints[field.name]))
         sections = [member for member in members if _is_section(member)]
-        if field.required and sections:
-            yield from _paths(sections[0], f"{path}.")
-        elif any(
+        if any(
             member in _SCALARS or get_origin(member) is Literal for member in members
         ):
             yield path
+        elif field.required and sections:
+            yield from _paths(sections[0], f"{path}.")
 
 
 def _members(hint: Any) -> Iterator[Any]:

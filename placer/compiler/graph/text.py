@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
+from msgspec import Struct, to_builtins
+
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.errors import GraphError, PlacerError, Span
 from placer.place import Cluster, Place
 from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
+from placer.plan.settings.training.schedules import read_rate
 from placer.system.resources import find_file
 
 T = TypeVar("T")
@@ -82,6 +85,8 @@ def _format_attr(term: Any) -> str:
     if isinstance(term, str):
         plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
+    if isinstance(term, Struct):
+        return _format_attr(to_builtins(term))
     if isinstance(term, Mapping):
         pairs = ", ".join(f"{k} = {_format_attr(v)}" for k, v in term.items())
         return f"{{{pairs}}}"
@@ -178,9 +183,20 @@ class _Reader:
             kind=str(kind),
             operands=tuple(str(v)[1:] for v in operands.children) if operands else (),
             results=tuple(map(self._value, results.children)) if results else (),
-            attrs=self._mapping(attrs) if attrs else {},
+            attrs=self._attrs(attrs) if attrs else {},
             place=self._place(place, 1) if place else None,
         )
+
+    def _attrs(self, tree: Any) -> dict[str, Any]:
+        attrs = self._mapping(tree)
+        if (rate := attrs.get("learning_rate")) is not None:
+            key = next(
+                p.children[0]
+                for p in tree.children
+                if p and p.children[0] == "learning_rate"
+            )
+            attrs["learning_rate"] = self._convert(key, lambda key: read_rate(rate))
+        return attrs
 
     def _value(self, tree: Any) -> Value:
         name, kind, layout = tree.children

@@ -1,10 +1,13 @@
 """Initializers and schedules, from the spec through the text of the graph."""
 
+import re
+
 import pytest
 from support.initial import compute_values
 
 from placer.compiler.frontend import load_text
 from placer.compiler.graph.text import parse_graph, print_graph
+from placer.errors import SpecError
 from placer.plan.settings.training import initializers
 from placer.tables.learning_rate import build_schedule
 
@@ -78,3 +81,81 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
     (first,), (second,) = (g.of_kind("optimizer") for g in (graph, parsed))
     rates = [build_schedule(op.attrs["learning_rate"]) for op in (first, second)]
     assert [rates[0](t) for t in range(20)] == [rates[1](t) for t in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("rate", "message", "at"),
+    [
+        ("-0.1", "'learning_rate' must be a number from 0, not -0.1", "-0.1"),
+        ("true", "a learning rate is a number or a schedule, not true", "true"),
+        ("[0.1]", "a learning rate is a number or a schedule, not a list", "[0.1]"),
+        ("{cosin: {}}", "unknown schedule 'cosin'", "cosin"),
+        ("{cosine: 0.1}", "'cosine' takes a mapping, not 0.1", "0.1"),
+        ("{cosine: {init: 1}}", "'steps' is missing in schedule 'cosine'", "{init: 1}"),
+        ("{cosine: {init: 1, stpes: 3}}", "unknown key 'stpes' in schedule", "stpes"),
+        (
+            "{cosine: {init: 1, steps: 1.5}}",
+            "'steps' must be a whole number from 1",
+            "1.5",
+        ),
+        ("{cosine: {init: 1, steps: 0}}", "a whole number from 1, not 0", "0"),
+        (
+            "{exponential: {init: 1, rate: 0, steps: 2}}",
+            "'rate' must be a number greater than 0, not 0",
+            "0",
+        ),
+        (
+            "{exponential: {init: 1, rate: 1, steps: 2, staircase: 1}}",
+            "'staircase' must be true or false, not 1",
+            "1}",
+        ),
+        (
+            "{warmup: {steps: 5}}",
+            "'then' is missing in schedule 'warmup'",
+            "{steps: 5}",
+        ),
+        (
+            "{warmup: {steps: 5, then: {cosine: {init: x, steps: 1}}}}",
+            "'init' must be a number from 0, not the text 'x'",
+            "x",
+        ),
+        ("{cosine: {}, noam: {}}", "a schedule has one name, not 2", "{cosine"),
+        (
+            "{piecewise: {boundaries: [5], values: [1]}}",
+            "'values' must have one item more than 'boundaries', not 1 for 1",
+            "[1]",
+        ),
+        (
+            "{piecewise: {boundaries: [5, 5.5], values: [1, 2, 3]}}",
+            "an item of 'boundaries' must be a whole number from 1, not 5.5",
+            "5.5",
+        ),
+        (
+            "{piecewise: {boundaries: [6, 5], values: [1, 2, 3]}}",
+            "'boundaries' must increase, and 5 comes after 6",
+            "5]",
+        ),
+        (
+            "{piecewise: {boundaries: 5, values: [1, 2]}}",
+            "'boundaries' must be a list, not 5",
+            "5,",
+        ),
+        (
+            "{piecewise: {boundaries: [5], values: [1, -2]}}",
+            "an item of 'values' must be a number from 0, not -2",
+            "-2",
+        ),
+        (
+            "{linear_scaling: {warmup: -1, then: 1}}",
+            "'warmup' must be a whole number from 0, not -1",
+            "-1",
+        ),
+        ("{linear_scaling: {then: {noam: 1}}}", "'noam' takes a mapping, not 1", "1}"),
+        ("{linear_scaling: {then: fast}}", "not the text 'fast'", "fast"),
+    ],
+)
+def test_wrong_schedules_are_refused_where_they_are_wrong(rate, message, at, tmp_path):
+    with pytest.raises(SpecError, match=re.escape(message)) as caught:
+        load_graph(tmp_path, rate=rate)
+    span = caught.value.span
+    assert span.text[span.column - 1 :].startswith(at)

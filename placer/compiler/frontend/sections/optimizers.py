@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from placer.compiler.frontend.entries.context import Context
 from placer.compiler.frontend.schema import Clip, Optimizer, Outer, Update
-from placer.compiler.frontend.sections.parameters import Group, Pattern, freeze
+from placer.compiler.frontend.sections.parameters import Group, Pattern
+from placer.compiler.frontend.sections.schedules import read_rate
 from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems, inner_span
 from placer.compiler.frontend.yaml.tree import (
@@ -20,7 +23,8 @@ from placer.compiler.frontend.yaml.tree import (
 from placer.errors import did_you_mean
 from placer.place import SERVER, Place
 from placer.plan.settings.checks import describe_value
-from placer.plan.settings.training import optimizers, schedules
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import MODES, SYNC
 
 
@@ -98,7 +102,8 @@ def _outer(
         problems.add(message, entry.entries["op"].span, hint)
     if rule.name is None or rule.learning_rate is None:
         return None
-    return {"op": rule.name, "learning_rate": rule.learning_rate, **rule.hyper}
+    learning_rate = to_builtins(rule.learning_rate)
+    return {"op": rule.name, "learning_rate": learning_rate, **rule.hyper}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ class _Rule:
     and the hyperparameters that differ from their defaults."""
 
     name: str | None
-    learning_rate: Any
+    learning_rate: Rate | None
     hyper: Mapping[str, float]
 
 
@@ -124,18 +129,11 @@ def _rule(
     # With an unknown rule every other key may be one of its hyperparameters.
     others = optimizers.RULES[name].hyper if name else node.entries
     good = decode(node, struct, where, problems, others)
-    learning_rate = None
-    if (rate := good.get("learning_rate")) is not None:
-        if problem := schedules.check(rate.value):
-            problems.add(problem, rate.span)
-        else:
-            learning_rate = freeze(rate.value)
-            if isinstance(learning_rate, int):
-                learning_rate = float(learning_rate)
-            if batch is not None:
-                learning_rate = schedules.fill_batch(learning_rate, batch)
+    rate = good.get("learning_rate")
+    if rate is not None:
+        rate = read_rate("learning_rate", rate, batch, problems)
     hyper = _hyper(name, node, problems) if name else {}
-    return _Rule(name, learning_rate, hyper), good
+    return _Rule(name, rate, hyper), good
 
 
 def read_groups(

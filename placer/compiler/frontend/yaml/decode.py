@@ -274,8 +274,12 @@ def _describe_option(info: inspect.Type) -> str:
     match info:
         case inspect.IntType(ge=low, le=high) if low is not None and high is not None:
             return f"a whole number from {low} to {high}"
+        case inspect.IntType(ge=low) if low is not None:
+            return f"a whole number from {low}"
         case inspect.IntType():
             return "a whole number"
+        case inspect.FloatType(ge=low, lt=high) if low is not None and high is not None:
+            return f"a number from {low:g} to less than {high:g}"
         case inspect.FloatType(gt=low) if low is not None:
             return f"a number greater than {low:g}"
         case inspect.FloatType(ge=low) if low is not None:

@@ -233,7 +233,7 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
         ),
         (
             bad_rate,
-            "schedule 'cosine': 'steps' is missing",
+            "'steps' is missing in schedule 'cosine'",
             'optimizer.SGD({"cosine": {"init": 1.0}}).minimize(loss)',
             None,
         ),
