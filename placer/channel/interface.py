@@ -224,7 +224,7 @@ class Channel(ABC):
         message = self.mailbox.claim(self.node, addresses)
         return message.source, message.key, self.mailbox.pieces(lambda: message)
 
-    def listen(self, edge: int, call: Callable[[str], None]) -> None:
+    def listen(self, edge: int, call: Callable[[str], object]) -> None:
         """Call `call(source)` for each message of an edge that has arrived, and for each
         that arrives.
 

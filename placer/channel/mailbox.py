@@ -124,7 +124,7 @@ class Mailbox:
         self._queues: dict[tuple[str, str, Key], deque[Message]] = {}
         # Where to put messages that may arrive before the program asks for them.
         self._expected: dict[tuple[str, str, Key], Sequence[Array | None]] = {}
-        self._listeners: dict[tuple[str, int], Callable[[str], None]] = {}
+        self._listeners: dict[tuple[str, int], Callable[[str], object]] = {}
         self._watches: dict[str, WatchWait] = {}
         self._waits: set[_Wait] = set()
         self._probes = 0
@@ -138,7 +138,7 @@ class Mailbox:
         of_processes = [(name, NodeId(name).process) for name in names]
         self.nodes = {name: credits[p] for name, p in of_processes if p in credits}
 
-    def listen(self, node: str, edge: int, call: Callable[[str], None]) -> None:
+    def listen(self, node: str, edge: int, call: Callable[[str], object]) -> None:
         """Call `call(source)` for each message of an edge to a node; see `protocol`."""
         with self._lock:
             self._listeners[node, edge] = call

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import threading
 import time
-from queue import SimpleQueue
 from typing import Final
+
+from placer.system.owned_threads import END_LIMIT
+from placer.system.worker import Worker
 
 AGE: Final = 1.0
 """Seconds after which a name is looked up again."""
@@ -40,8 +41,7 @@ class Resolver:
     def __init__(self) -> None:
         self._results: dict[str, list[str] | str] = {}
         self._asked: dict[str, float] = {}
-        self._requests: SimpleQueue[str | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._requests = Worker(self._look_up, "placer names")
 
     def addresses(self, host: str, port: int) -> list[Address] | str:
         """Return the addresses of a host, or why there are none (yet)."""
@@ -51,23 +51,19 @@ class Resolver:
         if now - self._asked.get(host, now - 2 * AGE) > AGE:
             self._asked[host] = now
             self._requests.put(host)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="placer names", daemon=True
-                )
-                self._thread.start()
+            self._requests.start()
         found = self._results.get(host, "its name is being looked up")
         return found if isinstance(found, str) else [(each, port) for each in found]
 
     def close(self) -> None:
         """End the thread, after what it looks up now."""
-        self._requests.put(None)
+        self._requests.drop()
+        self._requests.join(END_LIMIT)
 
-    def _run(self) -> None:
-        while (host := self._requests.get()) is not None:
-            try:
-                self._results[host] = [each for each, _ in look_up(host, 0)]
-            except OSError as error:
-                self._results[host] = f"its name is not found: {error.strerror}"
-            except UnicodeError:
-                self._results[host] = "its name is not one of a host"
+    def _look_up(self, host: str) -> None:
+        try:
+            self._results[host] = [each for each, _ in look_up(host, 0)]
+        except OSError as error:
+            self._results[host] = f"its name is not found: {error.strerror}"
+        except UnicodeError:
+            self._results[host] = "its name is not one of a host"

@@ -8,15 +8,13 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from placer.launcher.child import Child, unnamed_file
 from placer.launcher.fork_messages import receive, send
-from placer.launcher.process_state import is_frozen
 from placer.runtime.process.interpreter import interpreter
-from placer.runtime.signals.signals import signal_name, signals_blocked
+from placer.runtime.signals.signals import how_ended, signals_blocked
 from placer.system.blas import VARIABLE as BLAS_THREADS
 from placer.system.descriptors import is_readable
 from placer.system.files.last_line import last_line_of
@@ -56,21 +54,19 @@ class ForkServer:
         self, environment: Mapping[str, str], imports: Sequence[str], room: int
     ) -> None:
         self._connection, theirs = socket.socketpair()
-        self._output = open(os.memfd_create("fork server"), "rb")  # noqa: SIM115
+        self._output = unnamed_file()
         # The last word makes place for the command line of a fork.
         command = [*interpreter(MODULE), str(theirs.fileno()), ",".join(imports)]
         command.append("-" * room)
         try:
             with theirs, signals_blocked():
-                self._process = subprocess.Popen(
+                self._process = Child.start(
                     command,
                     # A thread of OpenBLAS would be lost in a fork.
-                    env={**environment, BLAS_THREADS: "1"},
-                    stdin=subprocess.DEVNULL,
+                    {**environment, BLAS_THREADS: "1"},
                     stdout=self._output,
                     stderr=self._output,
                     pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
                 )
         except OSError as error:
             self._connection.close()
@@ -84,7 +80,7 @@ class ForkServer:
     @property
     def has_ended(self) -> bool:
         """Whether it has ended, and with it, soon, all of its forks."""
-        return self._process.poll() is not None
+        return self._process.ends_within(0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -97,8 +93,8 @@ class ForkServer:
     ) -> None:
         """End the server, and all of its forks."""
         self._connection.close()
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
+        self._process.close()
         self._output.close()
 
     def wait_until_ready(self) -> None:
@@ -106,7 +102,7 @@ class ForkServer:
         frozen, or must not be forked."""
         frozen = 0
         while not is_readable(self._connection.fileno(), FREEZE_CHECK):
-            frozen = frozen + 1 if is_frozen(self.pid) else 0
+            frozen = frozen + 1 if self._process.is_frozen() else 0
             if frozen >= FREEZE_CHECKS:
                 raise self._killed()
         answer = self._receive()
@@ -119,13 +115,12 @@ class ForkServer:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
-        stdin: int,
+        stdin: int = subprocess.DEVNULL,
         stdout: IO[bytes],
         stderr: IO[bytes],
-        pass_fds: Sequence[int],
+        pass_fds: Sequence[int] = (),
     ) -> ForkedProcess:
-        """Start a process, as `subprocess.Popen` with these arguments and a new session,
-        once the server is ready.
+        """Start a process, as `Child.start` with these arguments, once the server is ready.
 
         Raises ForkError if the server refuses it, or has ended.
         """
@@ -149,7 +144,7 @@ class ForkServer:
         return ForkedProcess(answer["pid"], self)
 
     def wait(self, pid: int) -> int:
-        """Return the status of a fork that has ended, as `subprocess.Popen.wait`. Raises
+        """Return the status of a fork that has ended, as `Child.status`. Raises
         ForkError if the server has ended."""
         status: int = self._ask({"wait": pid})["status"]
         return status
@@ -174,39 +169,35 @@ class ForkServer:
     def _killed(self) -> ForkError:
         """Kill a server that does not answer; return why."""
         why = f"has not answered within {ANSWER_TIMEOUT:g} s"
-        if is_frozen(self.pid):
+        if self._process.is_frozen():
             why = "is frozen: a signal has stopped it"
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
         return ForkError(why, has_ended=True)
 
     def _end(self) -> str:
         """Return how the server has ended."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(ANSWER_TIMEOUT)
-        status = self._process.returncode
+        status = self._process.wait(ANSWER_TIMEOUT)
         if status is None:
             return "does not answer any more"
         if status < 0:
-            return f"was killed by {signal_name(-status)}"
+            return how_ended(status)
         last = last_line_of(os.pread(self._output.fileno(), 1 << 16, 0))
-        return f"has ended with exit status {status}" + (f": {last}" if last else "")
+        return how_ended(status) + (f": {last}" if last else "")
 
 
-@dataclass(slots=True)
-class ForkedProcess:
-    """A process that a fork server has started.
+class ForkedProcess(Child):
+    """A process that a fork server has started; `lost` says how the server has ended, if it
+    did before this process."""
 
-    Attributes:
-        lost: how the server has ended, if it did before this process: it ends with it.
-    """
+    def __init__(self, pid: int, server: ForkServer) -> None:
+        super().__init__(pid)
+        self.server = server
 
-    pid: int
-    server: ForkServer
-    lost: str = ""
+    def _has_number(self) -> bool:
+        # Once the server has ended, the system may use the number again.
+        return super()._has_number() and not self.server.has_ended
 
-    def wait(self) -> int:
-        """Return the status of this process, which has ended."""
+    def _reap(self) -> int:
         try:
             return self.server.wait(self.pid)
         except ForkError as error:

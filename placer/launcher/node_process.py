@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from placer.errors import RunError
-from placer.launcher.forked_process import ForkedProcess, ForkServer
-from placer.launcher.process_state import is_frozen
+from placer.launcher.child import Child
+from placer.launcher.forked_process import ForkServer
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.control.launcher_orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.signals.signals import signals_blocked, status_of_shell
-from placer.system.descriptors import is_readable
 
-END_LIMIT = 10.0
-"""Seconds in which the system ends a process that is killed before it is watched."""
 SSH_FAILED = 255
 """The status of an ssh that could not connect, or has lost its connection."""
 
@@ -36,13 +31,13 @@ class NodeProcess(WatchedNode):
             from, None for the other nodes of this machine.
     """
 
-    process: subprocess.Popen[bytes] | ForkedProcess
+    process: Child
     order_fd: int | None
 
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
         if self.running:
-            _kill_group(self.process)
+            self.process.kill()
 
     def order_stop(self) -> None:
         """Ask the control node to stop the run after a step."""
@@ -62,28 +57,24 @@ class NodeProcess(WatchedNode):
 
     def is_stopped(self) -> bool:
         """Whether the process is frozen, as by SIGSTOP."""
-        return self.running and is_frozen(self.process.pid)
+        return self.running and self.process.is_frozen()
 
     def reap(self) -> None:
         """Kill the process and all that it started, and store its exit status."""
-        # Kill the group before the wait: after it, the system can reuse the process id,
-        # which is also the id of the group.
-        _kill_group(self.process)
         status = self.process.wait()
-        if isinstance(self.process, ForkedProcess):
-            self.lost = self.process.lost
+        assert status is not None
+        self.lost = self.process.lost
         self.exit_status = status_of_shell(status) if self.by_ssh else status
         self.running = False
 
     def close(self) -> None:
         """Close the descriptors, and end the process if it runs."""
-        if self.running:
-            _kill_group(self.process)
-            if is_readable(self.pidfd, END_LIMIT):
-                self.reap()
-        for fd in (self.report_fd, self.order_fd, self.pidfd):
+        if self.running and self.process.end() is not None:
+            self.reap()
+        for fd in (self.report_fd, self.order_fd):
             if fd is not None:
                 os.close(fd)
+        self.process.close()
 
 
 def start_node(
@@ -110,18 +101,15 @@ def start_node(
         if takes_orders:
             options += ["--order-fd", str(theirs[1])]
         with log.open("wb") as output, signals_blocked():
-            return _start(
-                node,
+            process = (Child if server is None else server).start(
                 [*command, *options],
-                log,
                 environment,
-                (reports, order),
-                server,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=(*theirs, *inherited),
             )
+            return _watched(node, log, process, reports, order)
 
 
 def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodeProcess:
@@ -134,17 +122,8 @@ def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodePr
         _pipes(node, orders=True) as (reports, order, (end, read)),
         log.open("wb") as output,
     ):
-        child = _start(
-            node,
-            command,
-            log,
-            os.environ,
-            (reports, order),
-            None,
-            stdin=read,
-            stdout=end,
-            stderr=output,
-        )
+        process = Child.start(command, stdin=read, stdout=end, stderr=output)
+        child = _watched(node, log, process, reports, order)
     child.host, child.by_ssh = host, True
     return child
 
@@ -181,44 +160,14 @@ def _pipes(
             os.close(fd)
 
 
-def _start(
-    node: str,
-    command: Sequence[str],
-    log: Path,
-    environment: Mapping[str, str],
-    pipes: tuple[int, int | None],
-    server: ForkServer | None,
-    **files: Any,
+def _watched(
+    node: str, log: Path, process: Child, reports: int, order: int | None
 ) -> NodeProcess:
-    """Start a process. It starts a new session, so that Ctrl-C on the terminal reaches
-    the launcher only."""
-    process: subprocess.Popen[bytes] | ForkedProcess
-    if server is not None:
-        process = server.start(command, environment, **files)
-    else:
-        process = subprocess.Popen(
-            command, env=dict(environment), start_new_session=True, **files
-        )
-    try:
-        pidfd = os.pidfd_open(process.pid)
-    except OSError:
-        _kill_group(process)
-        process.wait()
-        raise
-    reports, order = pipes
     return NodeProcess(
         node=node,
         log=log,
         process=process,
         report_fd=reports,
         order_fd=order,
-        pidfd=pidfd,
+        pidfd=process.pidfd,
     )
-
-
-def _kill_group(leader: subprocess.Popen[bytes] | ForkedProcess) -> None:
-    """Kill a process, which was not waited for, and all that it started."""
-    if isinstance(leader, ForkedProcess) and leader.server.has_ended:
-        return  # the system kills it, and may use its id again
-    with contextlib.suppress(ProcessLookupError):  # all of its processes have ended
-        os.killpg(leader.pid, signal.SIGKILL)

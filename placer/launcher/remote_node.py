@@ -12,21 +12,18 @@ import os
 import select
 import signal
 import sys
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 from placer.channel.keys import VARIABLE, RunKey, pass_key
+from placer.launcher.child import Child
 from placer.launcher.delivery import read_delivery, unpack
-from placer.runtime.signals.signals import END_SIGNALS
+from placer.runtime.signals.signals import END_SIGNALS, shell_status
 
 END_GRACE: Final = 3.0
 """Seconds in which a node ends by itself after standard input has ended, and tells its
 peers why."""
-KILL_PAUSE: Final = 0.2
-"""Seconds between two signals that end it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +47,8 @@ def become_node() -> RemoteNode:
     os.environ[VARIABLE] = f"/proc/self/fd/{pass_key(RunKey(delivery.secret))}"
     # Until the node can report them, and the first process can pass them on.
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
-    child = os.fork()
-    if child:
-        _wait_for(child)
+    if pid := os.fork():
+        _wait_for(Child(pid))
     os.setsid()
     report_fd, order_fd = os.dup(1), os.dup(0)
     os.dup2(2, 1)
@@ -62,37 +58,16 @@ def become_node() -> RemoteNode:
     return RemoteNode(build, report_fd, order_fd)
 
 
-def _wait_for(child: int) -> NoReturn:
+def _wait_for(node: Child) -> NoReturn:
     """Wait for the node, and end as it has ended: with 128 + N if by signal N."""
     for number in END_SIGNALS:
-        signal.signal(number, lambda given, _: os.kill(child, given))
+        signal.signal(number, lambda given, _: node.signal(given))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
     os.close(1)  # the launcher sees the end of the events when the node has ended
-    pidfd = os.pidfd_open(child)
     poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
+    poll.register(node.pidfd, select.POLLIN)
     poll.register(0, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
-    until: float | None = None
-    while True:
-        left = None
-        if until is not None:
-            left = 1000 * max(0.0, until - time.monotonic())
-        events = dict(poll.poll(left))
-        if pidfd in events:
-            break
-        if until is None and 0 in events:
-            until = time.monotonic() + END_GRACE
-            poll.unregister(0)
-        elif not events:
-            _kill(child)  # again, until it has ended: it may not lead a group yet
-            until = time.monotonic() + KILL_PAUSE
-    _kill(child)  # what it has started
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
+    poll.poll()
+    code = node.end(END_GRACE)
     sys.stderr.flush()
-    os._exit(code if code >= 0 else 128 - code)
-
-
-def _kill(leader: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
+    os._exit(shell_status(-signal.SIGKILL if code is None else code))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import ParamSpec, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from placer.errors import PlaceError, Span
 from placer.place.check import check_place, find_kind
@@ -151,6 +152,56 @@ class Cluster(Struct, frozen=True):
             tuple(threads) or None,
         )
         return self.canonical(place)
+
+    def complete(self, place: Place, nodes: Place | None = None) -> Place:
+        """Return a place of a spec with defaults for what it leaves out.
+
+        The default nodes are those of the place `nodes`, which a place with nodes does not
+        need. The default device is `cpu` on a server; elsewhere it is the first kind that
+        the node declares and that is not `cpu`, if there is one.
+
+        Example:
+            >>> cluster = Cluster((NodeKind("worker", 2, (("cpu", 1), ("gpu", 8))),))
+            >>> str(cluster.complete(Place.parse("/gpu:1"), Place("worker", (0,))))
+            '/node:worker:0/gpu:1'
+            >>> str(cluster.complete(Place("worker")))
+            '/node:worker/gpu'
+        """
+        if place.node is None and nodes is not None:
+            place = replace(
+                place, node=nodes.node, node_ids=nodes.node_ids, threads=nodes.threads
+            )
+        if place.device is None:
+            assert place.node is not None
+            kinds = [kind for kind, _ in self.kind(place.node).devices]
+            device = next((kind for kind in kinds if kind != CPU), CPU)
+            if place.node == SERVER and CPU in kinds:
+                device = CPU
+            place = replace(place, device=device)
+        return self.canonical(place)
+
+    def union(self, places: Iterable[Place]) -> Place | None:
+        """Return the place with the nodes of all places and the devices of the first.
+
+        Returns None if the nodes are of several kinds, or there is no place.
+        """
+        distinct = tuple(dict.fromkeys(places))
+        if len(distinct) == 1:
+            return distinct[0]
+        if len({each.node for each in distinct}) != 1:
+            return None
+        nodes = dict.fromkeys(node for each in distinct for node in self.nodes(each))
+        return self.place_of(nodes, distinct[0])
+
+    def first_node(self, place: Place) -> Place:
+        """Return the place without its nodes after the first."""
+        return self.place_of(self.nodes(place)[:1], place)
+
+    def place_of_sum(self, terms: Iterable[Place]) -> Place:
+        """Return where values at these places are added up: at their place, or at the
+        first node of the first if they are at several."""
+        first, *others = dict.fromkeys(terms)
+        return self.first_node(first) if others else first
 
     @_cached
     def first_threads(self, place: Place) -> Place:

@@ -98,6 +98,9 @@ class EdgeValue(PlanStruct, frozen=True):
     """For a value with a row for each key: the sparse table."""
     counted: tuple[Literal["scores", "times"], ...] = ()
     """For keys: what goes with them besides how often each occurs."""
+    inputs: tuple[ValueName, ...] = ()
+    """For keys that leave a step ahead: the values, as nodes read them, that they are
+    collected from, with the times and scores of their rows behind the keys."""
 
     @property
     def size(self) -> int:
@@ -123,7 +126,7 @@ class Edge(PlanStruct, frozen=True):
     Edges of `ask_rows` carry the keys that nodes look up in sparse tables, `give_rows` their
     rows, and `push_rows` the gradients of these; `nbytes` are those of keys that are all
     different. Without lockstep they have a `group`. In each step but the last, keys of the
-    next one leave on an edge that is `ahead`.
+    next one leave on an edge whose values have `inputs`.
     If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
     to servers, which answer each push on a `pull_sum` edge.
 
@@ -155,7 +158,6 @@ class Edge(PlanStruct, frozen=True):
     follows: bool = False
     every: Count = 1
     companions: bool = False
-    ahead: bool = False
 
     @property
     def declared(self) -> Exchange | None:

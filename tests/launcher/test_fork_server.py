@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -82,12 +81,10 @@ def start(
 
 
 def wait_for_exit(process: ForkedProcess) -> int:
-    ended = os.pidfd_open(process.pid)
-    try:
-        assert select.select([ended], [], [], 60)[0]
-    finally:
-        os.close(ended)
-    return process.wait()
+    status = process.wait(60.0)
+    assert status is not None
+    process.close()
+    return status
 
 
 def facts_of(
@@ -174,7 +171,7 @@ def test_a_number_that_another_process_may_have_is_not_killed(
     os.kill(server.pid, signal.SIGKILL)
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
-        node_process._kill_group(ForkedProcess(other.pid, server))
+        ForkedProcess(other.pid, server).kill()
         other.terminate()
         assert other.wait() == -signal.SIGTERM
 

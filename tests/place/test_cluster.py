@@ -41,6 +41,41 @@ def test_all_nodes_are_in_the_order_of_declaration() -> None:
     assert CLUSTER.all_nodes() == ("worker:0", "worker:1", "ps:0", "ps:1", "ps:2")
 
 
+def test_a_place_is_completed_by_default_nodes_and_the_default_device() -> None:
+    def completed(text: str, nodes: str = "") -> str:
+        default = Place.parse(nodes) if nodes else None
+        return str(CLUSTER.complete(Place.parse(text), default))
+
+    assert completed("/node:worker:1") == "/node:worker:1/gpu"
+    assert completed("/node:worker:0-1/cpu") == "/node:worker/cpu"
+    assert completed("/node:ps") == "/node:ps/cpu"
+    assert completed("/gpu:2", "/node:worker:0/cpu") == "/node:worker:0/gpu:2"
+    assert str(CLUSTER.complete(Place(), Place("ps", (1,)))) == "/node:ps:1/cpu"
+    # The place has nodes, so those of the other one do not count.
+    assert completed("/node:ps:0", "/node:worker/gpu") == "/node:ps:0/cpu"
+
+
+def test_the_union_of_places_has_all_nodes_and_the_devices_of_the_first() -> None:
+    def union(*texts: str) -> Place | None:
+        return CLUSTER.union(map(Place.parse, texts))
+
+    assert str(union("/node:ps:2/cpu", "/node:ps:0/cpu")) == "/node:ps:0,2/cpu"
+    assert str(union("/node:worker:1/gpu:3", "/node:worker:0/cpu")) == (
+        "/node:worker/gpu:3"
+    )
+    assert union("/node:ps/cpu") == Place.parse("/node:ps/cpu")
+    assert union("/node:ps/cpu", "/node:worker/cpu") is None
+    assert union() is None
+
+
+def test_a_sum_is_at_the_place_of_its_terms_or_at_the_first_node_of_the_first() -> None:
+    both, second = Place.parse("/node:worker/gpu"), Place.parse("/node:worker:1/gpu")
+    assert CLUSTER.place_of_sum([both, both]) == both
+    assert str(CLUSTER.place_of_sum([both, second])) == "/node:worker:0/gpu"
+    assert CLUSTER.place_of_sum([second, both]) == second
+    assert CLUSTER.first_node(second) == second
+
+
 @pytest.mark.parametrize(
     ("text", "canonical"),
     [

@@ -271,7 +271,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     for edge, listen in graph.receives.items():
         send = graph.sends[edge]
         values = tuple(
-            _edge_value(graph, send, operand, result.name)
+            _edge_value(graph, send, operand, result.name, is_ahead=edge in ahead)
             for operand, result in zip(send.operands, listen.results, strict=True)
         )
         sources, targets = graph.nodes(send), graph.nodes(listen)
@@ -294,7 +294,6 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             first=send.attrs.get("first"),
             every=send.attrs.get("every", 1),
             bucket=send.attrs.get("bucket"),
-            ahead=edge in ahead,
             companions=pushes
             and all(
                 goes_between_companions(value.layouts, sources, targets, workers)
@@ -407,7 +406,9 @@ def _row_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
     return times * nbytes
 
 
-def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
+def _edge_value(
+    graph: Graph, send: Op, operand: str, result: str, *, is_ahead: bool
+) -> EdgeValue:
     """A value of an edge, by its name as sent and its name as received.
 
     A `cut` is sent as a range of its operand, and what an `assemble` joins is received
@@ -437,6 +438,7 @@ def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
         numel=numel,
         table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
         counted=counted_with(graph, operand),
+        inputs=keys_of(graph, operand).operands if is_ahead else (),
     )
 
 

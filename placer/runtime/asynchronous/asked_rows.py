@@ -14,24 +14,25 @@ from dataclasses import dataclass, field
 from placer.channel.interface import Array, Key
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Mode
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.row_exchange import RowExchange
 from placer.runtime.exchange.worker_messages import MessageKind, header
 from placer.tables.sparse.batch_keys import BatchKeys
 
 
 @dataclass(slots=True, eq=False)
-class AskedRows:
+class AskedRows(WorkerEnd):
     """A worker's end of the tables that are looked up together.
 
     Args:
         rows: the worker's end of the edges of rows by key.
-        give, push: the edges of the rows and of their gradients.
+        give_edge, push_edge: the edges of the rows and of their gradients.
         mode: how the workers agree on updates.
     """
 
     rows: RowExchange
-    give: Edge
-    push: Edge
+    give_edge: Edge
+    push_edge: Edge
     mode: Mode
     _number: int = 0  # of the last message
     _asked: deque[int] = field(default_factory=deque)  # messages without an answer yet
@@ -46,15 +47,15 @@ class AskedRows:
         head = header(MessageKind.ASK, wanted)
         self._number += 1
         self._asked.append(self._number)
-        for i, server in enumerate(self.push.targets):
+        for i, server in enumerate(self.push_edge.targets):
             arrays = [array for each in keys for array in each.message_to(i)]
             self._send(server, [head, *arrays])
 
     def receive_rows(self, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
         """Wait for the rows of the keys that were sent first, of those without rows; see
         `RowExchange.receive_rows`."""
-        key = Key(self.give.id, self._asked.popleft())
-        arrays, heads = self.rows.receive_answers(self.give, key, keys)
+        key = Key(self.give_edge.id, self._asked.popleft())
+        arrays, heads = self.rows.receive_answers(self.give_edge, key, keys)
         self._versions = [int(head[0]) for head in heads]
         self._done = min(int(head[2]) for head in heads)
         return arrays
@@ -69,7 +70,7 @@ class AskedRows:
         """Send the gradients of the rows of a step. `rows` are those of this worker in
         the step, and of the batch. Without rows of its own a worker has no gradients."""
         self._number += 1
-        for i, server in enumerate(self.push.targets):
+        for i, server in enumerate(self.push_edge.targets):
             message = [header(MessageKind.PUSH, step, 1, self._versions[i], *rows)]
             if rows[0]:
                 message += [
@@ -81,11 +82,11 @@ class AskedRows:
     def drain(self, step: int, *, ends: bool = False) -> None:
         """Tell the servers that `step` was the last one, be it that of the run or not."""
         self._number += 1
-        for server in self.push.targets:
+        for server in self.push_edge.targets:
             self._send(server, [header(MessageKind.DRAIN, step)])
         while ends and self._asked:  # rows of a step that there is not
-            key = Key(self.give.id, self._asked.popleft())
-            for server in self.give.sources:
+            key = Key(self.give_edge.id, self._asked.popleft())
+            for server in self.give_edge.sources:
                 self.rows.channel.receive(server, key)
 
     def resume(self, steps: Mapping[str, int]) -> None:
@@ -97,8 +98,9 @@ class AskedRows:
         """The newest step known up to which all steps of all workers are applied."""
         return self._done
 
-    def close(self) -> None:
-        """Nothing to close: there is no thread."""
+    @property
+    def asked_rows(self) -> AskedRows:
+        return self
 
     def _send(self, server: str, message: Sequence[Array]) -> None:
-        self.rows.channel.send(server, Key(self.push.id, self._number), message)
+        self.rows.channel.send(server, Key(self.push_edge.id, self._number), message)

@@ -3,8 +3,7 @@ a thread of its own, while the next step computes."""
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,10 @@ from placer.channel.interface import Array, Channel, Key
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import GradientMode
 from placer.runtime.asynchronous.recorded_order import SEND, Order
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.range_exchange import RangeEdge
 from placer.runtime.exchange.worker_messages import MessageKind, header
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 from placer.tables.half_sums import mean_of
 
 Versions = tuple[int, ...]
@@ -32,7 +33,7 @@ class _Gradients:
     arrays: Sequence[Array]
 
 
-class Communicator(ABC):
+class Communicator(WorkerEnd):
     """A worker's end of one table without lockstep.
 
     `push` and `drain` are called by the compute thread. What a worker does with answers
@@ -62,7 +63,8 @@ class Communicator(ABC):
         self._pull, self._push = pull, push
         self._mode, self._order = mode, order
         self._ranges = RangeEdge(push) if push.is_flat else None
-        self._changed = threading.Condition()
+        self._threads = OwnedThreads()
+        self._changed = self._threads.changed
         self._queue: deque[_Gradients] = deque()
         self._sending = False  # gradients that are not answered yet
         self._horizon = 0  # steps of workers that have not drained
@@ -71,14 +73,9 @@ class Communicator(ABC):
         self._wanted: int | None = None  # the horizon that the compute thread waits for
         self._draining: int | None = None
         self._closed = False
-        self._error: BaseException | None = None
         self._number = 0  # of the last message
-        self._thread = threading.Thread(
-            target=self._run,
-            name=f"placer exchange with {', '.join(self._servers)}",
-            daemon=True,
-        )
-        self._thread.start()
+        name = f"placer exchange with {', '.join(self._servers)}"
+        self._threads.begin(self._run, name)
 
     def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
         """Queue the gradients of a step; wait while too many are queued.
@@ -113,10 +110,11 @@ class Communicator(ABC):
             return self._done
 
     def close(self) -> None:
-        """End the thread, after what it does now."""
+        """End the thread, after what it does now, and wait for that."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._threads.join(END_LIMIT)
 
     # For the kinds of communicators.
 
@@ -151,21 +149,13 @@ class Communicator(ABC):
         """Wait for a change; called with the lock held. Raises what has ended the thread,
         be it before the call: nothing changes any more then."""
         self._changed.notify_all()
-        if self._error is None:
-            self._changed.wait()
-        if self._error is not None:
-            raise self._error
+        self._threads.wait()
 
     # Run by the thread.
 
     def _run(self) -> None:
-        try:
-            while not self._closed:
-                self._next()
-        except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+        while not self._closed:
+            self._next()
 
     def _next(self) -> None:
         """Send a message, and receive the answer to it."""

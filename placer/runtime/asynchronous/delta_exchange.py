@@ -14,7 +14,6 @@ With an outer optimizer it only does so at the end of the run.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 
 from placer.channel.interface import Array, Channel, Key
@@ -22,10 +21,13 @@ from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Geo
 from placer.runtime.asynchronous.local_values import LocalValues, Part
 from placer.runtime.asynchronous.recorded_order import SEND, USE, Order
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.worker_messages import MessageKind, header
+from placer.system.owned_threads import END_LIMIT
+from placer.system.worker import Worker
 
 
-class DeltaExchange:
+class DeltaExchange(WorkerEnd):
     """A worker's end of one table of a server.
 
     All methods are called by the compute thread.
@@ -64,15 +66,11 @@ class DeltaExchange:
         self._oldest = 0  # the one that was merged before the first step since then
         self._horizon = 0
         self._is_open = False  # a push whose answer is not merged yet
-        self._changed = threading.Condition()
-        self._to_send: Sequence[Array] | None = None
-        self._answer: Sequence[Array] | None = None
-        self._closed = False
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(
-            target=self._run, name=f"placer exchange with {self._server}", daemon=True
+        self._answer: Sequence[Array] = ()
+        self._exchange = Worker(
+            self._send_and_receive, f"placer exchange with {self._server}"
         )
-        self._thread.start()
+        self._exchange.start()
 
     def resume(self, steps: Mapping[str, int]) -> None:
         """Continue after the steps of workers; before the first other call."""
@@ -90,7 +88,7 @@ class DeltaExchange:
                 if following is not None and following[0] == step:
                     self._order.next(USE, self._pull.id)
                     self._merge()
-            elif self._is_answered():
+            elif self._exchange.is_idle:
                 self._merge()
                 self._order.add(USE, self._pull.id, step, self._version)
         if step == self._pushed + 1:
@@ -117,10 +115,9 @@ class DeltaExchange:
         return self._horizon
 
     def close(self) -> None:
-        """End the thread, after what it does now."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        """End the thread, after what it does now, and wait for that."""
+        self._exchange.end()
+        self._exchange.join(END_LIMIT)
 
     def _push_now(self, step: int) -> None:
         if self._is_open:
@@ -132,25 +129,12 @@ class DeltaExchange:
         arrays = self._values.take_difference(self._parts, dtype, self._divisor)
         self._order.add(SEND, self._push.id, int(MessageKind.PUSH), steps)
         self._pushed, self._is_open = step, True
-        with self._changed:
-            self._to_send = [numbers, *arrays]
-            self._changed.notify_all()
-
-    def _is_answered(self) -> bool:
-        """Whether the answer to the last push is there."""
-        with self._changed:
-            if self._error is not None:
-                raise self._error
-            return self._answer is not None
+        self._exchange.put([numbers, *arrays])
 
     def _merge(self) -> None:
         """Wait for the answer to the last push, and merge it."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._answer or self._error)
-            if self._error is not None:
-                raise self._error
-            assert self._answer is not None
-            (numbers, *arrays), self._answer = self._answer, None
+        self._exchange.wait_until_idle()
+        (numbers, *arrays), self._answer = self._answer, ()
         self._version, _, self._horizon, *_ = (int(number) for number in numbers)
         news = [array.reshape(-1) for array in arrays]
         take = self._values.replace if self._waits else self._values.merge
@@ -163,21 +147,7 @@ class DeltaExchange:
 
     # Run by the thread.
 
-    def _run(self) -> None:
-        try:
-            while True:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._to_send or self._closed)
-                    if self._to_send is None:
-                        return
-                    arrays, self._to_send = self._to_send, None
-                self._send(arrays)
-                key = Key(self._pull.id, self._number)
-                answer = self._channel.receive(self._server, key)
-                with self._changed:
-                    self._answer = answer
-                    self._changed.notify_all()
-        except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+    def _send_and_receive(self, arrays: Sequence[Array]) -> None:
+        self._send(arrays)
+        key = Key(self._pull.id, self._number)
+        self._answer = self._channel.receive(self._server, key)

@@ -14,9 +14,8 @@ at once. A worker takes its own gradients in the same way, without a message.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +25,7 @@ from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.asynchronous.pushed import join_pieces
 from placer.runtime.asynchronous.recorded_order import USE, Order
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.worker_messages import (
     HEADER_SIZE,
     MessageKind,
@@ -34,6 +34,7 @@ from placer.runtime.exchange.worker_messages import (
     malformed_on,
 )
 from placer.system.memory.arena import Arena
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 from placer.tables.half_sums import add_up
 
 
@@ -48,7 +49,7 @@ class _Gradients:
     arrays: Sequence[Array]
 
 
-class PeerGradients:
+class PeerGradients(WorkerEnd):
     """One worker's end of one table.
 
     All methods but those of its two threads are called by the compute thread.
@@ -59,11 +60,6 @@ class PeerGradients:
         mode: how the workers agree; it has a bound.
         order: records how many gradients of each worker are applied before each step, or
             replays that.
-
-    Attributes:
-        staleness: how many gradients were applied with each staleness: so many steps of
-            other workers were applied before, which the worker had not applied when it
-            computed them.
     """
 
     def __init__(self, channel: Channel, push: Edge, mode: Mode, order: Order) -> None:
@@ -73,7 +69,8 @@ class PeerGradients:
         self._workers = push.sources
         self._peers = [each for each in self._workers if each != channel.node]
         self._arena = Arena()
-        self._changed = threading.Condition()
+        self._threads = OwnedThreads()
+        self._changed = self._threads.changed
         self._arrived: Mapping[str, deque[_Gradients]] = {
             worker: deque() for worker in self._workers
         }
@@ -87,13 +84,9 @@ class PeerGradients:
         self._is_open = False  # between the begin of a step and the end of a drain
         self._open: set[str] = set()  # the peers that have not drained
         self._closed = False
-        self._error: BaseException | None = None
-        self.staleness: Counter[int] = Counter()
-        for run, what in ((self._send_next, "sends"), (self._receive_next, "receives")):
-            threading.Thread(
-                target=self._run, args=(run,),
-                name=f"placer {what} gradients of {channel.node}", daemon=True,
-            ).start()  # fmt: skip
+        self._staleness: Counter[int] = Counter()
+        for run, what in ((self._send, "sends"), (self._receive, "receives")):
+            self._threads.begin(run, f"placer {what} gradients of {channel.node}")
 
     def resume(self, steps: Mapping[str, int]) -> None:
         """Continue after the steps that workers have done; before the first step."""
@@ -162,11 +155,19 @@ class PeerGradients:
         with self._changed:
             return min(self._steps.values())
 
+    @property
+    def staleness(self) -> Counter[int]:
+        """How many gradients were applied with each staleness: so many steps of other
+        workers were applied before, which the worker had not applied when it computed
+        them."""
+        return self._staleness
+
     def close(self) -> None:
-        """End the threads, after what they do now."""
+        """End the threads, after what they do now, and wait for that."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._threads.join(END_LIMIT)
 
     def _begin(self) -> None:
         """Receive from all peers, until they drain; called with the lock held."""
@@ -199,7 +200,7 @@ class PeerGradients:
             return []
         for worker, gradients in taken:
             stale = self._count_others(worker) - gradients.seen
-            self.staleness[max(0, stale)] += 1
+            self._staleness[max(0, stale)] += 1
         for worker, _ in taken:
             self._applied[worker] += 1
         newest = max(gradients.step for _, gradients in taken)
@@ -228,21 +229,17 @@ class PeerGradients:
         """Wait for a change; called with the lock held. Raises what has ended a thread, be
         it before the call: it changes nothing any more."""
         self._changed.notify_all()
-        if self._error is None:
-            self._changed.wait()
-        if self._error is not None:
-            raise self._error
+        self._threads.wait()
 
     # Run by the threads.
 
-    def _run(self, run_next: Callable[[], None]) -> None:
-        try:
-            while not self._closed:
-                run_next()
-        except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
+    def _send(self) -> None:
+        while not self._closed:
+            self._send_next()
+
+    def _receive(self) -> None:
+        while not self._closed:
+            self._receive_next()
 
     def _send_next(self) -> None:
         """Send the next gradients to all peers, or that there are no more."""

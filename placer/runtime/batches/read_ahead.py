@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
+
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 Position = tuple[int, int]
 """An epoch, from 1, and a step in it, from 0."""
@@ -14,8 +15,6 @@ T = TypeVar("T")
 
 AHEAD: Final = 4
 """The most batches that wait for their step."""
-END_TIMEOUT: Final = 5.0
-"""How long the end of a run waits for a thread that reads, in seconds."""
 
 
 class ReadAhead(Generic[T]):
@@ -33,14 +32,14 @@ class ReadAhead(Generic[T]):
         last one."""
         self._read, self._following = read, following
         self._reading: _Reading[T] | None = None
-        self._last: threading.Thread | None = None
+        self._last: OwnedThreads | None = None
         self._current: tuple[Position, T] | None = None
 
     def begin(self, position: Position) -> None:
         """Begin to compute the values from a position on."""
         self.close()
         self._reading = _Reading(self._read, self._following, position, self._last)
-        self._last = self._reading.thread
+        self._last = self._reading.threads
 
     def take(self, position: Position) -> T:
         """Return the value of a position; wait until it is there. The value of the last
@@ -96,18 +95,18 @@ class _Reading(Generic[T]):
         read: Callable[[Position], T],
         following: Callable[[Position], Position | None],
         position: Position,
-        previous: threading.Thread | None,
+        previous: OwnedThreads | None,
     ) -> None:
         """`previous` is the thread that has read before: it may hang in a read of the
         disk, and two threads must not read at the same time."""
         self._previous = previous
         self._read, self._following = read, following
         self._waiting: deque[_Computed[T]] = deque()
-        self._changed = threading.Condition()
+        self.threads = OwnedThreads()
+        self._changed = self.threads.changed
         self._stopped = False
         self._next: Position | None = position
-        self.thread = threading.Thread(target=self._run, name="read ahead", daemon=True)
-        self.thread.start()
+        self.threads.begin(self._run, "read ahead")
 
     def skip_to(self, position: Position) -> _Computed[T] | None:
         """Return what was computed for a position, without those before it; None if it is
@@ -126,13 +125,13 @@ class _Reading(Generic[T]):
                     return self._waiting.popleft()
                 if self._next is None or self._next > position:
                     return None
-                self._changed.wait()
+                self.threads.wait()
 
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        self.thread.join(END_TIMEOUT)
+        self.threads.join(END_LIMIT)
 
     def _run(self) -> None:
         if self._previous is not None:

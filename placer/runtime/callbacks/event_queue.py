@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from placer.errors import RunError
 from placer.runtime.control.events import Event, NodeWarning, State, write_event
+from placer.system.worker import Worker
 
 MAX_PENDING: Final = 1024
 """The most events that may wait to be written; then the caller waits."""
@@ -42,13 +41,8 @@ class EventQueue:
     ) -> None:
         self._write = write
         self._on_broken = on_broken
-        self._pending: deque[tuple[Event, bytes]] = deque()
-        self._changed = threading.Condition()
-        self._open = True
-        self._thread = threading.Thread(
-            target=self._run, name="placer events", daemon=True
-        )
-        self._thread.start()
+        self._worker = Worker(self._write_next, "placer events", bound=MAX_PENDING)
+        self._worker.start()
 
     def __call__(self, event: Event) -> None:
         """Report an event. After `close`, or once `write` has failed, events are
@@ -58,19 +52,10 @@ class EventQueue:
     def offer(self, event: Event) -> bool:
         """Report an event; return False if it is dropped."""
         line = write_event(event)
-        with self._changed:
-            if isinstance(event, State):
-                self._pending = deque(
-                    each for each in self._pending if not _is_state_of(event, each[0])
-                )
-            elif not isinstance(event, NodeWarning):
-                self._changed.wait_for(
-                    lambda: len(self._pending) < MAX_PENDING or not self._open
-                )
-            if self._open:
-                self._pending.append((event, line))
-                self._changed.notify_all()
-            return self._open
+        if isinstance(event, State):
+            self._worker.discard(lambda each: _is_state_of(event, each[0]))
+        waits = not isinstance(event, State | NodeWarning)
+        return self._worker.offer((event, line), waits=waits)
 
     def close(self, seconds: float | None, last: Event | None = None) -> None:
         """Wait until all events and `last` are written, or `write` has failed; at most
@@ -79,36 +64,19 @@ class EventQueue:
         `last` is queued even if the queue is full, because the caller must not wait for
         a launcher that does not read.
         """
-        with self._changed:
-            if last is not None and self._open:
-                self._pending.append((last, write_event(last)))
-            self._open = False
-            self._changed.notify_all()
-        self._thread.join(seconds)
+        if last is not None:
+            self._worker.offer((last, write_event(last)), waits=False)
+        self._worker.close(seconds)
 
-    def _run(self) -> None:
-        while (following := self._next()) is not None:
-            event, line = following
-            try:
-                self._write(line)
-            except (OSError, RunError):
-                with self._changed:
-                    self._open = False
-                    rest = [event, *(each for each, _ in self._pending)]
-                    self._changed.notify_all()
-                self._on_broken(rest)
-                return
+    # Run by the thread.
 
-    def _next(self) -> tuple[Event, bytes] | None:
-        """Return what is next to write; None once the queue is closed and all are
-        written."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._pending or not self._open)
-            if not self._pending:
-                return None
-            following = self._pending.popleft()
-            self._changed.notify_all()
-            return following
+    def _write_next(self, pending: tuple[Event, bytes]) -> None:
+        event, line = pending
+        try:
+            self._write(line)
+        except (OSError, RunError):
+            rest = self._worker.drop()
+            self._on_broken([event, *(each for each, _ in rest)])
 
 
 def _is_state_of(state: State, event: Event) -> bool:

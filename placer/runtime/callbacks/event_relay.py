@@ -7,9 +7,7 @@ that and after it, and when it has failed, they go to its own pipe, as on one ma
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from queue import SimpleQueue
 from typing import Final
 
 import numpy as np
@@ -29,6 +27,8 @@ from placer.runtime.control.events import (
     State,
     read_event,
 )
+from placer.system.owned_threads import END_LIMIT
+from placer.system.worker import Worker
 
 _KEY: Final = Key(EVENTS, 0)
 
@@ -59,6 +59,12 @@ class RelayedReport:
         if queue is not None:
             queue.close(None)
 
+    def close(self) -> None:
+        """End the thread, if it still runs: the run has failed."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close(END_LIMIT)
+
     def _fall_back(self, events: Sequence[Event]) -> None:
         """Use the node's own pipe: the run has failed."""
         self._queue = None
@@ -78,30 +84,30 @@ class EventRelay:
     def __init__(self, channel: Channel, report: Report) -> None:
         self._channel = channel
         self._report = report
-        self._sources: SimpleQueue[str | None] = SimpleQueue()
-        channel.listen(EVENTS, self._sources.put)
-        self._thread = threading.Thread(
-            target=self._run, name="placer relay", daemon=True
-        )
+        self._sources = Worker(self._relay, "placer relay")
+        channel.listen(EVENTS, self._sources.offer)
 
     def begin(self) -> None:
         """Report what has arrived, and what arrives from now on."""
-        self._thread.start()
+        self._sources.start()
 
     def close(self) -> None:
         """Report all events that have arrived, and end."""
-        self._sources.put(None)
-        self._thread.join()
+        self._sources.close()
 
-    def _run(self) -> None:
-        while (source := self._sources.get()) is not None:
-            try:
-                self._report(self._receive(source))
-            except Aborted:  # the compute thread learns it too
-                return
-            except RunError as error:
-                self._channel.abort(Cause(source, "", str(error)))
-                return
+    def drop(self) -> None:
+        """End after the event that is reported now: the run has failed."""
+        self._sources.drop()
+        self._sources.join(END_LIMIT)
+
+    def _relay(self, source: str) -> None:
+        try:
+            self._report(self._receive(source))
+        except Aborted:  # the compute thread learns it too
+            self._sources.drop()
+        except RunError as error:
+            self._sources.drop()
+            self._channel.abort(Cause(source, "", str(error)))
 
     def _receive(self, source: str) -> Event:
         """Receive an event of a node; raises RunError for one of another process."""

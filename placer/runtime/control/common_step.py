@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from enum import IntFlag
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from placer.channel.interface import Aborted, Cause, Channel, Key
@@ -40,6 +41,7 @@ from placer.runtime.control.barrier import (
     receive_json,
     send_json,
 )
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 _REQUEST: Final = Key(REQUEST, 0)
 
@@ -94,6 +96,8 @@ class CommonStep:
         self._is_control = channel.node == plan.control
         self._others = [n.name for n in plan.nodes if n.name != channel.node]
         self._lock = threading.Lock()
+        self._threads = OwnedThreads()
+        self._is_closed = False
         self.first = 1
         self.on_round: Callable[[], None] = lambda: None
         self._begun = 0
@@ -171,6 +175,11 @@ class CommonStep:
         if waits:
             self._decision.result()
 
+    def close(self) -> None:
+        """Wait for the threads of rounds; no other begins. The run is over, or has failed."""
+        self._is_closed = True
+        self._threads.join(END_LIMIT)
+
     def _start_if_requested(self) -> None:
         """Start a round if one is requested and none is in progress. Before their first
         step other nodes may not listen yet. Called with the lock held."""
@@ -181,8 +190,9 @@ class CommonStep:
             self._start_thread(self._decide, self._asked, self._decision)
 
     def _start_thread(self, call: Callable[..., None], *arguments: Any) -> None:
-        name = f"placer common step of {self._channel.node}"
-        threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
+        if not self._is_closed:
+            name = f"placer common step of {self._channel.node}"
+            self._threads.begin(partial(call, *arguments), name)
 
     def _wait_for_decision(self) -> _Decision:
         if self._is_control:

@@ -103,6 +103,12 @@ class Execution:
             self.pace = pace
             self.common_step.on_round = pace.wake
 
+    def close(self) -> None:
+        """Wait for the threads of this node's control: its run is over, or has failed."""
+        self.common_step.close()
+        if self.pace is not None:
+            self.pace.close()
+
     @property
     def keeps_digests(self) -> bool:
         """Whether the control node needs the digests of all rows."""

@@ -18,7 +18,6 @@ No node waits for callbacks during a round of the common step, which stops or sa
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from placer.channel.interface import Aborted, Cause, Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import PACE, receive_json, send_json
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 MAX_LEAD: Final = 8
 """The most steps that the nodes are ahead of the callbacks: enough for a callback that is
@@ -65,7 +65,8 @@ class Pace(ABC):
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._threads = OwnedThreads()
+        self._changed = self._threads.changed
         self._lead: int | None = None  # of this node, since the callbacks are slow
 
     def __enter__(self) -> None:
@@ -73,6 +74,10 @@ class Pace(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         return
+
+    def close(self) -> None:
+        """Wait for the thread, if there is one: the steps have ended, or the run."""
+        self._threads.join(END_LIMIT)
 
     @abstractmethod
     def is_ahead(self, done: int) -> bool:
@@ -129,7 +134,7 @@ class ControlPace(Pace):
         self._reported = self._called = 0
         self._is_slow = False  # the callbacks
         self._waits = self._ended = self._failed = False
-        self._thread: threading.Thread | None = None
+        self._tells = False  # in a thread
 
     def step_reported(self) -> None:
         """Note that the next step is on its way to the callbacks."""
@@ -169,8 +174,8 @@ class ControlPace(Pace):
         with self._changed:
             self._ended, self._failed = True, kind is not None
             self._note_change()
-        if self._thread is not None and kind is None:
-            self._thread.join()
+        if kind is None:
+            self._threads.join()
 
     def _note_change(self) -> None:
         """Find out whether callbacks are slow, and tell other nodes; called with the lock
@@ -181,11 +186,9 @@ class ControlPace(Pace):
         elif behind >= MAX_LEAD or self._waits:
             self._is_slow = True
         may_tell = self._is_slow or self._always
-        if self._thread is None and may_tell and self._news():
-            self._thread = threading.Thread(
-                target=self._run, name="placer pace", daemon=True
-            )
-            self._thread.start()
+        if not self._tells and may_tell and self._news():
+            self._tells = True
+            self._threads.begin(self._run, "placer pace")
         self._changed.notify_all()
 
     def _news(self) -> dict[str, int]:

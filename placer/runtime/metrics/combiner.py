@@ -7,12 +7,9 @@ metrics of each step, with those of the evaluation after it.
 from __future__ import annotations
 
 import math
-import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from placer.channel.interface import Channel, Key
 from placer.plan.plan import NodePlan, Plan
@@ -23,9 +20,8 @@ from placer.runtime.metrics.statistics import (
     finalize_all,
     finalizers_of,
 )
-
-FLUSH_CHECK: Final = 0.2
-"""Seconds between two checks for an error while `flush` waits."""
+from placer.system.owned_threads import END_LIMIT
+from placer.system.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +81,6 @@ class Combiner:
         on_step: called with the metrics of every step.
         on_loss: called before that, as soon as the minimized loss of a step is known,
             with the step and the loss.
-
-    Attributes:
-        error: what went wrong in the thread.
     """
 
     def __init__(
@@ -101,32 +94,22 @@ class Combiner:
         self._on_step, self._on_loss = on_step, on_loss
         finalizers = finalizers_of(plan)
         self._reported = {name: finalizers[name] for name in plan.metrics}
-        self._queue: queue.SimpleQueue[tuple[Phase, Statistics] | None] = (
-            queue.SimpleQueue()
-        )
         self._pending: StepMetrics | None = None
         self._known: dict[tuple[str, int], Statistics] = {}
-        self._changed = threading.Condition()
-        self._added = self._handled = 0
         self._passed = 0  # the last step whose metrics were passed on
         self._last: float = math.inf
         self._begin = 0.0
-        self._failed = False
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(
-            target=self._run, name="placer metrics of all nodes", daemon=True
-        )
+        self._worker = Worker(self._combine, "placer metrics of all nodes")
 
     def start(self) -> None:
         """Start the thread; the first step begins now."""
         self._begin = time.perf_counter()
-        self._thread.start()
+        self._worker.start()
 
     def add(self, phase: Phase, own: Statistics) -> None:
         """Add what the control node has recorded in a step or an evaluation; those of
         other nodes are received."""
-        self._added += 1
-        self._queue.put((phase, own))
+        self._worker.offer((phase, own))
 
     def know(self, node: str, step: int, statistics: Statistics) -> None:
         """Take over the statistics of a node in a step of an earlier run, which not all
@@ -135,56 +118,41 @@ class Combiner:
 
     def flush(self) -> None:
         """Wait until all that was added is passed on; raises what went wrong."""
-        self._wait(lambda: self._handled >= self._added)
+        self._worker.wait_until_idle()
 
     def flush_to(self, step: int) -> None:
         """Wait until the metrics of a step are passed on, which all nodes have done;
         raises what went wrong."""
-        self._wait(lambda: self._passed >= step)
+        self._worker.wait_for(lambda: self._passed >= step)
+        self._worker.check()
+
+    def check(self) -> None:
+        """Raise what went wrong in the thread, if anything did."""
+        self._worker.check()
 
     def end_after(self, step: int) -> None:
         """Ignore what nodes have recorded after a step: others will not do these steps."""
         self._last = step
 
     def end(self) -> None:
-        """Wait until all is passed on, and end the thread."""
-        self._queue.put(None)
-        self._thread.join()
+        """Wait until all is passed on, and end the thread; raises what went wrong."""
+        self._worker.close()
+        self._pass_on_pending()
 
     def fail(self) -> None:
         """End the thread, after what it does now."""
-        self._failed = True
-        self._queue.put(None)
-
-    def _wait(self, is_done: Callable[[], bool]) -> None:
-        with self._changed:
-            while not is_done() and self.error is None:
-                self._changed.wait(FLUSH_CHECK)
-        if self.error is not None:
-            raise self.error
+        self._worker.drop()
+        self._worker.join(END_LIMIT)
 
     # Run by the thread.
 
-    def _run(self) -> None:
-        try:
-            while (item := self._queue.get()) is not None and not self._failed:
-                self._combine(*item)
-                with self._changed:
-                    self._handled += 1
-                    self._changed.notify_all()
-            if not self._failed:
-                self._pass_on_pending()
-        except BaseException as error:
-            self.error = error
-            with self._changed:
-                self._changed.notify_all()
-
-    def _combine(self, phase: Phase, own: Statistics) -> None:
+    def _combine(self, recorded: tuple[Phase, Statistics]) -> None:
         """Combine what the nodes recorded.
 
         The metrics of a step are passed on when its evaluation or the next step ends,
         because an evaluation between the two belongs to them.
         """
+        phase, own = recorded
         totals, nodes = self._sum_over_nodes(phase, own)
         if phase.edge == STEP and phase.step > self._last:
             return
@@ -218,9 +186,9 @@ class Combiner:
         """Pass on the metrics of the last step, if that has not been done."""
         if self._pending is not None:
             self._on_step(self._pending)
-            with self._changed:
+            with self._worker.changed:
                 self._passed = self._pending.step
-                self._changed.notify_all()
+                self._worker.changed.notify_all()
             self._pending = None
 
     def _trained_rows(self, phase: Phase, nodes: Sequence[NodePlan]) -> int:

@@ -8,11 +8,8 @@ unless `MAX_PENDING` records are in the queue.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -30,11 +27,11 @@ from placer.runtime.metrics.statistics import (
     finalizers_of,
     weight_by_rows,
 )
+from placer.system.owned_threads import END_LIMIT
+from placer.system.worker import Worker
 
 MAX_PENDING: Final = 1024
 """The most records that may be in the queue of a node; then its steps wait."""
-FLUSH_CHECK: Final = 0.2
-"""Seconds between two checks for an error while `flush` waits."""
 
 
 class MetricsStream:
@@ -68,36 +65,32 @@ class MetricsStream:
         )
         self._plan, self._channel = plan, channel
         self._finalizers = finalizers_of(plan)
-        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_PENDING)
         self._own: Statistics = {}
         self._recent: deque[tuple[int, Statistics]] = deque()
-        self._error: BaseException | None = None
-        self._failed = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"placer metrics of {channel.node}", daemon=True
+        self._worker: Worker[Callable[[], None]] = Worker(
+            lambda call: call(), f"placer metrics of {channel.node}", bound=MAX_PENDING
         )
 
     def __enter__(self) -> MetricsStream:
         if self.combiner is not None:
             self.combiner.start()
-        self._thread.start()
+        self._worker.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._failed = kind is not None
-        if self._failed:
-            # The threads may be waiting in the channel, which is aborted only after
-            # this: do not join them, and do not wait for room in a full queue either.
-            with suppress(queue.Full):
-                self._queue.put_nowait(None)
+        if kind is not None:
+            self._worker.drop()
+            self._worker.join(END_LIMIT)
             if self.combiner is not None:
                 self.combiner.fail()
             return
-        self._queue.put(None)
-        self._thread.join()
-        if self.combiner is not None:
-            self.combiner.end()
-        self._raise_error()
+        self._worker.end()
+        self._worker.join()
+        try:
+            if self.combiner is not None:
+                self.combiner.end()
+        finally:
+            self._worker.check()
 
     def record(self, values: Mapping[str, Any], rows: int) -> None:
         """Record this node's part of metrics of a batch.
@@ -105,35 +98,28 @@ class MetricsStream:
         A plain number counts by `rows` rows; a training step, which has one batch,
         passes 1.
         """
-        self._queue.put(partial(self._add, values, rows))
+        self._worker.offer(partial(self._add, values, rows))
 
     def end(self, phase: Phase, *, counts: bool = True) -> None:
         """Note that a training step, or the evaluation after it, has recorded all of its
         metrics. They do not count if the node has no part in the step."""
         # An error of a thread is raised here, between the batches, and not in `record`:
         # there it would be attributed to a line of the program.
-        self._raise_error()
-        self._queue.put(partial(self._finish, phase, counts))
+        self._check()
+        self._worker.put(partial(self._finish, phase, counts))
 
     def flush(self) -> None:
         """Wait until all that was recorded has been processed, on the control node with
         what other nodes have recorded; raises what went wrong with it."""
-        self._flush_own()
+        self._worker.wait_until_idle()
         if self.combiner is not None:
             self.combiner.flush()
-
-    def _flush_own(self) -> None:
-        done = threading.Event()
-        self._queue.put(done.set)
-        while not done.wait(FLUSH_CHECK) and self._error is None:
-            pass
-        self._raise_error()
 
     # Without lockstep a node may have done steps that others have not.
 
     def recent(self, step: int) -> list[tuple[int, Statistics]]:
         """Return this node's statistics of the steps after one, in their order."""
-        self._flush_own()
+        self._worker.wait_until_idle()
         return [each for each in self._recent if each[0] > step]
 
     def forget(self, step: int) -> None:
@@ -168,22 +154,13 @@ class MetricsStream:
         if self._plan.node(self._channel.node).step.metrics:
             self._channel.send(self._plan.control, Key(STEP, step + 1), [])
 
-    def _raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
-        if self.combiner is not None and self.combiner.error is not None:
-            raise self.combiner.error
+    def _check(self) -> None:
+        """Raise the first error of a thread."""
+        self._worker.check()
+        if self.combiner is not None:
+            self.combiner.check()
 
     # Run by the thread.
-
-    def _run(self) -> None:
-        try:
-            while (call := self._queue.get()) is not None and not self._failed:
-                call()
-        except BaseException as error:
-            self._error = error
-            while not self._failed and self._queue.get() is not None:
-                pass  # drain the queue, so that the compute thread never waits for room
 
     def _add(self, values: Mapping[str, Any], rows: int) -> None:
         """Add recorded values to those of this node."""

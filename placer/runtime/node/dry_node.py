@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -16,6 +16,8 @@ from placer.plan.settings.data.sources import POSITION
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
+from placer.runtime.node.position import Position
+from placer.runtime.node.row_calls import RowCalls
 from placer.system.memory import aligned
 from placer.tables.dense import DenseTable
 from placer.tables.key_sums import KeyPart
@@ -46,7 +48,12 @@ class DryNode(Node):
 
     @staticmethod
     def of(
-        node: Node, plan: Plan, sizes: Sequence[int], *, evaluation: bool = False
+        node: Node,
+        plan: Plan,
+        sizes: Sequence[int],
+        *,
+        evaluation: bool = False,
+        padded_size: int | None = None,
     ) -> DryNode:
         """Return a dry node with the attributes of a node; it shares the tables.
 
@@ -55,25 +62,29 @@ class DryNode(Node):
             plan: the plan.
             sizes: rows per batch.
             evaluation: whether the program reads the inputs of an evaluation.
+            padded_size: the number of the padded size that rows of sparse tables have.
         """
         own = {
             each.name: getattr(node, each.name) for each in fields(Node) if each.init
         }
+        position = Position(node.position.parts, count=sizes[0], evaluation=evaluation)
+        own["position"] = position
+        own["microbatch_calls"] = replace(node.microbatch_calls, position=position)
+        if (calls := node.row_calls) is not None:
+            keys = type(calls.keys)(calls.keys.tables, position, padded_size)
+            own["row_calls"] = replace(calls, keys=keys)
         columns = {column.name: column for column in plan.columns}
-        dry = DryNode(**own, columns=columns, sizes=sizes)
-        dry._evaluation = evaluation
-        dry.count = sizes[0]
-        return dry
+        return DryNode(**own, columns=columns, sizes=sizes)
 
     def read(self, *values: str) -> Any:
-        phase = self.phases[self._evaluation]
+        phase = self.batch_calls.phases[self.position.evaluation]
         assert phase is not None
         arrays = tuple(self._zero_rows(phase, value) for value in values)
         return arrays[0] if len(arrays) == 1 else arrays
 
     def _zero_rows(self, phase: NodePhase, value: str) -> Array:
         read = next(each for each in phase.reads if each.value == value)
-        rows = sum(high - low for low, high in self.own_ranges(read.shard))
+        rows = sum(high - low for low, high in self.position.own_ranges(read.shard))
         if read.input == POSITION:
             return _zeros(np.uint32, (rows, 2))
         column = self.columns[read.input]
@@ -81,7 +92,7 @@ class DryNode(Node):
 
     def batches(self) -> Iterator[int]:
         for batch, size in enumerate(self.sizes):
-            self.count = size
+            self.position.enter_batch(batch, size)
             yield batch
 
     def record(self, /, **metrics: Any) -> None:
@@ -132,7 +143,7 @@ class DryNode(Node):
     offer = push = send
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
-        return self._received(edge, self.rows, kind)
+        return self._received(edge, self.position.rows, kind)
 
     def pull(self, edge: int, kind: type[Any] | None = None) -> Any:
         return self._received(edge, 0, kind)
@@ -215,12 +226,12 @@ class DryNode(Node):
     def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
         from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
 
-        held = self.row_tables[table]
+        held = self._rows().lookups.tables[table]
         if isinstance(keys, AskedKeys):
             return PartsOfRows(
                 (_zeros(held.dtype, (0, held.settings.dim)),) * len(keys.parts)
             )
-        self._choose_sizes()
+        self._rows().keys.choose_sizes()
         return _zeros(held.dtype, (keys.size, held.settings.dim))
 
     def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
@@ -230,7 +241,7 @@ class DryNode(Node):
         """Answer nothing."""
 
     def receive_rows(self, edge: int, *keys: BatchKeys) -> tuple[Array, ...]:
-        self._choose_sizes()
+        self._rows().keys.choose_sizes()
         values = self._values(edge)
         return tuple(
             _zeros(value.dtype, (each.size, int(value.shape[1])))
@@ -266,6 +277,10 @@ class DryNode(Node):
         message: WorkerMessage | None = None,
     ) -> None:
         _settle((scale,))
+
+    def _rows(self) -> RowCalls:
+        assert self.row_calls is not None
+        return self.row_calls
 
     def _values(self, edge: int) -> Sequence[EdgeValue]:
         return self.exchange.edges[edge].values

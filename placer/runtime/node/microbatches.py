@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from placer.place.layouts.partition import RowRange, RowShard, part_range
 from placer.place.types import is_half_float
-from placer.runtime.batches.batches import own_ranges
 from placer.runtime.exchange.nested_tuples import leaves, like_tree
+from placer.runtime.node.position import Position
 from placer.tables.half_sums import add_in_float32, round_to
 from placer.tables.key_sums import KeySums
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Microbatches:
     """The calls of a node program that concern the microbatches of a step.
 
@@ -41,18 +40,14 @@ class Microbatches:
         node.record(loss=loss)
 
     Attributes:
-        parts: the number of microbatches.
+        position: where the node is; `microbatches` moves it.
         turns: the tasks of a step in order: `forward.0` is the task `forward` of
             microbatch 0, and a task that runs once per step has no number. Empty
             without microbatches.
-        microbatch: the microbatch that runs now; None outside a microbatch.
-        count: the number of rows of the current global batch.
     """
 
-    parts: int = 1
+    position: Position = field(default_factory=Position)
     turns: Sequence[str] = ()
-    microbatch: int | None = None
-    count: int = 0
     _stored: dict[tuple[int, str], Any] = field(default_factory=dict, init=False)
     """Values of one microbatch, by its number and the value's name."""
     _trees: dict[str, Any] = field(default_factory=dict, init=False)
@@ -68,31 +63,6 @@ class Microbatches:
     )
     """Rows to concatenate, each with the number of its microbatch."""
 
-    @property
-    def row_range(self) -> RowRange:
-        """The rows [low, high) of the global batch that belong to the current
-        microbatch, on all nodes together; all rows outside a microbatch."""
-        if self.microbatch is None:
-            return 0, self.count
-        return part_range(self.count, self.microbatch, self.parts)
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of `row_range`."""
-        low, high = self.row_range
-        return high - low
-
-    def own_ranges(self, shard: RowShard) -> Sequence[RowRange]:
-        """Return which rows of the current microbatch belong to this node.
-
-        Args:
-            shard: the node's part of a batch, from the plan.
-
-        Returns:
-            Ranges (start, stop) of rows of the global batch.
-        """
-        return own_ranges(shard, self.count, self.microbatch, self.parts)
-
     def microbatches(self) -> Iterator[str]:
         """Run the tasks of a step in the order of the schedule.
 
@@ -105,9 +75,9 @@ class Microbatches:
         """
         for turn in self.turns:
             task, _, number = turn.partition(".")
-            self.microbatch = int(number) if number else None
+            self.position.microbatch = int(number) if number else None
             yield task
-        self.microbatch = None
+        self.position.microbatch = None
         assert not self._stored, list(self._stored)
 
     def keep_values(self, /, **values: Any) -> None:
@@ -119,8 +89,10 @@ class Microbatches:
         Example:
             node.keep_values(h1=h1, h1_res=h1_res)
         """
-        assert self.microbatch is not None
-        self._stored.update(((self.microbatch, name), v) for name, v in values.items())
+        assert self.position.microbatch is not None
+        self._stored.update(
+            ((self.position.microbatch, name), v) for name, v in values.items()
+        )
 
     def load_values(self, *names: str) -> tuple[Any, ...]:
         """Return values that an earlier task of this microbatch has kept.
@@ -157,8 +129,8 @@ class Microbatches:
         return tuple(self._stored.pop(key) for key in self._keys(names))
 
     def _keys(self, names: Sequence[str]) -> list[tuple[int, str]]:
-        assert self.microbatch is not None
-        return [(self.microbatch, name) for name in names]
+        assert self.position.microbatch is not None
+        return [(self.position.microbatch, name) for name in names]
 
     def sum_microbatches(self, /, **values: Any) -> None:
         """Add values to their sums over the microbatches.
@@ -217,7 +189,9 @@ class Microbatches:
             node.join_microbatches(x_grad=x_grad)
         """
         for name, value in self._arrays(values):
-            self._row_parts.setdefault(name, []).append((self.microbatch, value))
+            self._row_parts.setdefault(name, []).append(
+                (self.position.microbatch, value)
+            )
 
     def one_microbatch(self, /, **values: Any) -> None:
         """Store values that are the same in all microbatches: those of the first.
@@ -285,7 +259,7 @@ class Microbatches:
         Example:
             mask = node.split_microbatches(mask)
         """
-        low, high = self.row_range
+        low, high = self.position.row_range
         return value[low:high]
 
     def first_microbatch(self, value: Any) -> Any:
@@ -301,7 +275,11 @@ class Microbatches:
         Example:
             decay = node.first_microbatch(decay)
         """
-        return value if self.microbatch == 0 else _numpy_of(value).zeros_like(value)
+        return (
+            value
+            if self.position.microbatch == 0
+            else _numpy_of(value).zeros_like(value)
+        )
 
 
 @cache

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from placer.plan.plan import Plan
+from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.dry_node import DryNode
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook
 
 
 def run_warm_up(
-    plan: Plan, node: Node, step: Hook, evaluate: Hook | None = None
+    plan: Plan, driver: NodeDriver, step: Hook, evaluate: Hook | None = None
 ) -> None:
     """Run the hooks `step`, `evaluate` and `serve` of a node, and wait for their results.
 
@@ -24,25 +25,27 @@ def run_warm_up(
 
     Args:
         plan: the plan.
-        node: the node; its tables do not change.
+        driver: that of the node, whose tables do not change.
         step: the hook `step`.
         evaluate: the hook `evaluate`, None without evaluations.
     """
-    for size in node.training.sizes:
+    node, batches = driver.node, driver.node.batch_calls
+    for size in batches.training.sizes:
         for dry in _dry_nodes(plan, node, (size,)):
             step(dry)
-    if evaluate is not None and node.phases[1] is not None:
-        assert node.evaluating is not None
-        for dry in _dry_nodes(plan, node, node.evaluating.sizes, evaluation=True):
+    if evaluate is not None and batches.phases[1] is not None:
+        assert batches.evaluating is not None
+        for dry in _dry_nodes(plan, node, batches.evaluating.sizes, evaluation=True):
             evaluate(dry)
-    if node.serve is not None:
-        node.serve(DryNode.of(node, plan, node.training.sizes))
+    if driver.serve is not None:
+        driver.serve(DryNode.of(node, plan, batches.training.sizes))
 
 
 def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:
     """Run the hook `predict` of a node on zeros, for each size of a batch."""
-    assert node.evaluating is not None
-    for dry in _dry_nodes(plan, node, node.evaluating.sizes, evaluation=True):
+    evaluating = node.batch_calls.evaluating
+    assert evaluating is not None
+    for dry in _dry_nodes(plan, node, evaluating.sizes, evaluation=True):
         predict(dry)
 
 
@@ -52,9 +55,8 @@ def _dry_nodes(
     """Yield a dry node for each padded size of sparse rows; one without sparse tables."""
     number = 0
     while True:
-        dry = DryNode.of(node, plan, sizes, evaluation=evaluation)
-        dry.forced_size = number
+        dry = DryNode.of(node, plan, sizes, evaluation=evaluation, padded_size=number)
         yield dry
         number += 1
-        if number >= dry.most_sizes:
+        if dry.row_calls is None or number >= dry.row_calls.keys.most_sizes:
             return

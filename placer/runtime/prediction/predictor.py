@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from placer.errors import DataError
-from placer.plan.plan import NodePlan, data_root
+from placer.plan.plan import Edge, NodePlan, data_root
 from placer.plan.settings.data.source import RowSource
 from placer.readers import Order
 from placer.runtime.batches.batches import Batches
@@ -30,9 +31,16 @@ from placer.runtime.control.events import (
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import agree
 from placer.runtime.control.result import PredictionResult
-from placer.runtime.exchange.devices import in_precision, open_devices
+from placer.runtime.exchange.devices import Devices, in_precision, open_devices
 from placer.runtime.exchange.exchange import Exchange
+from placer.runtime.node.asynchronous_calls import AsynchronousCalls
+from placer.runtime.node.batch_calls import BatchCalls
+from placer.runtime.node.driver import NodeDriver
+from placer.runtime.node.learning_rates import LearningRates
+from placer.runtime.node.microbatches import Microbatches
+from placer.runtime.node.next_parameters import NextParameters
 from placer.runtime.node.node import Node
+from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hooks
 from placer.runtime.node.warm_up import warm_up_prediction
 from placer.runtime.prediction.column_errors import outputs_named
@@ -43,11 +51,15 @@ from placer.runtime.training_loop.make_dense_tables import make_tables
 from placer.runtime.training_loop.make_sparse_tables import (
     count_in_tables,
     make_row_calls,
+    make_sparse_tables,
+    open_row_exchange,
 )
 from placer.system.memory.collection import begin_collection
+from placer.tables.block_table import BlockTable
 
 if TYPE_CHECKING:
     from placer.runtime.prediction.output_file import Columns, Write
+    from placer.tables.sparse.table import SparseTable
 
 
 def predict(
@@ -100,34 +112,31 @@ def predict(
             gatherer = OutputGatherer(plan, channel, batches, write)
             edges = {edge.id: edge for edge in plan.prediction_edges}
             assert hooks.predict is not None
-            node = Node(
-                me.name,
-                Exchange(me.name, channel, edges, plan.workers),
-                tables,
-                {},
+            sparse = make_sparse_tables(execution, start, trains=False)
+            batch_calls = BatchCalls(
+                Position(),
                 batches,
                 batches,
                 (me.prediction or me.step, me.prediction),
                 lambda recorded, rows: None,
-                devices,
                 gatherer.add,
-                **make_row_calls(execution, start, channel, edges, trains=False),
             )
-            execution.where = lambda: node.where
-            execution.table_counts = partial(count_in_tables, node.row_tables)
+            node = _make_node(execution, devices, tables, edges, batch_calls, sparse)
+            execution.where = lambda: node.position.where
+            execution.table_counts = partial(count_in_tables, sparse)
             execution.report_state(COMPILING)
-            node.where = "compiling"
+            node.position.where = "compiling"
             warm_up_prediction(plan, node, hooks.predict)
             execution.report_state(PREPARED)
             barrier(plan, channel, {}, READY)
             begin_collection()
             execution.report_state("predicting")
             began = time.perf_counter()
-            node.enter_prediction()
+            NodeDriver(node).enter_prediction()
             hooks.predict(node)
             gatherer.finish()
             seconds = time.perf_counter() - began
-            node.where = "after the last batch"
+            node.position.where = "after the last batch"
         execution.on_last_barrier()
         reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
         # From here on no node needs another, so losing one no longer fails the run.
@@ -148,6 +157,37 @@ def predict(
     execution.report(result)
     execution.report_state("done")
     return result
+
+
+def _make_node(
+    execution: Execution,
+    devices: Devices,
+    tables: Mapping[str, BlockTable],
+    edges: Mapping[int, Edge],
+    batch_calls: BatchCalls,
+    sparse: dict[str, SparseTable],
+) -> Node:
+    """Return the node as its program sees it; it updates no table."""
+    plan, me, channel = execution.plan, execution.me, execution.channel
+    position = batch_calls.position
+    rates = LearningRates(position, {}, {})
+    exchange = Exchange(me.name, channel, edges, plan.workers)
+    by_key = open_row_exchange(plan, me, channel, edges)
+    return Node(
+        name=me.name,
+        position=position,
+        exchange=exchange,
+        tables=tables,
+        rates=rates,
+        devices=devices,
+        next_parameters=NextParameters(position, exchange),
+        batch_calls=batch_calls,
+        microbatch_calls=Microbatches(position),
+        asynchronous_calls=AsynchronousCalls(position, edges, tables, rates),
+        row_calls=make_row_calls(
+            execution, by_key, sparse, rates, batch_calls.next_rows
+        ),
+    )
 
 
 def _without_optimizers(me: NodePlan) -> NodePlan:

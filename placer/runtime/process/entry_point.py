@@ -57,6 +57,7 @@ from placer.system.caches.compilation import keep_compiled
 from placer.system.caches.folder import trim_caches
 from placer.system.cores import fix_threads
 from placer.system.memory.allocator import keep_memory
+from placer.system.owned_threads import END_LIMIT
 from placer.system.reentry import node_in_process
 
 STATE_INTERVAL = 0.5
@@ -181,7 +182,7 @@ def run(
         broken = _warn_of_lost_events if alone else exit_without_launcher
         pipe = EventQueue(write, lambda events: broken())
     report: Report = pipe or show_output
-    is_control, relayed = nodes[0].name == plan.control, None
+    is_control, relayed, relaying = nodes[0].name == plan.control, None, None
     if relay and not is_control:
         report = relayed = RelayedReport(report)
     if signals is not None and launched:
@@ -233,7 +234,6 @@ def run(
         ]
         execution = executions[0]
         execution.on_settled = forced_exit.cancel
-        relaying = None
         if relay and is_control:
             relaying = EventRelay(execution.channel, report)
             execution.on_joined = relaying.begin
@@ -280,6 +280,12 @@ def run(
         # This process belongs to the caller, and must live on. The channel's thread,
         # which starts the timer, has ended by now; a cancelled timer has no effect.
         forced_exit.cancel()
+        if forced_exit.ident is not None:
+            forced_exit.join(END_LIMIT)
+        if relaying is not None:
+            relaying.drop()
+        if relayed is not None:
+            relayed.close()
         if pipe is not None:
             pipe.close(EXIT_TIMEOUT)
 

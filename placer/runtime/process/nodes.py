@@ -65,6 +65,8 @@ def run_nodes(
             errors[me.name] = error
             if not isinstance(error, Aborted):
                 on_failure(error)
+        finally:
+            execution.close()
 
     threads = [
         threading.Thread(target=run, args=(each,), name=f"placer {each.me.name}")

@@ -29,6 +29,7 @@ from placer.runtime.signals.interruption import Decision, Interruption, interrup
 from placer.runtime.timeline.recording import failure_recorded
 from placer.runtime.training_loop.executor import execute
 from placer.system.cores import fix_threads
+from placer.system.owned_threads import OwnedThreads
 from placer.system.reentry import node_in_thread
 
 INTERRUPT_TIMEOUT = 2.0
@@ -119,11 +120,13 @@ def run_in_threads(
                     return predict(execution, load(me), prediction)
                 return execute(execution, load(me), recording)
         finally:
+            execution.close()
             execution.channel.close()
 
     configure_jax(plan.nodes, options.emulate or plan.emulate, alone=False)
+    threads = OwnedThreads()
     runs = [
-        _start_thread(partial(run_node, execution), execution.me.name)
+        _begin(threads, partial(run_node, execution), execution.me.name)
         for execution in executions
     ]
     control = executions[0]
@@ -149,8 +152,10 @@ def run_in_threads(
     except BaseException as error:
         calls.close()
         channels[plan.control].abort(cause_of(error, describe_error(error)))
-        wait(runs, timeout=INTERRUPT_TIMEOUT)
+        if not wait(runs, timeout=INTERRUPT_TIMEOUT).not_done:
+            threads.join()
         raise
+    threads.join()
     errors = [each for run in runs if (each := run.exception()) is not None]
     if errors:  # the first that is not the failure of another node
         calls.close()
@@ -162,10 +167,10 @@ def run_in_threads(
     return result
 
 
-def _start_thread(
-    call: Callable[[], Outcome | None], node: str
+def _begin(
+    threads: OwnedThreads, call: Callable[[], Outcome | None], node: str
 ) -> Future[Outcome | None]:
-    """Call `call` in a daemon thread, which does not keep the process from ending."""
+    """Call `call` in a thread for a node."""
     future: Future[Outcome | None] = Future()
 
     def run() -> None:
@@ -174,5 +179,5 @@ def _start_thread(
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name=f"placer {node}", daemon=True).start()
+    threads.begin(run, f"placer {node}")
     return future

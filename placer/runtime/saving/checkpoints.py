@@ -10,8 +10,6 @@ If a checkpoint cannot be written, the run continues without it, and says so.
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -57,6 +55,7 @@ from placer.runtime.saving.row_files import (
 from placer.runtime.saving.shared_folder import share_folder
 from placer.runtime.saving.start_facts import StartFacts
 from placer.runtime.saving.stored_blocks import file_of, held_blocks, stored_parameters
+from placer.system.worker import Worker
 from placer.tables.block_table import BlockTable, Snapshot
 
 if TYPE_CHECKING:
@@ -112,8 +111,6 @@ class Checkpoints:
         self._execution, self._tables, self._facts = execution, tables, facts
         self._local, self._sparse = local, sparse
         self._held = held_blocks(execution.plan, execution.me.name)
-        self._queue: queue.Queue[Job | None] = queue.Queue()
-        self._idle = threading.Semaphore(1)
         self._reuse: dict[str, Snapshot] = {}
         self._exits = ExitStack()
         self._is_failed = False
@@ -121,10 +118,13 @@ class Checkpoints:
         self._sees_folder = True
         self._sequence = 0
         self._last_time = time.monotonic()
-        self._thread = threading.Thread(
-            target=self._write_all,
-            name=f"placer checkpoints of {execution.me.name}",
-            daemon=True,
+        # The thread unlocks the folder: after a failure it may still write to it when
+        # the run does not wait for it any more.
+        self._writer = Worker(
+            self._write_job,
+            f"placer checkpoints of {execution.me.name}",
+            bound=1,
+            at_end=lambda: self._exits.close(),
         )
 
     def __enter__(self) -> Checkpoints:
@@ -142,7 +142,7 @@ class Checkpoints:
                 self._execution, self.settings.folder
             )
             self._exits = exits.pop_all()
-        self._thread.start()
+        self._writer.start()
         return self
 
     def take_over_best(self, best: Watched, folder: Path) -> None:
@@ -170,16 +170,15 @@ class Checkpoints:
         # After a failure nothing is committed any more, so that the folder can belong to
         # another run of this process. The thread may wait for a node or the disk.
         self._is_failed = kind is not None
-        self._queue.put(None)
-        self._thread.join(None if kind is None else FAILED_WAIT)
+        self._writer.end()
+        self._writer.join(None if kind is None else FAILED_WAIT)
+        if kind is None:
+            self._writer.check()
 
     @property
     def is_writing(self) -> bool:
         """Whether the last checkpoint is still being written."""
-        if self._idle.acquire(blocking=False):
-            self._idle.release()
-            return False
-        return True
+        return not self._writer.is_idle
 
     def is_due(self, step: int, ends_epoch: bool) -> bool:
         """Whether the spec or the options fix that one is saved after this step."""
@@ -204,7 +203,7 @@ class Checkpoints:
         """
         if step == self.last_step:
             return
-        self._idle.acquire()  # released when the checkpoint is written
+        self._writer.wait_until_idle()
         snapshots = {
             name: self._tables[name].snapshot(blocks, self._reuse.get(name))
             for name, blocks in self._held.items()
@@ -221,29 +220,17 @@ class Checkpoints:
             saves = begin_saves(self._sparse, contexts)
         except RunError as error:  # a table has no room for it
             problem = error.message
-        self._queue.put(
+        self._writer.put(
             Job(step, saves, contexts, problem, snapshots, updates, progress)
         )
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written, or has failed."""
-        with self._idle:
-            pass
+        self._writer.wait_until_idle()
 
     # Run by the thread.
 
-    def _write_all(self) -> None:
-        # The thread unlocks the folder: after a failure it may still write to it when
-        # the run does not wait for it any more.
-        with self._exits:
-            while self._write_next():
-                pass
-
-    def _write_next(self) -> bool:
-        """Write the next checkpoint; return whether there was another one."""
-        job = self._queue.get()
-        if job is None:
-            return False
+    def _write_job(self, job: Job) -> None:
         try:
             self._write(job)
         except Aborted:
@@ -252,10 +239,7 @@ class Checkpoints:
             self._fail(job.step, describe(error), is_full(error))
         finally:
             job.contexts.close()
-            del job  # a snapshot may take memory of a device
             self._last_time = time.monotonic()
-            self._idle.release()
-        return True
 
     def _write(self, job: Job) -> None:
         execution = self._execution

@@ -71,6 +71,26 @@ def status_of_shell(status: int) -> int:
     return 128 - status if 128 < status < 128 + signal.NSIG else status
 
 
+def shell_status(status: int) -> int:
+    """Return the exit status of a shell for one as Python has it.
+
+    >>> shell_status(-9), shell_status(3)
+    (137, 3)
+    """
+    return status if status >= 0 else 128 - status
+
+
+def how_ended(status: int) -> str:
+    """Return how a process has ended, after its name.
+
+    >>> how_ended(-9), how_ended(3)
+    ('was killed by SIGKILL', 'has ended with exit status 3')
+    """
+    if status < 0:
+        return f"was killed by {signal_name(-status)}"
+    return f"has ended with exit status {status}"
+
+
 @contextmanager
 def end_shown() -> Iterator[None]:
     """Print what a signal has ended, after all that is printed within the context."""

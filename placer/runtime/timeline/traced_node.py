@@ -51,16 +51,11 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
         microbatch_totals one_microbatch split_microbatches first_microbatch keep_values
         load_values pop_values""",
     RECORD: "record output",
-    "": """enter_step end_step joins drain drains_next resume resume_rows enter_evaluation
-        enter_prediction discard_sent_back own_ranges forget_up_to""",
 }
-_CATEGORIES: Final[Mapping[str, str]] = {
+CALLS: Final[Mapping[str, str]] = {
     name: category for category, names in _BY_CATEGORY.items() for name in names.split()
 }
-CALLS: Final = {name: each for name, each in _CATEGORIES.items() if each}
-"""The methods of `Node` that a program calls, and the category of each."""
-OF_EXECUTOR: Final = _CATEGORIES.keys() - CALLS
-"""The methods that no program calls: they have no category."""
+"""The methods of `Node`, and the category of each."""
 ITERATORS: Final = frozenset({"microbatches", "batches", "messages"})
 """The methods whose results a program iterates over."""
 _OF_TABLES: Final = ("update", "compute_directions", "apply_directions", "store")
@@ -81,17 +76,14 @@ class TracedNode(Node):
 
     recorder: Recorder = field(kw_only=True)
 
-    def drain(self, step: int, *, ends: bool = False) -> None:
-        """Wait until all is applied; a slice on nodes with tables without lockstep."""
-        if not self.has_drains:
-            return
-        with self.recorder.slice(WAIT, "drain"):
-            Node.drain(self, step, ends=ends)
-
     def microbatches(self) -> Iterator[str]:
         """Run the tasks of a step; each one is a slice, such as `forward.3`."""
         for task in Node.microbatches(self):
-            number = "" if self.microbatch is None else f".{self.microbatch}"
+            number = (
+                ""
+                if self.position.microbatch is None
+                else f".{self.position.microbatch}"
+            )
             start = now()
             yield task
             self.recorder.add(STEP, f"{task}{number}", start, now())
@@ -128,7 +120,7 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
             if name in _OF_TABLES:
                 _wait_for_results(self.tables[args[0]].values())
             elif name == "sum_microbatches":
-                _wait_for_results(self.sums)
+                _wait_for_results(self.microbatch_calls.sums)
             elif category in (COPY, COMPUTE):
                 _wait_for_results(result)
                 if name == "memcpy_d2h":  # JAX keeps what it has copied
@@ -138,7 +130,7 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
     return traced
 
 
-for _name in methods() - ITERATORS - OF_EXECUTOR:
+for _name in methods() - ITERATORS:
     setattr(TracedNode, _name, _traced_method(_name, CALLS[_name]))
 
 
@@ -159,7 +151,7 @@ def _traced_hook(hook: Hook, recorder: Recorder) -> Hook:
         if not recorder.active:  # as without a timeline
             hook(node)
             return
-        with recorder.slice(STEP, node.where):
+        with recorder.slice(STEP, node.position.where):
             traced(node)
 
     return run

@@ -23,6 +23,7 @@ from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.recorded_order import Order, order_file
 from placer.runtime.asynchronous.replicas import Replicas
 from placer.runtime.asynchronous.service import Service
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.control.barrier import AHEAD, DRAINED, barrier
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.option_checks import has_order
@@ -30,7 +31,6 @@ from placer.runtime.control.options import Options
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.metrics.statistics import encode_statistics, finalizers_of
 from placer.runtime.metrics.stream import MetricsStream
-from placer.runtime.node.node import WorkerEnd
 from placer.tables.block_table import BlockTable
 
 if TYPE_CHECKING:
@@ -159,9 +159,7 @@ def open_communicators(
     return found
 
 
-def updates_of(
-    communicators: Mapping[int, WorkerEnd],
-) -> list[PulledSums | PeerGradients]:
+def updates_of(communicators: Mapping[int, WorkerEnd]) -> list[WorkerEnd]:
     """Return the ends of tables that a worker updates by what has come."""
     return [
         end

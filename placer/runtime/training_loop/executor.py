@@ -33,6 +33,7 @@ from placer.runtime.control.events import (
     NodeWarning,
 )
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import root_cause_reported
 from placer.runtime.control.handshake import REPLAYED, agree
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
@@ -40,6 +41,7 @@ from placer.runtime.exchange.devices import in_precision, open_devices
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.rates_of_zero import find_rates_of_zero
 from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.nan_check import NanCheck
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook, Hooks
@@ -56,8 +58,10 @@ from placer.runtime.saving.start_parameters import (
 )
 from placer.runtime.timeline.recording import Recording
 from placer.runtime.training_loop.early_stopping import make_watches
-from placer.runtime.training_loop.loop import Training, count_steps
+from placer.runtime.training_loop.loop import Training
 from placer.runtime.training_loop.make_sparse_tables import count_in_tables
+from placer.runtime.training_loop.saves import Saves
+from placer.runtime.training_loop.steps import count_steps, steps_of
 from placer.runtime.training_loop.training_node import make_node
 from placer.system.memory.collection import begin_collection
 
@@ -81,9 +85,10 @@ def execute(
     """
     if recording is not None:
         hooks = recording.traced_hooks(hooks)
-    with ExitStack() as contexts:
+    # A failure aborts the channel first, where threads wait, and then ends these.
+    with ExitStack() as contexts, root_cause_reported(execution):
         training, progress = _start(execution, hooks, recording, contexts)
-        with training.metrics:
+        with training.metrics, root_cause_reported(execution):
             training.run(progress)
         return _finish(training)
 
@@ -115,31 +120,30 @@ def _start(
     execution.on_joined()
     execution.report_state(INITIALIZING)
     start = open_start(execution)
-    node, tables, local = make_node(
+    driver, tables, local, sparse = make_node(
         execution, start, metrics, devices, hooks, recording, contexts
     )
-    execution.where = lambda: node.where
-    execution.table_counts = partial(count_in_tables, node.row_tables)
+    node, batches = driver.node, driver.node.batch_calls
+    execution.where = lambda: node.position.where
+    execution.table_counts = partial(count_in_tables, sparse)
     execution.report_state(COMPARING)
-    digests = _run_handshake(execution, node, start)
+    digests = _run_handshake(execution, driver, start)
     checkpoints, continued = None, None
     if execution.keeps_digests:
-        batches = node.training, node.evaluating
-        facts = gather_facts(execution, devices, batches, digests)
+        sources = batches.training, batches.evaluating
+        facts = gather_facts(execution, devices, sources, digests)
         if options.resume is not None:
             execution.report_state(LOADING)
-            total = count_steps(execution, node)
-            continued = resume(execution, tables, local, node.row_tables, facts, total)
+            total = count_steps(execution, batches.training)
+            continued = resume(execution, tables, local, sparse, facts, total)
             if continued is not None:
                 watches.restore(continued.progress)
                 if options.shrink:
-                    for table in node.row_tables.values():
+                    for table in sparse.values():
                         table.shrink(continued.progress.step, table.latest)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(
-                    execution, tables, local, node.row_tables, facts, history.sync
-                )
+                Checkpoints(execution, tables, local, sparse, facts, history.sync)
             )
             best = watches.best.found if watches.best is not None else None
             if execution.is_control and continued is not None and best is not None:
@@ -149,47 +153,43 @@ def _start(
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
     if execution.is_control:
-        for text in find_rates_of_zero(plan, count_steps(execution, node)):
+        for text in find_rates_of_zero(plan, count_steps(execution, batches.training)):
             execution.report(NodeWarning(text))
-    history.open(node.training.order.steps_per_epoch, progress)
+    history.open(batches.training.order.steps_per_epoch, progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
-    node.training.begin(done, shards, plan.microbatches)
+    batches.training.begin(done, shards, plan.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
     execution.report_state(COMPILING)
-    node.where = "compiling"
+    node.position.where = "compiling"
     if options.debug_nans:  # nothing is compiled
         step = _with_nan_check(execution, node, step)
     else:
-        run_warm_up(plan, node, step, evaluate)
-    node.where = ""
+        run_warm_up(plan, driver, step, evaluate)
+    node.position.where = ""
     if recording is not None:
         recording.begin()
     execution.report_state(PREPARED)
     barrier(plan, channel, {}, READY)
     begin_collection()
-    return Training(
-        execution,
-        node,
-        metrics,
-        history,
-        watches,
-        checkpoints,
-        loss,
-        recording,
-        step,
-        evaluate,
-    ), progress
+    evaluating = batches.evaluating if evaluate is not None else None
+    steps = steps_of(execution, batches.training, evaluating)
+    saves = Saves(execution, metrics, history, watches, checkpoints, loss, steps)
+    training = Training(
+        execution, driver, steps, metrics, saves, watches, recording, step, evaluate
+    )
+    return training, progress
 
 
 def _run_handshake(
-    execution: Execution, node: Node, start: StartParameters | None
+    execution: Execution, driver: NodeDriver, start: StartParameters | None
 ) -> tuple[Digests | None, Digests | None]:
     """Compare nodes, and the rows that they read; set the number of rows of the sources of
-    `node`, and begin its order. Return the digests of the rows of training and evaluation,
+    a node, and begin its order. Return the digests of the rows of training and evaluation,
     on the control node of a run that keeps them."""
     plan, channel = execution.plan, execution.channel
-    training, evaluating = node.training, node.evaluating
+    batches = driver.node.batch_calls
+    training, evaluating = batches.training, batches.evaluating
     common = agree(
         execution,
         {
@@ -197,16 +197,16 @@ def _run_handshake(
             "evaluation rows": evaluating.source_rows if evaluating else None,
             "--init-params": start_fingerprint(execution.options, start),
             "run": secrets.token_hex(8) if execution.is_control else None,
-            REPLAYED: node.order.replayed,
+            REPLAYED: driver.order.replayed,
         },
     )
-    node.order.begin(common["run"])
-    node.training = training.with_rows(common["training rows"])
+    driver.order.begin(common["run"])
+    batches.training = training.with_rows(common["training rows"])
     keep = execution.keeps_digests
     trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
     if evaluating is None:
         return trained, None
-    node.evaluating = evaluating.with_rows(common["evaluation rows"])
+    batches.evaluating = evaluating.with_rows(common["evaluation rows"])
     evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
     return trained, evaluated
 
@@ -217,28 +217,29 @@ def _finish(training: Training) -> Result | None:
     Returns:
         The result of the run on the control node, None on the others.
     """
-    execution, checkpoints = training.execution, training.checkpoints
+    execution, driver, saves = training.execution, training.driver, training.saves
+    checkpoints, history = saves.checkpoints, saves.history
     plan, channel, options = execution.plan, execution.channel, execution.options
-    training.node.where = "after the last step"
+    driver.node.position.where = "after the last step"
     execution.common_step.end()
     if checkpoints is not None:
         execution.report_state(SAVING)
         checkpoints.wait()
-    training.loss.check(execution.step, saves=options.save_params is not None)
+    saves.loss.check(execution.step, saves=options.save_params is not None)
     parameters = {}
     if options.save_params is not None:
         execution.report_state(SAVING)
-        parameters = gather_parameters(plan, channel, training.node.tables)
+        parameters = gather_parameters(plan, channel, driver.node.tables)
     recording = training.recording
     if recording is not None:
         recording.end()
-    replicas = training.node.replicas
+    replicas = driver.replicas
     waited = checkpoints.seconds if checkpoints is not None else 0.0
     own = {
         "bytes_sent": channel.bytes_sent,
         "checkpoint_seconds": waited,
         "streams": channel.streams(),
-        "staleness": training.node.staleness,
+        "staleness": driver.staleness,
         "divergence": replicas.divergence if replicas is not None else None,
         "tables": msgspec.to_builtins(execution.table_counts()),
     }
@@ -253,7 +254,6 @@ def _finish(training: Training) -> Result | None:
     not_finite = find_not_finite(parameters) if plan.nan == "stop" else ""
     if options.save_params is not None and not not_finite:
         save(options.save_params, parameters)
-    history = training.history
     history.close()
     shares = recording.write() if recording is not None else {}
     if not_finite:
@@ -317,7 +317,8 @@ def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
     """Return a `step` that checks the result of each op."""
     plan, me = execution.plan, execution.me
     check = NanCheck(execution.folder, me.program, plan.minimize)
-    node.on_record = check.checking_loss(node.on_record)
+    calls = node.batch_calls
+    calls.on_record = check.checking_loss(calls.on_record)
 
     def checked_step(node: Node) -> None:
         with check.checked_step():

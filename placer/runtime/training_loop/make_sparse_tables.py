@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import convert, structs
 
-from placer.channel.interface import Channel
-from placer.plan.plan import Edge, SparseTable
+from placer.channel.interface import Array, Channel
+from placer.plan.plan import Edge, NodePlan, Plan, SparseTable
+from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.control.events import LOADING, UPDATES, NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.saving.row_files import load_rows, read_stored
 from placer.runtime.saving.start_parameters import StartParameters
 from placer.system.memory.limit import available_nbytes
 
 if TYPE_CHECKING:
+    from placer.runtime.exchange.row_exchange import RowExchange
+    from placer.runtime.node.row_calls import RowCalls
     from placer.tables.sparse.memory import MemoryBudget
     from placer.tables.sparse.table import SparseTable as HeldTable
 
 
-def make_row_calls(
-    execution: Execution,
-    start: StartParameters | None,
-    channel: Channel,
-    edges: Mapping[int, Edge],
-    *,
-    trains: bool = True,
-) -> dict[str, Any]:
-    """Return the attributes of a node that concern rows of sparse tables; empty for a
-    plan without any.
+def make_sparse_tables(
+    execution: Execution, start: StartParameters | None, *, trains: bool = True
+) -> dict[str, HeldTable]:
+    """Return the sparse tables whose partitions a node holds, by name.
 
     Args:
         execution: the node's run.
         start: the parameters and rows that the tables start from, if any.
-        channel: the channel of its program.
-        edges: the edges of its program, by number.
         trains: whether the tables are updated: if not, they have no slots.
     """
     plan, me = execution.plan, execution.me
     if not plan.sparse_tables:
         return {}
-    from placer.runtime.exchange.row_exchange import RowExchange
-
     tables = {table.name: table for table in plan.sparse_tables}
     memory = _memory_of(execution)
     if any(me.name in table.holders for table in tables.values()):
@@ -72,12 +66,72 @@ def make_row_calls(
             read_stored(plan, me.name, checkpoint),
             only_values=True,
         )
-    return {
-        "row_exchange": RowExchange(me.name, channel, edges, tables),
-        "row_tables": held,
-        "drops_not_finite": plan.nan == "warn",
-        "on_warning": lambda text: execution.report(NodeWarning(f"{me.name}: {text}")),
+    return held
+
+
+def open_row_exchange(
+    plan: Plan, me: NodePlan, channel: Channel, edges: Mapping[int, Edge]
+) -> RowExchange | None:
+    """Return a node's end of the edges of rows by key; None for a plan without sparse
+    tables. `channel` is that of its program, `edges` are those of its program, by
+    number."""
+    if not plan.sparse_tables:
+        return None
+    from placer.runtime.exchange.row_exchange import RowExchange
+
+    tables = {table.name: table for table in plan.sparse_tables}
+    return RowExchange(me.name, channel, edges, tables)
+
+
+def make_row_calls(
+    execution: Execution,
+    exchange: RowExchange | None,
+    tables: dict[str, HeldTable],
+    rates: LearningRates,
+    next_rows: Callable[[str], Array],
+    communicators: Mapping[int, WorkerEnd] | None = None,
+) -> RowCalls | None:
+    """Return the calls of a node's program on rows of sparse tables; None for a plan
+    without any.
+
+    Args:
+        execution: the node's run.
+        exchange: the node's end of the edges of rows by key.
+        tables: the sparse tables whose partitions it holds, by name.
+        rates: the learning rates of all tables.
+        next_rows: returns the node's rows of a value that it reads, in the next step.
+        communicators: its ends of asynchronous tables, by the numbers of their edges.
+    """
+    if exchange is None:
+        return None
+    from placer.runtime.asynchronous.asked_rows import AskedRows
+    from placer.runtime.node.collected_keys import CollectedKeys
+    from placer.runtime.node.row_calls import RowCalls
+    from placer.runtime.node.row_lookups import RowLookups
+    from placer.runtime.node.row_pushes import RowPushes
+
+    plan, node, position = execution.plan, execution.me.name, rates.position
+    ends = {
+        edge: end
+        for edge, end in (communicators or {}).items()
+        if isinstance(end, AskedRows)
     }
+    keys = CollectedKeys(exchange.tables, position)
+    return RowCalls(
+        keys,
+        RowLookups(position, exchange, tables, keys, ends),
+        RowPushes(
+            position,
+            exchange,
+            tables,
+            rates,
+            ends,
+            plan.pushed_rows(node),
+            drops_not_finite=plan.nan == "warn",
+            on_warning=lambda text: execution.report(NodeWarning(f"{node}: {text}")),
+        ),
+        next_rows,
+    )
 
 
 def count_in_tables(tables: Mapping[str, HeldTable]) -> dict[str, TableCounts]:

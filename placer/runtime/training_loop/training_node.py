@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
-from placer.plan.plan import NodePlan, Plan, edges_ahead
+from placer.plan.plan import NodePlan, Plan, Table, edges_ahead
+from placer.plan.plan import SparseTable as PlannedSparse
 from placer.runtime.asynchronous.local_values import LocalValues
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING, open_batches
 from placer.runtime.control.events import READING
@@ -15,7 +17,14 @@ from placer.runtime.exchange.devices import Devices, in_another_thread
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.sent_back import find_sent_back
 from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.node.asynchronous_calls import AsynchronousCalls
+from placer.runtime.node.batch_calls import BatchCalls
+from placer.runtime.node.driver import NodeDriver
+from placer.runtime.node.learning_rates import LearningRates
+from placer.runtime.node.microbatches import Microbatches
+from placer.runtime.node.next_parameters import NextParameters
 from placer.runtime.node.node import Node
+from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hook, Hooks
 from placer.runtime.saving.start_parameters import StartParameters
 from placer.runtime.timeline.recording import Recording
@@ -29,9 +38,16 @@ from placer.runtime.training_loop.asynchronous_tables import (
     updates_of,
 )
 from placer.runtime.training_loop.make_dense_tables import make_tables
-from placer.runtime.training_loop.make_sparse_tables import make_row_calls
+from placer.runtime.training_loop.make_sparse_tables import (
+    make_row_calls,
+    make_sparse_tables,
+    open_row_exchange,
+)
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
+
+if TYPE_CHECKING:
+    from placer.tables.sparse.table import SparseTable
 
 
 def make_node(
@@ -42,9 +58,12 @@ def make_node(
     hooks: Hooks,
     recording: Recording | None,
     contexts: ExitStack,
-) -> tuple[Node, dict[str, BlockTable], dict[str, LocalValues]]:
+) -> tuple[
+    NodeDriver, dict[str, BlockTable], dict[str, LocalValues], dict[str, SparseTable]
+]:
     """Create everything that a program needs, except for what the handshake decides;
-    return the node, its tables by name, and values of a worker's own by table."""
+    return the driver of the node, its tables by name, values of a worker's own by table,
+    and its sparse tables."""
     plan, me = execution.plan, execution.me
     tables = make_tables(execution, start, devices)
     local = {
@@ -58,8 +77,8 @@ def make_node(
         channel = recording.traced_channel()
         kind = partial(TracedNode, recorder=recording.recorder)
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
-    row_calls = make_row_calls(execution, start, channel, edges)
-    rows = row_calls.get("row_exchange")
+    sparse = make_sparse_tables(execution, start)
+    rows = open_row_exchange(plan, me, channel, edges)
     execution.report_state(READING)
     training = open_batches(execution, plan.train, TRAINING)
     evaluating = None
@@ -70,45 +89,59 @@ def make_node(
     order = open_order(plan, me, execution.options, contexts)
     communicators = open_communicators(plan, me, channel, order, local, contexts, rows)
     service, serve = open_service(plan, me, channel, order, rows), hooks.serve
+    if service is not None:
+        contexts.callback(service.close)
     if service is not None and serve is not None:
         serve = _in_service_thread(serve, plan, me, devices)
     exchange = Exchange(me.name, channel, edges, plan.workers)
     first_workers, newest = open_backup(plan, me, exchange, order)
+    position = Position(plan.microbatches)
+    planned: Sequence[Table | PlannedSparse] = (*me.tables, *plan.sparse_tables)
+    rates = LearningRates(
+        position,
+        {table.name: build_schedule(table.learning_rate) for table in planned},
+        {table.name: table.mode for table in planned if table.mode is not None},
+    )
+    shard = plan.pushed_rows(me.name)
+    batch_calls = BatchCalls(
+        position, training, evaluating, (me.step, me.evaluation), metrics.record
+    )
+    row_calls = make_row_calls(
+        execution, rows, sparse, rates, batch_calls.next_rows, communicators
+    )
     node = kind(
-        me.name,
-        exchange,
-        tables,
-        {table.name: build_schedule(table.learning_rate) for table in me.tables}
-        | {
-            each.name: build_schedule(each.learning_rate) for each in plan.sparse_tables
-        },
-        training,
-        evaluating,
-        (me.step, me.evaluation),
-        metrics.record,
-        devices,
-        shard=plan.pushed_rows(me.name),
-        communicators=communicators,
-        updates=updates_of(communicators),
-        replicas=open_replicas(plan, me, channel, tables),
-        service=service,
+        name=me.name,
+        position=position,
+        exchange=exchange,
+        tables=tables,
+        rates=rates,
+        devices=devices,
+        shard=shard,
+        local_tables=frozenset(local),
         first_workers=first_workers,
         newest=newest,
-        has_own_steps=plan.worker_of(me.name) is not None,
-        local_tables=frozenset(local),
-        modes={table.name: table.mode for table in me.tables if table.mode is not None}
-        | {
-            each.name: each.mode for each in plan.sparse_tables if each.mode is not None
-        },
-        serve=serve,
-        order=order,
-        sent_back=find_sent_back(plan.step_edges, me),
-        expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
-        parts=plan.microbatches,
-        turns=me.turns,
-        **row_calls,
+        next_parameters=NextParameters(
+            position,
+            exchange,
+            find_sent_back(plan.step_edges, me),
+            [edge.id for edge in edges_ahead(plan.step_edges, me.name)],
+        ),
+        batch_calls=batch_calls,
+        microbatch_calls=Microbatches(position, me.turns),
+        asynchronous_calls=AsynchronousCalls(
+            position, edges, tables, rates, shard, communicators, service
+        ),
+        row_calls=row_calls,
     )
-    return node, tables, local
+    driver = NodeDriver(
+        node,
+        serve,
+        updates_of(communicators),
+        open_replicas(plan, me, channel, tables),
+        has_own_steps=plan.worker_of(me.name) is not None,
+        order=order,
+    )
+    return driver, tables, local, sparse
 
 
 def _in_service_thread(serve: Hook, plan: Plan, me: NodePlan, devices: Devices) -> Hook:

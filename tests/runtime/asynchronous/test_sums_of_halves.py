@@ -24,6 +24,7 @@ from placer.runtime.asynchronous.worker_sums import WorkerSums
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.worker_messages import WorkerMessage, header
 from placer.runtime.node.microbatches import Microbatches
+from placer.runtime.node.position import Position
 from placer.tables.delay_compensation import compensate
 from placer.tables.dense import DenseTable
 
@@ -116,7 +117,9 @@ def mean_of_a_round(parts):
 
 
 def over_microbatches(parts, as_array):
-    node = Microbatches(parts=3, turns=("forward.0", "forward.1", "forward.2"))
+    node = Microbatches(
+        position=Position(3), turns=("forward.0", "forward.1", "forward.2")
+    )
     for part, _ in zip(parts, node.microbatches(), strict=False):
         node.sum_microbatches(g=as_array(part))
     (total,) = node.microbatch_totals("g")

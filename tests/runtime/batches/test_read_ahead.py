@@ -54,7 +54,7 @@ def opened():
 
 def test_a_second_thread_waits_for_one_that_hangs(opened, monkeypatch):
     """They would read with one reader at the same time."""
-    monkeypatch.setattr(read_ahead, "END_TIMEOUT", 0.01)
+    monkeypatch.setattr(read_ahead, "END_LIMIT", 0.01)
     hangs, second, goes_on = (threading.Event() for _ in range(3))
     order, main, join = [], threading.current_thread(), threading.Thread.join
 

@@ -11,6 +11,7 @@ from placer.channel.in_process import memory_channels
 from placer.channel.interface import Cause, Key
 from placer.plan.plan import read_plan
 from placer.runtime.control.barrier import EVALUATION, STEP
+from placer.runtime.metrics import stream
 from placer.runtime.metrics.combiner import Combiner, Phase
 from placer.runtime.metrics.stream import MAX_PENDING, MetricsStream
 from placer.system.resources import find_file
@@ -162,7 +163,8 @@ def test_an_error_of_the_stream_is_raised_and_the_queue_is_drained(plan):
         record_many()
 
 
-def test_a_failed_step_does_not_wait_for_metrics(plan):
+def test_a_failed_step_does_not_wait_for_metrics(plan, monkeypatch):
+    monkeypatch.setattr(stream, "END_LIMIT", 0.01)
     late = Late()
 
     def fail():

@@ -11,6 +11,7 @@ import pytest
 
 from placer.runtime.node import microbatches
 from placer.runtime.node.microbatches import Microbatches
+from placer.runtime.node.position import Position
 from placer.tables.half_sums import add_in_float32
 
 ORDER = (
@@ -24,36 +25,32 @@ ORDER = (
 
 
 def test_tasks_run_in_their_turns_with_their_microbatch():
-    micro = Microbatches(parts=3, turns=ORDER)
-    tasks = [f"{task}.{micro.microbatch}" for task in micro.microbatches()]
+    micro = Microbatches(position=Position(3), turns=ORDER)
+    tasks = [f"{task}.{micro.position.microbatch}" for task in micro.microbatches()]
     assert tasks == list(ORDER)
-    assert micro.microbatch is None
+    assert micro.position.microbatch is None
 
 
 def test_stored_values_belong_to_their_microbatch():
-    micro = Microbatches(parts=3, turns=ORDER)
+    micro = Microbatches(position=Position(3), turns=ORDER)
     taken = []
     for task in micro.microbatches():
         if task == "forward":
-            micro.keep_values(x=micro.microbatch)
+            micro.keep_values(x=micro.position.microbatch)
         else:
             taken += micro.pop_values("x")
     assert taken == [0, 1, 2]
 
 
-def test_the_rows_of_a_short_batch_are_divided_evenly():
-    micro = Microbatches(parts=3, turns=("all.0", "all.1", "all.2"), count=7)
-    assert [micro.row_range for _ in micro.microbatches()] == [(0, 3), (3, 5), (5, 7)]
-    assert micro.row_range == (0, 7)
-
-
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray])
 def test_sums_do_not_change_their_terms(as_array):
-    micro = Microbatches(parts=3, turns=("all.0", "all.1", "all.2"))
+    micro = Microbatches(position=Position(3), turns=("all.0", "all.1", "all.2"))
     parts = [as_array(np.float32([i, 10 * i])) for i in range(1, 4)]
     for _ in micro.microbatches():
-        micro.sum_microbatches(g=parts[micro.microbatch])
-        micro.one_microbatch(same="first" if micro.microbatch == 0 else "later")
+        micro.sum_microbatches(g=parts[micro.position.microbatch])
+        micro.one_microbatch(
+            same="first" if micro.position.microbatch == 0 else "later"
+        )
     total, same = micro.microbatch_totals("g", "same")
     assert np.asarray(total).tolist() == [6, 60]
     assert same == "first"
@@ -81,10 +78,14 @@ def test_all_sums_of_a_microbatch_are_made_in_one_call_with_the_same_bits(monkey
         for _ in range(parts)
     ]
     terms = [[*map(jnp.asarray, arrays)] for arrays in drawn]
-    micro = Microbatches(parts=parts, turns=[f"all.{i}" for i in range(parts)])
+    micro = Microbatches(
+        position=Position(parts), turns=[f"all.{i}" for i in range(parts)]
+    )
     for _ in micro.microbatches():
-        loss, *g = terms[micro.microbatch]
-        late = {"late": loss} if micro.microbatch else {}  # not in the first one
+        loss, *g = terms[micro.position.microbatch]
+        late = (
+            {"late": loss} if micro.position.microbatch else {}
+        )  # not in the first one
         micro.sum_microbatches(loss=loss, g=Gradients(*g), **late)
     loss, g, late = micro.microbatch_totals("loss", "g", "late")
     assert calls == [(0, 3), (3, 1), (4, 0), (4, 0)]
@@ -100,7 +101,7 @@ def test_all_sums_of_a_microbatch_are_made_in_one_call_with_the_same_bits(monkey
 def test_sums_on_several_devices_stay_there():
     devices = jax.local_devices(backend="cpu")[:2]
     assert len(devices) == 2
-    micro = Microbatches(parts=3, turns=("all.0", "all.1", "all.2"))
+    micro = Microbatches(position=Position(3), turns=("all.0", "all.1", "all.2"))
     for _ in micro.microbatches():
         on_each = [jax.device_put(np.ones(2, np.float32), device) for device in devices]
         micro.sum_microbatches(**{f"g{i}": array for i, array in enumerate(on_each)})
@@ -112,9 +113,9 @@ def test_sums_on_several_devices_stay_there():
 
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray])
 def test_rows_are_concatenated_in_the_order_of_microbatches(as_array):
-    micro = Microbatches(parts=2, turns=("all.1", "all.0"))
+    micro = Microbatches(position=Position(2), turns=("all.1", "all.0"))
     for _ in micro.microbatches():
-        rows = as_array([micro.microbatch, micro.microbatch + 10])
+        rows = as_array([micro.position.microbatch, micro.position.microbatch + 10])
         micro.join_microbatches(rows=rows)
     (rows,) = micro.microbatch_totals("rows")
     assert np.asarray(rows).tolist() == [0, 10, 1, 11]
@@ -122,7 +123,7 @@ def test_rows_are_concatenated_in_the_order_of_microbatches(as_array):
 
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray])
 def test_a_value_of_the_whole_step_is_split_or_counted_once(as_array):
-    micro = Microbatches(parts=2, turns=("all.0", "all.1"), count=5)
+    micro = Microbatches(position=Position(2, count=5), turns=("all.0", "all.1"))
     value = as_array(np.arange(1, 6))
     found = [
         (
@@ -138,7 +139,9 @@ def test_a_value_of_the_whole_step_is_split_or_counted_once(as_array):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_floats_are_added_in_float32_and_rounded_once(as_array, dtype):
     parts = 4096
-    micro = Microbatches(parts=parts, turns=[f"all.{i}" for i in range(parts)])
+    micro = Microbatches(
+        position=Position(parts), turns=[f"all.{i}" for i in range(parts)]
+    )
     one = as_array(np.ones(2).astype(jnp.dtype(dtype)))
     for _ in micro.microbatches():
         micro.sum_microbatches(g=one)

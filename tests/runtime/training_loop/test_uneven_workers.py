@@ -17,6 +17,7 @@ from placer.checkpoint.folder import list_checkpoints
 from placer.place.layouts.partition import RowShard
 from placer.runtime.control.common_step import Action, CommonStep
 from placer.runtime.training_loop.loop import Training
+from placer.runtime.training_loop.saves import Saves
 
 pytestmark = MAY_TRAIN_NOTHING
 
@@ -133,11 +134,11 @@ def acting_unevenly(monkeypatch):
     def acting(action):
         is_ahead, is_asked, asked = Event(), Event(), set()
         run_step, answer_of_node = Training._run_step, CommonStep._answer
-        save = Training._save
+        save = Saves._save
 
         def save_late(self, *arguments, stops):
             if self.execution.is_control and not stops:
-                self._flush(BEHIND + 1)
+                self.flush(BEHIND + 1)
             save(self, *arguments, stops=stops)
 
         def hold(self, number):
@@ -161,7 +162,7 @@ def acting_unevenly(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(Training, "_run_step", hold)
             patch.setattr(CommonStep, "_answer", answer)
-            patch.setattr(Training, "_save", save_late)
+            patch.setattr(Saves, "_save", save_late)
             yield
 
     return acting

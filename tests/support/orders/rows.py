@@ -141,10 +141,11 @@ class RowPushes:
         mode, steps, asked = self._group.mode, self._run.steps, 0
         assert isinstance(mode, GradientMode)
         drains = {step for (step,) in events_of(self._run, worker, "drain", 0)}
+        is_ahead = any(value.inputs for value in ask.values)
         for step in range(1, steps + 1):
             if asked < step:
                 yield MessageKind.ASK, step
-            if ask.ahead and not mode.waits_for_own and step < steps:
+            if is_ahead and not mode.waits_for_own and step < steps:
                 asked = step + 1
                 yield MessageKind.ASK, asked
             yield MessageKind.PUSH, step

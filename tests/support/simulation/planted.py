@@ -42,9 +42,9 @@ def is_found(bug: Bug, simulate: Callable[[int], Any], seeds: Iterable[int]) -> 
             return True
         return False
 
-    found = any(map(fails, seeds))
-    # The generators of threads that were killed, which would use locks when they end.
+    # The generators of threads that were killed would use locks when they end.
     with patch.object(sys, "unraisablehook", lambda _: None):
+        found = any(map(fails, seeds))
         gc.collect()
     return found
 

@@ -11,7 +11,8 @@ from msgspec import structs
 from placer.plan.settings.training.update_modes import Async
 from placer.runtime.asynchronous.communicator import Communicator
 from placer.runtime.asynchronous.pulled_versions import PulledVersions
-from placer.runtime.asynchronous.service import Service, _Served
+from placer.runtime.asynchronous.served_table import ServedTable
+from placer.runtime.asynchronous.service import Service
 from placer.runtime.exchange.worker_messages import MessageKind
 from placer.tables.buffers import ValueBuffers
 from placer.tables.dense import DenseTable
@@ -30,8 +31,8 @@ def the_bound_is_one_step_too_late(method: Any, end: PulledVersions, step: int) 
     return method(end, step)
 
 
-@replacing_property(_Served, "horizon", bugs=TRAINING_BUGS)
-def the_fastest_worker_counts(served: _Served) -> int:
+@replacing_property(ServedTable, "horizon", bugs=TRAINING_BUGS)
+def the_fastest_worker_counts(served: ServedTable) -> int:
     return max(served.applied.values())
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -21,11 +20,13 @@ from placer.channel.session import Session
 from placer.plan.plan import MEMORY, Edge, EdgeValue, Table
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Async, HalfAsync, Mode
-from placer.runtime.asynchronous import communicator, service
 from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.recorded_order import Order
 from placer.runtime.asynchronous.service import Service
-from placer.runtime.node.node import Node
+from placer.runtime.node.asynchronous_calls import AsynchronousCalls
+from placer.runtime.node.learning_rates import LearningRates
+from placer.runtime.node.position import Position
+from placer.system import owned_threads
 from placer.tables.dense import DenseTable
 from support.simulation.world import World, check_waits
 
@@ -164,28 +165,18 @@ class Training:
         pull, push = run.edges(name)
         table = run.table()
         serving = Service(session, [(pull, push, run.mode)], Order())
-        unused = cast(Any, None)
-        node = Node(
-            name=name,
-            exchange=cast(Any, SimpleNamespace(edges={push.id: push})),
-            tables={"t": table},
-            schedules={"t": lambda step: 1.0},
-            training=unused,
-            evaluating=None,
-            phases=unused,
-            on_record=unused,
-            devices=unused,
-            service=serving,
-            modes={"t": run.mode},
+        rates = LearningRates(Position(), {"t": lambda step: 1.0}, {"t": run.mode})
+        calls = AsynchronousCalls(
+            rates.position, {push.id: push}, {"t": table}, rates, service=serving
         )
 
         def serve() -> None:
-            for message in node.messages():
+            for message in calls.messages():
                 if message.edge == push.id:
                     self._pause()
-                    node.update_from("t", message)
+                    calls.update_from("t", message)
                 else:
-                    node.answer(message, table.values())
+                    calls.answer(message, table.values())
 
         for step in range(1, run.steps + 1):
             serving.start(serve)
@@ -276,7 +267,7 @@ def simulate_training(seed: int) -> tuple[int, float]:
     points, and the virtual time that it took."""
     world = World(seed, "tcp" if seed % 4 else "unix")
     try:
-        with world.replaced(communicator, service):
+        with world.replaced(owned_threads):
             Training(world, draw_run(world)).play()
     except BaseException as error:
         error.add_note(f"simulate_training({seed})")

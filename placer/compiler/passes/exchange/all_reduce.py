@@ -31,11 +31,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part
 from placer.compiler.passes.gradients.updates import owning_parameters
-from placer.compiler.passes.placement.place import complete_place
 from placer.place import Place
 from placer.place.layouts.ranges import Flat, pack
 
@@ -44,15 +43,15 @@ def all_reduce(graph: Graph, updates: Sequence[Op]) -> Graph:
     """Return the graph with the exchange of these updates, each on several nodes."""
     if not updates:
         return graph
-    return graph.with_ops(_Rewriter(graph, updates).rewritten())
+    return _Exchange(graph, updates).rewritten()
 
 
-class _Rewriter:
+class _Exchange:
     """Rewrites the ops of a graph in program order."""
 
     def __init__(self, graph: Graph, updates: Sequence[Op]) -> None:
         self._graph = graph
-        self._used_names = set(graph.values)
+        self._rewriter = Rewriter(graph)
         self._updates = {op.operands[0]: op for op in updates}
         self._flats = divide(graph, updates)
         self._owners = {
@@ -64,27 +63,29 @@ class _Rewriter:
         self._for_optimizers: dict[str, str] = {}
         self._for_others: dict[str, str] = {}
 
-    def rewritten(self) -> list[Op]:
-        ops: list[Op] = []
+    def rewritten(self) -> Graph:
+        rewriter = self._rewriter
         sums: dict[str, tuple[str, ...]] = {}
-        for op in self._graph.ops:
+        for op in rewriter:
             if is_optimizer_part(op.kind):
                 for name in op.operands:
-                    ops += self._exchanged(name)
+                    self._exchange(name)
             if op.kind == "sum_of_squares":
                 parts = self._sums_of_squares(op)
                 sums[op.name] = tuple(part.name for part in parts)
-                ops += parts
+                rewriter.insert(*parts)
+                rewriter.erase()
                 continue
             if op.kind in SCALES:
                 names = [p for name in op.operands for p in sums.get(name, (name,))]
                 op = op.with_operands(tuple(names))
             op = self._with_ranges(op)
-            ops.append(op)
+            rewriter.replace(op)
             if op.kind == "parameter" and op.result.layout == "F":
-                ops.append(self._gathered(op.result, op.name))
-                self._for_others[op.name] = ops[-1].name
-        return ops
+                gathered = self._gathered(op.name, op.name, op.name)
+                rewriter.insert_after(gathered)
+                self._for_others[op.name] = gathered.name
+        return rewriter.graph()
 
     def _is_sharded(self, parameter: str) -> bool:
         return bool(self._settings(parameter).get("shard_state"))
@@ -111,35 +112,31 @@ class _Rewriter:
     def _updated(self, op: Op) -> str | None:
         return op.operands[0] if op.structure.update == "value" else None
 
-    def _exchanged(self, name: str) -> list[Op]:
-        """Return the ops that exchange a value that an optimizer uses, if it is a
+    def _exchange(self, name: str) -> None:
+        """Insert the ops that exchange a value that an optimizer uses, if it is a
         gradient: when it is used first, so that gradients are in the order of their
         parameters."""
         parameter = self._owners.get(name)
         producer = self._graph.producers[name]
         if parameter is None or name in self._for_optimizers:
-            return []
+            return
         if producer.kind == "parameter" or is_optimizer_part(producer.kind):
-            return []
-        value = self._graph.values[name]
-        result = replace(
-            value,
-            name=unique_name(f"{name}.reduce_scatter", self._used_names),
-            layout="F",
-            flat=self._flats[parameter],
-        )
-        ops = [self._op("reduce_scatter", value, result, parameter)]
+            return
+        kind, flat = "reduce_scatter", self._flats[parameter]
+        result = self._rewriter.new_value(name, kind, layout="F", flat=flat)
+        exchanged = self._op(kind, name, result, parameter)
+        self._rewriter.insert(exchanged)
         if not self._is_sharded(parameter):
-            ops.append(self._gathered(result, parameter, name))
-        self._for_optimizers[name] = ops[-1].name
-        return ops
+            exchanged = self._gathered(exchanged.name, name, parameter)
+            self._rewriter.insert(exchanged)
+        self._for_optimizers[name] = exchanged.name
 
-    def _gathered(self, value: Value, parameter: str, stem: str = "") -> Op:
+    def _gathered(self, ranges: str, name: str, parameter: str) -> Op:
         """Return the op that gives all nodes a value that is in ranges."""
-        name = unique_name(f"{stem or value.name}.all_gather", self._used_names)
-        return self._op("all_gather", value, Value(name, value.type), parameter)
+        whole = self._rewriter.new_value(name, "all_gather")
+        return self._op("all_gather", ranges, whole, parameter)
 
-    def _op(self, kind: str, operand: Value, result: Value, parameter: str) -> Op:
+    def _op(self, kind: str, operand: str, result: Value, parameter: str) -> Op:
         """Return a conversion of a value of a parameter, at the parameter's nodes."""
         settings = self._settings(parameter)
         update = self._updates[parameter]
@@ -150,7 +147,7 @@ class _Rewriter:
         if kind == "reduce_scatter" and "sum" in settings:
             place = place_of_sums(self._graph, update)
         source, why = update.source, _why(kind, settings)
-        return Op(kind, (operand.name,), (result,), attrs, place, source, why)
+        return Op(kind, (operand,), (result,), attrs, place, source, why)
 
     def _sums_of_squares(self, op: Op) -> list[Op]:
         """Return a sum of squares as one sum of whole values and one of ranges, if it
@@ -164,19 +161,17 @@ class _Rewriter:
             (ranges if sharded else whole).append(used)
         if not (whole and ranges):
             return [op.with_operands(tuple(whole or ranges))]
-        name = unique_name(f"{op.name}.ranges", self._used_names)
+        of_ranges = self._rewriter.new_value(op.name, "ranges")
         return [
             op.with_operands(tuple(whole)),
-            replace(
-                op, operands=tuple(ranges), results=(replace(op.result, name=name),)
-            ),
+            op.with_values(tuple(ranges), (of_ranges,)),
         ]
 
 
 def place_of_sums(graph: Graph, update: Op) -> Place:
     """Return where the gradients of an update are summed: `sum` of its optimizer."""
     place = graph.optimizers[update.attrs["group"]].attrs["sum"]
-    return graph.cluster.host_memory(complete_place(graph.cluster, place, place))
+    return graph.cluster.host_memory(graph.cluster.complete(place))
 
 
 def _why(kind: str, settings: Mapping[str, object]) -> str:

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import is_optimizer_part, is_update
 from placer.compiler.passes.exchange.without_lockstep import pulled
 from placer.compiler.passes.gradients.updates import owning_parameters
@@ -39,7 +37,6 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
         return graph
     groups = {op.attrs["group"] for op in updates}
     first = _check_groups(graph, groups)
-    used_names = set(graph.values)
     blocks = {op.operands[0]: op for op in updates}
     users: dict[str, list[Op]] = {name: [] for name in blocks}
     others: dict[str, Op] = {}  # the first op on servers that uses each block
@@ -54,31 +51,28 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
     for name, op in others.items():
         if not users[name]:
             raise _used_elsewhere(graph, name, op)
+    rewriter = Rewriter(graph)
     offers = {
-        name: pulled(graph, op, "offer", users[name], used_names)
+        name: pulled(rewriter, graph, op, "offer", users[name])
         for name, op in blocks.items()
     }
-    ops: list[Op] = []
-    sums: dict[tuple[str, Place], Op] = {}  # of values of workers
+    sums: dict[tuple[str, Place], str] = {}  # of values of workers
     owners = owning_parameters(graph)
-    for op in graph.ops:
-        operands = list(op.operands)
-        for i, name in enumerate(operands):
+    for op in rewriter:
+        for name in dict.fromkeys(op.operands):
             if op.known_place.node == WORKER and name in offers:
-                operands[i] = offers[name][-1].name
+                rewriter.replace_operands({name: offers[name][-1].name})
             elif _comes_from_workers(graph, op, name):
                 key = name, op.known_place
                 if key not in sums:
                     update = blocks.get(owners.get(name, ""))
                     if update is None:
                         raise _waits_for_workers(op, name)
-                    sums[key] = _sum(graph, name, update, first, used_names)
-                    ops.append(sums[key])
-                operands[i] = sums[key].name
-        ops.append(op.with_operands(tuple(operands)))
+                    sums[key] = _insert_sum(rewriter, name, update, first)
+                rewriter.replace_operands({name: sums[key]})
         if op.kind == "parameter":
-            ops += offers.get(op.name, ())
-    return graph.with_ops(ops)
+            rewriter.insert_after(*offers.get(op.name, ()))
+    return rewriter.graph()
 
 
 def _check_groups(graph: Graph, groups: set[int]) -> int:
@@ -146,11 +140,11 @@ def _waits_for_workers(op: Op, name: str) -> GraphError:
     )
 
 
-def _sum(graph: Graph, name: str, update: Op, first: int, used_names: set[str]) -> Op:
-    """Return the op that adds up a value of the first workers, where its parameter is
-    updated."""
+def _insert_sum(rewriter: Rewriter, name: str, update: Op, first: int) -> str:
+    """Insert the op that adds up a value of the first workers, where its parameter is
+    updated. Return the name of the sum."""
     kind = "sum_of_first"
-    value = graph.values[name]
-    result = replace(value, name=unique_name(f"{name}.{kind}", used_names))
+    result = rewriter.new_value(name, kind)
     attrs = {"group": update.attrs["group"], "first": first}
-    return Op(kind, (name,), (result,), attrs, update.place, update.source)
+    rewriter.insert(Op(kind, (name,), (result,), attrs, update.place, update.source))
+    return result.name

@@ -19,10 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
-from placer.compiler.graph.fresh_names import unique_name
-from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.rewriter import Rewriter
 from placer.plan.settings.training.update_modes import Geo
 
 
@@ -30,36 +28,28 @@ def exchange_deltas(graph: Graph, updates: Sequence[Op]) -> Graph:
     """Return the graph with the exchange of these updates, which are those of servers."""
     if not updates:
         return graph
-    used_names = set(graph.values)
     by_parameter = {op.operands[0]: op for op in updates}
-    pulled: dict[str, str] = {}
-
-    def renamed(name: str, suffix: str) -> Value:
-        value = graph.values[name]
-        return replace(value, name=unique_name(f"{name}.{suffix}", used_names))
-
-    ops: list[Op] = []
-    for op in graph.ops:
+    moved = set(updates)
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         if op.kind == "local_parameter":
             for name in op.operands:
                 attrs, why = _settings(graph, by_parameter[name])
                 attrs.pop("dtype", None)  # new values are not rounded
-                result = renamed(name, "pull")
-                pulled[name] = result.name
-                ops.append(
-                    Op("pull", (name,), (result,), attrs, op.place, op.source, why)
+                pulled = rewriter.new_value(name, "pull")
+                rewriter.insert(
+                    Op("pull", (name,), (pulled,), attrs, op.place, op.source, why)
                 )
-            op = op.with_operands(tuple(pulled[name] for name in op.operands))
-        elif op in updates:
-            name, delta = op.operands
+                rewriter.replace_operands({name: pulled.name})
+        elif op in moved:
+            _, delta = op.operands
             attrs, why = _settings(graph, op)
-            result = renamed(delta, "push")
-            ops.append(
-                Op("push_delta", (delta,), (result,), attrs, op.place, op.source, why)
+            pushed = rewriter.new_value(delta, "push")
+            rewriter.insert(
+                Op("push_delta", (delta,), (pushed,), attrs, op.place, op.source, why)
             )
-            op = op.with_operands((name, result.name))
-        ops.append(op)
-    return graph.with_ops(ops)
+            rewriter.replace_operands({delta: pushed.name})
+    return rewriter.graph()
 
 
 def _settings(graph: Graph, update: Op) -> tuple[dict[str, Any], str]:

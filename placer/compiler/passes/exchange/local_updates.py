@@ -21,24 +21,23 @@ these and the differences into blocks, and `exchange` says how they move.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.if_training import (
     IF_TRAINING,
     is_training_effect,
     resolve_if_training,
 )
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import (
     ROW_ESTIMATE,
     is_optimizer_part,
     is_update,
 )
-from placer.compiler.passes.placement.place import union_place
 from placer.errors import GraphError
 from placer.place import SERVER, WORKER, Place
 from placer.plan.settings.training.schedules import read_rate
@@ -54,15 +53,15 @@ def local_updates(graph: Graph) -> Graph:
     modes = {g: mode for g, mode in graph.modes.items() if isinstance(mode, Geo)}
     if not modes:
         return graph
-    return graph.with_ops(_Rewriter(graph, modes).rewritten())
+    return _LocalUpdates(graph, modes).rewritten()
 
 
-class _Rewriter:
+class _LocalUpdates:
     """Rewrites the ops of a graph in program order."""
 
     def __init__(self, graph: Graph, modes: Mapping[int, Geo]) -> None:
         self._graph, self._modes = graph, modes
-        self._used_names = set(graph.values)
+        self._rewriter = Rewriter(graph)
         for group in modes:
             _check_place(graph.optimizers[group])
         first = max(graph.optimizers) + 1
@@ -78,21 +77,23 @@ class _Rewriter:
         self._parts = self._optimizer_parts()
         self._estimates = self._estimate_ops()
 
-    def rewritten(self) -> list[Op]:
-        ops: list[Op] = []
-        for op in self._graph.ops:
+    def rewritten(self) -> Graph:
+        rewriter = self._rewriter
+        for op in rewriter:
             if op.kind == "optimizer" and op.attrs["group"] in self._modes:
-                ops += self._optimizers(op)
+                self._split_optimizer(op)
             elif op in self._parts:
-                ops += self._at_worker(op)
+                rewriter.replace(self._at_worker(op))
             elif op.kind == "store" and op.operands[0] in self._updates:
-                ops += self._stores(op)
+                self._insert_local_store(op)
             else:
-                ops.append(self._with_trained(op))
+                if op.attrs.get("of") in self._trained:
+                    rewriter.replace(op.with_attrs(of=self._trained[op.attrs["of"]]))
+                rewriter.replace_operands(self._trained)
                 if op.kind == "parameter" and op.name in self._updates:
-                    ops += self._local_parameter(op)
-                ops += self._estimates.get(op, ())
-        return ops
+                    self._insert_local_parameter(op)
+                rewriter.insert_after(*self._estimates.get(op, ()))
+        return rewriter.graph()
 
     def _optimizer_parts(self) -> dict[Op, str]:
         """Return the ops of the optimizers of these groups, each with the parameter that
@@ -118,7 +119,7 @@ class _Rewriter:
             producer = self._graph.producers[name]
             if producer not in self._parts and name not in self._at_workers:
                 self._check_gradient(producer, op)
-                result = self._renamed(name, ROW_ESTIMATE)
+                result = self._rewriter.new_value(name, ROW_ESTIMATE)
                 self._at_workers[name] = result.name
                 place, source = producer.place, producer.source
                 estimate = Op(ROW_ESTIMATE, (name,), (result,), {}, place, source)
@@ -138,8 +139,8 @@ class _Rewriter:
                 hint="with 'update: geo' each worker computes the gradient by itself",
             )
 
-    def _optimizers(self, op: Op) -> Iterator[Op]:
-        """Yield the optimizer of the servers, and that of the workers."""
+    def _split_optimizer(self, op: Op) -> None:
+        """Replace an optimizer by that of the servers and that of the workers."""
         group = op.attrs["group"]
         outer = _outer(self._modes[group])
         kept = ("update", "slicing", "shard_state", "all_reduce")
@@ -149,7 +150,7 @@ class _Rewriter:
             **outer,
             **{key: op.attrs[key] for key in kept if key in op.attrs},
         }
-        yield replace(op, attrs=attrs)
+        self._rewriter.replace(replace(op, attrs=attrs))
         of_worker = {k: v for k, v in op.attrs.items() if k not in kept}
         of_worker |= {"group": self._local_groups[group], "update": SYNC}
         place = next(
@@ -157,31 +158,32 @@ class _Rewriter:
             for name, update in self._updates.items()
             if update.attrs["group"] == group
         )
-        yield replace(op, attrs=of_worker, place=place)
+        self._rewriter.insert_after(replace(op, attrs=of_worker, place=place))
 
-    def _local_parameter(self, op: Op) -> Iterator[Op]:
+    def _insert_local_parameter(self, op: Op) -> None:
         name, place = op.name, self._places[op.name]
-        local = self._renamed(name, "local")
+        local = self._rewriter.new_value(name, "local")
+        trained = self._rewriter.new_value(name, "trained")
         attrs = {"whole": name, "group": self._local_groups[op.attrs["group"]]}
         if not op.attrs.get("decay", True):
             attrs["decay"] = False
-        yield Op("local_parameter", (name,), (local,), attrs, place, op.source)
-        chosen = self._renamed(name, "trained")
-        operands = local.name, name
-        yield Op(IF_TRAINING, operands, (chosen,), {}, place, op.source)
+        sides = local.name, name
+        self._rewriter.insert_after(
+            Op("local_parameter", (name,), (local,), attrs, place, op.source),
+            Op(IF_TRAINING, sides, (trained,), {}, place, op.source),
+        )
         self._at_workers[name] = local.name
-        self._trained[name] = chosen.name
+        self._trained[name] = trained.name
 
-    def _at_worker(self, op: Op) -> Iterator[Op]:
-        """Yield an op of an optimizer at the workers; after the update that of the
-        servers."""
+    def _at_worker(self, op: Op) -> Op:
+        """Return an op of an optimizer at the workers."""
         place = self._places[self._parts[op]]
         results = tuple(self._result_at_worker(value) for value in op.results)
         operands = tuple(self._at_workers.get(name, name) for name in op.operands)
         attrs = op.attrs
         if "group" in attrs:
             attrs = {**attrs, "group": self._local_groups[attrs["group"]]}
-        yield replace(op, operands=operands, results=results, attrs=attrs, place=place)
+        return replace(op, operands=operands, results=results, attrs=attrs, place=place)
 
     def _result_at_worker(self, value: Value) -> Value:
         """Return a result of an optimizer at the workers: new values have another name
@@ -190,41 +192,28 @@ class _Rewriter:
         if not is_update(producer.kind):
             return value
         local = self._at_workers[self._parts[producer]]
-        renamed = replace(value, name=unique_name(f"{local}.new", self._used_names))
+        renamed = replace(value, name=self._rewriter.new_name(f"{local}.new"))
         self._at_workers[value.name] = renamed.name
         return renamed
 
-    def _stores(self, op: Op) -> Iterator[Op]:
-        """Yield the store of a worker's own values, and the update and the store of those
-        of the servers."""
+    def _insert_local_store(self, op: Op) -> None:
+        """Insert the store of a worker's own values before that of the servers', and the
+        update of these."""
         name, new = op.operands
         local, local_new = self._at_workers[name], self._at_workers[new]
         place = self._places[name]
-        yield replace(op, operands=(local, local_new), place=place)
-        delta = self._renamed(name, "delta")
         memory = self._graph.cluster.host_memory(place)
-        yield Op("delta", (local_new,), (delta,), {}, memory, op.source)
+        delta = self._rewriter.new_value(name, "delta")
         update = self._updates[name]
         group = update.attrs["group"]
         rule = _outer(self._modes[group])["op"]
         operands = name, delta.name
         attrs = {k: v for k, v in update.attrs.items() if k in ("group", "decay")}
-        yield replace(update, kind=rule, operands=operands, attrs=attrs)
-        yield op
-
-    def _with_trained(self, op: Op) -> Op:
-        """Return an op of the model on the values that it uses in training, or
-        otherwise."""
-        if not op.operands:
-            return op
-        op = op.with_operands(tuple(self._trained.get(n, n) for n in op.operands))
-        if op.attrs.get("of") in self._trained:
-            op = op.with_attrs(of=self._trained[op.attrs["of"]])
-        return op
-
-    def _renamed(self, name: str, suffix: str) -> Value:
-        value = self._graph.values[name]
-        return replace(value, name=unique_name(f"{name}.{suffix}", self._used_names))
+        self._rewriter.insert(
+            replace(op, operands=(local, local_new), place=place),
+            Op("delta", (local_new,), (delta,), {}, memory, op.source),
+            replace(update, kind=rule, operands=operands, attrs=attrs),
+        )
 
 
 def _outer(mode: Geo) -> dict[str, Any]:
@@ -267,7 +256,7 @@ def _local_places(graph: Graph, updates: Sequence[Op]) -> dict[str, Place]:
                     span=op.source or optimizer.source,
                     hint="place it on workers, or use 'update: sync'",
                 )
-        place = union_place(graph.cluster, [op.known_place for op in used[name]])
+        place = graph.cluster.union([op.known_place for op in used[name]])
         assert place is not None
         places[name] = place
     return places

@@ -29,8 +29,6 @@ from __future__ import annotations
 
 from collections.abc import (
     Container,
-    Generator,
-    Iterator,
     Mapping,
     Set,
 )
@@ -40,9 +38,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from placer.compiler.graph.declared import declared
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.rewriter import Rewriter
+from placer.compiler.graph.split_sums import combine_sums
 from placer.compiler.graph.structural_ops import (
     CLIP_PART,
     DISTINCT_KEYS,
@@ -56,7 +55,6 @@ from placer.compiler.passes.exchange.row_lookups import (
     find_lookups,
     gradient_of_rows,
 )
-from placer.compiler.passes.placement.place import combine_sums
 from placer.errors import GraphError
 from placer.place import SERVER, Place
 from placer.place.types import TensorType, ValueType
@@ -81,8 +79,11 @@ def sparse_tables(graph: Graph) -> Graph:
     lookups = find_lookups(graph)
     free = find_free_tables(graph, lookups.values())
     exact = _norms_with_tables(graph)
-    writer = _Writer(graph, lookups, free, exact, set(graph.values))
-    return graph.with_ops(new for op in graph.ops for new in writer.rewrite(op))
+    rewriter = Rewriter(graph)
+    writer = _Writer(graph, rewriter, lookups, free, exact)
+    for op in rewriter:
+        writer.rewrite(op)
+    return rewriter.graph()
 
 
 def _norms_with_tables(graph: Graph) -> set[str]:
@@ -100,11 +101,10 @@ class _Writer:
     """Rewrites ops in program order.
 
     Attributes:
-        graph: the graph before the pass.
+        graph, rewriter: the graph before the pass, and its rewriter.
         lookups: the lookup of each op that uses rows.
         free: the tables that are updated without lockstep.
         exact: the names of the sums of squares in norms with gradients of tables.
-        used_names: the names of all values.
         sums: the sum by key that replaces each gradient of a table.
         exact_parts, rounded_parts: the sums that replace each of these.
         limits: what the update clips elements of the sum to, by the clipped gradient.
@@ -112,48 +112,49 @@ class _Writer:
     """
 
     graph: Graph
+    rewriter: Rewriter
     lookups: Mapping[Op, Lookup]
     free: Container[str]
     exact: Set[str]
-    used_names: set[str]
     sums: dict[str, str] = field(default_factory=dict)
     exact_parts: dict[str, list[Op]] = field(default_factory=dict)
     rounded_parts: dict[str, list[Op]] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     read: set[Op] = field(default_factory=set)
 
-    def rewrite(self, op: Op) -> Iterator[Op]:
-        """Yield what replaces an op."""
+    def rewrite(self, op: Op) -> None:
+        """Rewrite the current op of the rewriter."""
+        rewriter = self.rewriter
         if op.structure.anywhere:
-            yield from self._read(op)
+            self._read(op)
+            rewriter.erase()
         elif op in self.lookups:
-            yield from self._look_up(op, self.lookups[op])
+            rewriter.replace(self._look_up(op, self.lookups[op]))
         elif op.is_gradient and self._forward(op) in self.lookups:
-            yield self._gradient(op)
+            rewriter.replace(self._gradient(op))
         elif op.kind == "accumulate" and self._is_table(op.attrs["of"]):
-            pass  # the gradients are summed by key
+            rewriter.erase()  # the gradients are summed by key
         elif op.kind == "sum_of_squares" and op.name in self.exact:
-            yield from self._sum_of_squares(op)
+            self._insert_sums_of_squares(op)
+            rewriter.erase()
         elif op.kind in SCALES and not self.exact.isdisjoint(op.operands):
-            yield from self._scale(op)
+            rewriter.replace(self._scale(op))
         elif op.kind == CLIP_PART:
-            yield from self._clip_part(op)
+            rewriter.replace(self._clip_part(op))
         elif op.kind == "clip_value" and self._is_of_table(op.name):
             # The sum of all microbatches is clipped, by the update.
-            yield from self._sum_by_key(op.operands[0])
-            self.sums[op.name] = self.sums[op.operands[0]]
+            self.sums[op.name] = self._sum_by_key(op.operands[0])
             self.limits[op.name] = op.attrs["limit"]
+            rewriter.erase()
         elif op.structure.update is not None and self._is_table(op.operands[0]):
-            yield from self._update(op)
-        else:
-            yield op
+            rewriter.replace(self._update(op))
 
-    def _read(self, op: Op) -> Iterator[Op]:
-        """Yield an op that reads an input, unless it is there: it comes before the first
+    def _read(self, op: Op) -> None:
+        """Insert an op that reads an input, unless it is there: it comes before the first
         op that has need of it."""
         if op not in self.read:
             self.read.add(op)
-            yield op
+            self.rewriter.insert(op)
 
     def _read_input(self, name: str, kind: str, lookup: Lookup) -> Op:
         """Return the op that reads an input where keys are looked up."""
@@ -165,24 +166,25 @@ class _Writer:
         source = lookup.users[0].source
         return Op("read", (), (value,), {"input": name}, lookup.place, source)
 
-    def _look_up(self, op: Op, lookup: Lookup) -> Iterator[Op]:
+    def _look_up(self, op: Op, lookup: Lookup) -> Op:
+        """Return a lookup in the rows that its place has."""
         if not lookup.rows:
-            yield from self._begin(lookup)
+            self._begin(lookup)
         _, *others, _ = op.operands
         operands = lookup.positions[op], *others, lookup.rows
         attrs = dict(op.attrs)
         if "padding" in attrs:
             attrs["padding"] = PADDED
-        yield replace(op, operands=operands, attrs=attrs)
+        return replace(op, operands=operands, attrs=attrs)
 
-    def _begin(self, lookup: Lookup) -> Iterator[Op]:
-        """Yield the ops that give a place the rows of its keys."""
+    def _begin(self, lookup: Lookup) -> None:
+        """Insert the ops that give a place the rows of its keys."""
         graph, table = self.graph, lookup.table
         stem, source = lookup.users[0].name, lookup.users[0].source
         for user in lookup.users:
             indices = graph.producers[user.operands[0]]
             if indices.structure.anywhere:
-                yield from self._read(indices)
+                self._read(indices)
         # Ops that look up the same indices share their positions.
         ids = {(op.operands[0], op.attrs.get("padding")): op for op in lookup.users}
         keys = self._value(f"{stem}.keys", DISTINCT_KEYS)
@@ -194,39 +196,35 @@ class _Writer:
         inputs = {}
         for key, (name, kind_text) in table.attrs.get("inputs", {}).items():
             read = self._read_input(name, kind_text, lookup)
-            yield from self._read(read)
+            self._read(read)
             inputs[key] = read.name
         if inputs:
             attrs["inputs"] = tuple(inputs)
         if any(padding is not None for _, padding in ids):
             attrs["padding"] = tuple(padding for _, padding in ids)
-        yield Op(
-            "distinct_keys",
-            (*(name for name, _ in ids), *inputs.values()),
-            (keys, *positions.values()),
-            attrs,
-            lookup.place,
-            source,
+        operands = *(name for name, _ in ids), *inputs.values()
+        results = keys, *positions.values()
+        self.rewriter.insert(
+            Op("distinct_keys", operands, results, attrs, lookup.place, source)
         )
         for user in lookup.users:
             key = user.operands[0], user.attrs.get("padding")
             lookup.positions[user] = positions[key].name
         lookup.asked = keys.name
         if not self._is_local(lookup):
-            ask = self._move("ask_rows", keys, lookup, table.known_place)
-            lookup.asked = ask.name
-            yield ask
-        group = self._group(table)
+            lookup.asked = self._move("ask_rows", keys, lookup, table.known_place)
         rows = self._value(f"{stem}.rows", table.result.type)
         lookup.rows = rows.name
-        operands = table.name, lookup.asked
-        at = table.known_place
+        operands, at = (table.name, lookup.asked), table.known_place
         if self._is_local(lookup):
-            yield Op(LOOK_UP, operands, (rows,), {}, at, source)
+            self.rewriter.insert(Op(LOOK_UP, operands, (rows,), {}, at, source))
             return
         found = self._value(f"{stem}.found", table.result.type)
-        yield Op(LOOK_UP, operands, (found,), {}, at, source)
-        yield Op("give_rows", (found.name,), (rows,), group, lookup.place, source)
+        self.rewriter.insert(Op(LOOK_UP, operands, (found,), {}, at, source))
+        given, group = (found.name,), self._group(table)
+        self.rewriter.insert(
+            Op("give_rows", given, (rows,), group, lookup.place, source)
+        )
 
     def _gradient(self, op: Op) -> Op:
         """Return the op that computes a gradient of the rows."""
@@ -250,29 +248,30 @@ class _Writer:
             new_attrs["padding"] = PADDED
         return replace(op, operands=changed, results=tuple(results), attrs=new_attrs)
 
-    def _sum_by_key(self, gradient: str) -> Iterator[Op]:
-        """Yield the ops that add up the gradients of a table by key, unless they are
-        there."""
+    def _sum_by_key(self, gradient: str) -> str:
+        """Insert the ops that add up the gradients of a table by key, unless they are
+        there. Return the name of the sum."""
         if gradient in self.sums:
-            return
+            return self.sums[gradient]
         table = self._table_of(gradient)
         place, kind = table.known_place, table.result.type
         terms: list[str] = []
         for lookup in dict.fromkeys(self.lookups.values()):
             if lookup.table is not table or not lookup.gradients:
                 continue
-            term = yield from self._gradient_of(lookup)
+            term = self._gradient_of(lookup)
             if not self._is_local(lookup):
-                push = self._move("push_rows", Value(term, kind), lookup, place)
-                yield push
-                term = push.name
+                term = self._move("push_rows", Value(term, kind), lookup, place)
             terms += [lookup.asked, term]
         result = self._value(f"{gradient}.sum", kind)
-        yield Op("sum_by_key", tuple(terms), (result,), {}, place, table.source)
+        self.rewriter.insert(
+            Op("sum_by_key", tuple(terms), (result,), {}, place, table.source)
+        )
         self.sums[gradient] = result.name
+        return result.name
 
-    def _clip_part(self, op: Op) -> Iterator[Op]:
-        """Yield the op that clips what one worker has computed, on the sum of the
+    def _clip_part(self, op: Op) -> Op:
+        """Return the op that clips what one worker has computed, on the sum of the
         gradients of each table."""
         operands = []
         for name, result in zip(op.operands, op.results, strict=True):
@@ -280,14 +279,14 @@ class _Writer:
                 table = self._table_of(name)
                 for lookup in dict.fromkeys(self.lookups.values()):
                     if lookup.table is table:
-                        name = yield from self._gradient_of(lookup)
+                        name = self._gradient_of(lookup)
                         lookup.gradients = {result.name: op.known_place}
             operands.append(name)
-        yield op.with_operands(tuple(operands))
+        return op.with_operands(tuple(operands))
 
-    def _gradient_of(self, lookup: Lookup) -> Generator[Op, None, str]:
-        """Yield the sum of the gradients of rows over their users, if it is one; return
-        the name of the gradient."""
+    def _gradient_of(self, lookup: Lookup) -> str:
+        """Return the name of the gradient of rows. With several users, insert its sum over
+        them."""
         term, *more = lookup.gradients
         if not more:
             return term
@@ -295,11 +294,11 @@ class _Writer:
         at = lookup.gradients[term]
         attrs, operands = {"of": lookup.rows}, tuple(lookup.gradients)
         source = lookup.users[0].source
-        yield Op("accumulate", operands, (total,), attrs, at, source)
+        self.rewriter.insert(Op("accumulate", operands, (total,), attrs, at, source))
         return total.name
 
-    def _sum_of_squares(self, op: Op) -> Iterator[Op]:
-        """Yield the sums that replace a sum of squares in a norm with gradients of tables.
+    def _insert_sums_of_squares(self, op: Op) -> None:
+        """Insert the sums that replace a sum of squares in a norm with gradients of tables.
 
         Those of tables and those at servers are exact, so that the norm has the same bits
         on any number of servers.
@@ -312,13 +311,12 @@ class _Writer:
         elif rest:
             dense = op.with_operands(rest)
             self.rounded_parts[op.name] = [dense]
-            yield dense
+            self.rewriter.insert(dense)
         for name in tables:
-            yield from self._sum_by_key(name)
-            place = self._table_of(name).known_place
+            total, place = self._sum_by_key(name), self._table_of(name).known_place
             square = f"{name}.square"
-            exact.append(self._exact_squares(op, square, (self.sums[name],), place))
-        yield from exact
+            exact.append(self._exact_squares(op, square, (total,), place))
+        self.rewriter.insert(*exact)
         self.exact_parts[op.name] = exact
 
     def _exact_squares(
@@ -327,8 +325,8 @@ class _Writer:
         result = self._value(f"{name}.exact", EXACT_SUM)
         return Op("exact_squares", operands, (result,), {}, place, op.source)
 
-    def _scale(self, op: Op) -> Iterator[Op]:
-        """Yield a scale that is computed from a norm with gradients of tables."""
+    def _scale(self, op: Op) -> Op:
+        """Return a scale that is computed from a norm with gradients of tables."""
         cluster, names = self.graph.cluster, op.operands
         exact = [part for name in names for part in self.exact_parts[name]]
         others = [part for name in names for part in self.rounded_parts.get(name, ())]
@@ -342,10 +340,10 @@ class _Writer:
             source=op.source,
         )
         rounded = combine_sums(cluster, rounded, exact)
-        yield rounded
-        yield combine_sums(cluster, op, [rounded, *others])
+        self.rewriter.insert(rounded)
+        return combine_sums(cluster, op, [rounded, *others])
 
-    def _update(self, op: Op) -> Iterator[Op]:
+    def _update(self, op: Op) -> Op:
         if op.structure.update != "value":
             rule = op.kind.partition(".")[0]
             raise GraphError(
@@ -355,22 +353,24 @@ class _Writer:
                 hint="use adam, or another rule without trust ratios",
             )
         name, gradient, *scales = op.operands
-        yield from self._sum_by_key(gradient)
+        total = self._sum_by_key(gradient)
         if gradient in self.limits:
             op = op.with_attrs(limit=self.limits[gradient])
-        yield op.with_operands((name, self.sums[gradient], *scales))
+        return op.with_operands((name, total, *scales))
 
-    def _move(self, kind: str, value: Value, lookup: Lookup, to: Place) -> Op:
+    def _move(self, kind: str, value: Value, lookup: Lookup, to: Place) -> str:
+        """Insert the op that moves a value to a place. Return the name of the result."""
         result = self._value(f"{value.name}.{kind}", value.type)
         attrs, source = self._group(lookup.table), lookup.users[0].source
-        return Op(kind, (value.name,), (result,), attrs, to, source)
+        self.rewriter.insert(Op(kind, (value.name,), (result,), attrs, to, source))
+        return result.name
 
     def _group(self, table: Op) -> dict[str, Any]:
         """Return the attributes of what moves rows of a table."""
         return {"group": table.attrs["group"]} if table.name in self.free else {}
 
     def _value(self, name: str, kind: ValueType) -> Value:
-        return Value(unique_name(name, self.used_names), kind)
+        return Value(self.rewriter.new_name(name), kind)
 
     def _is_local(self, lookup: Lookup) -> bool:
         """Whether the one node that holds a table is the one that looks up."""

@@ -13,13 +13,10 @@ Evaluations and predictions copy it to the others.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import ROW_ESTIMATE
-from placer.compiler.passes.placement.place import first_node_place
 from placer.place.node_kinds import HETER, WORKER
 from placer.place.types import BATCH
 
@@ -34,27 +31,25 @@ def state_of_first_worker(graph: Graph) -> Graph:
         return graph
     states = {op.operands[0] for op in stores}
     moved = stores | _ops_of_states(graph, stores, states)
-    used_names = set(graph.values)
     estimates: dict[str, str] = {}
-    ops: list[Op] = []
-    for op in graph.ops:
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         if op in moved:
             for name in op.operands:
                 producer = graph.producers[name]
                 if name in states or producer in moved or name in estimates:
                     continue
-                estimates[name] = unique_name(f"{name}.{ROW_ESTIMATE}", used_names)
-                result = replace(graph.values[name], name=estimates[name])
+                result = rewriter.new_value(name, ROW_ESTIMATE)
+                estimates[name] = result.name
                 place, source = producer.place, op.source
-                ops.append(
+                rewriter.insert(
                     Op(ROW_ESTIMATE, (name,), (result,), {}, place, source, _WHY)
                 )
         if op in moved or op.name in states:
-            first = first_node_place(graph.cluster, op.known_place)
-            operands = tuple(estimates.get(name, name) for name in op.operands)
-            op = op.with_operands(operands).with_place(first, _WHY)
-        ops.append(op)
-    return graph.with_ops(ops)
+            first = graph.cluster.first_node(op.known_place)
+            rewriter.replace(op.with_place(first, _WHY))
+            rewriter.replace_operands(estimates)
+    return rewriter.graph()
 
 
 def _ops_of_states(graph: Graph, stores: set[Op], states: set[str]) -> set[Op]:

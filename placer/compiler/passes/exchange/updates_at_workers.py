@@ -22,20 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec.structs import replace
-
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import is_optimizer_part
 from placer.compiler.passes.exchange.all_reduce import divide, place_of_sums
 from placer.errors import GraphError
 from placer.place import Place
+from placer.place.layouts import Layout
 from placer.place.layouts.ranges import Flat
 from placer.place.node_kinds import WORKER
 from placer.plan.settings.training.update_modes import GradientMode
 
-_Exchange = Callable[[Op, str], Sequence[Op]]
+_Exchange = Callable[[Rewriter, Op, str], Sequence[Op]]
 """A function from an update and the name of its gradient to the ops that exchange it; the
 last of them gives what the update uses."""
 
@@ -56,11 +55,10 @@ def push_to_workers(graph: Graph, updates: Sequence[Op]) -> Graph:
             why = "'max_merge' is for gradients that wait for a server"
             _check(optimizer, why, "leave it out")
         _check(optimizer, _why_not_at_workers(mode), "leave it out")
-    used_names = set(graph.values)
 
-    def exchange(update: Op, name: str) -> Sequence[Op]:
+    def exchange(rewriter: Rewriter, update: Op, name: str) -> Sequence[Op]:
         place = graph.cluster.host_memory(update.known_place)
-        return [_op("push_all", graph, update, name, place, used_names)]
+        return [_op(rewriter, "push_all", update, name, place)]
 
     return _with_exchanged_gradients(graph, updates, exchange)
 
@@ -72,16 +70,13 @@ def push_to_sums(graph: Graph, updates: Sequence[Op]) -> Graph:
     """
     for optimizer, mode in _optimizers(graph, updates):
         _check(optimizer, _why_not_at_workers(mode), "leave it out")
-    used_names = set(graph.values)
     flats = divide(graph, updates)
 
-    def exchange(update: Op, name: str) -> Sequence[Op]:
-        place, at = graph.cluster.host_memory(update.known_place), update.operands[0]
-        push = _op(
-            "push_sum", graph, update, name, place_of_sums(graph, update), used_names,
-            flats[at],
-        )  # fmt: skip
-        pull = _op("pull_sum", graph, update, name, place, used_names)
+    def exchange(rewriter: Rewriter, update: Op, name: str) -> Sequence[Op]:
+        at_sums, flat = place_of_sums(graph, update), flats[update.operands[0]]
+        push = _op(rewriter, "push_sum", update, name, at_sums, flat)
+        place = graph.cluster.host_memory(update.known_place)
+        pull = _op(rewriter, "pull_sum", update, name, place)
         return [push, pull.with_operands((push.name,))]
 
     return _with_exchanged_gradients(graph, updates, exchange)
@@ -94,37 +89,29 @@ def _with_exchanged_gradients(
         return graph
     by_parameter = {op.operands[0]: op for op in updates}
     _check_users(graph, by_parameter)
-    done: set[str] = set()
-    ops: list[Op] = []
-    for op in graph.ops:
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         # A two-phase rule takes the gradient in its first phase.
-        if op.structure.update and op.operands[0] in by_parameter.keys() - done:
-            done.add(op.operands[0])
-            update = by_parameter[op.operands[0]]
-            _check_gradient(graph, update, op.operands[1])
-            ops += exchange(update, op.operands[1])
-            op = op.with_operands((op.operands[0], ops[-1].name, *op.operands[2:]))
-        ops.append(op)
-    return graph.with_ops(ops)
+        if op.structure.update and op.operands[0] in by_parameter:
+            update, name = by_parameter.pop(op.operands[0]), op.operands[1]
+            _check_gradient(graph, update, name)
+            exchanged = exchange(rewriter, update, name)
+            rewriter.insert(*exchanged)
+            rewriter.replace_operands({name: exchanged[-1].name})
+    return rewriter.graph()
 
 
 def _op(
+    rewriter: Rewriter,
     kind: str,
-    graph: Graph,
     update: Op,
     name: str,
     place: Place,
-    used_names: set[str],
     flat: Flat | None = None,
 ) -> Op:
     """Return an op of the exchange of a gradient."""
-    gradient = graph.values[name]
-    result = replace(
-        gradient,
-        name=unique_name(f"{name}.{kind}", used_names),
-        layout=None if flat is None else "F",
-        flat=flat,
-    )
+    layout: Layout | None = None if flat is None else "F"
+    result = rewriter.new_value(name, kind, layout=layout, flat=flat)
     attrs = {"group": update.attrs["group"]}
     return Op(kind, (name,), (result,), attrs, place, update.source)
 

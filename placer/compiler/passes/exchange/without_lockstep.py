@@ -23,17 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from placer.compiler.graph.fresh_names import unique_name
-from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import (
     IF_TRAINING,
     is_training_effect,
     resolve_if_training,
 )
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import is_optimizer_part
-from placer.compiler.passes.placement.place import union_place
 from placer.errors import GraphError
 from placer.place import HETER, WORKER
 
@@ -45,7 +42,6 @@ def without_lockstep(graph: Graph, updates: Sequence[Op]) -> Graph:
     """
     if not updates:
         return graph
-    used_names = set(graph.values)
     for group in {op.attrs["group"] for op in updates}:
         _check_optimizer(graph, graph.optimizers[group])
     step_ops = resolve_if_training(graph, 0, is_training_effect)
@@ -54,28 +50,25 @@ def without_lockstep(graph: Graph, updates: Sequence[Op]) -> Graph:
         if not _is_of_server(op):
             for name in uses.keys() & set(op.operands):
                 uses[name].append(op)
+    rewriter = Rewriter(graph)
     pulls = {
-        op.operands[0]: pulled(graph, op, "pull", uses[op.operands[0]], used_names)
+        op.operands[0]: pulled(rewriter, graph, op, "pull", uses[op.operands[0]])
         for op in updates
     }
     names = {block: pull[-1].name for block, pull in pulls.items()}
     # A two-phase rule takes the gradient in its first phase.
-    takers: dict[str, Op] = {}
-    for op in graph.ops:
-        if op.structure.update and op.operands[0] in names:
-            takers.setdefault(op.operands[0], op)
-    ops: list[Op] = []
-    for op in graph.ops:
-        if op.structure.update and takers.get(op.operands[0]) is op:
-            push = _push(graph, op, pulls[op.operands[0]][0], used_names)
-            ops += [push, op.with_operands((op.operands[0], push.name))]
-        elif _is_of_server(op):
-            ops.append(op)
-        else:
-            ops.append(op.with_operands(tuple(names.get(n, n) for n in op.operands)))
+    not_pushed = {*names}
+    for op in rewriter:
+        if op.structure.update and op.operands[0] in not_pushed:
+            not_pushed.remove(op.operands[0])
+            push = _push(rewriter, graph, op, pulls[op.operands[0]][0])
+            rewriter.insert(push)
+            rewriter.replace_operands({op.operands[1]: push.name})
+        elif not _is_of_server(op):
+            rewriter.replace_operands(names)
         if op.kind == "parameter":
-            ops += pulls.get(op.name, ())
-    return graph.with_ops(ops)
+            rewriter.insert_after(*pulls.get(op.name, ()))
+    return rewriter.graph()
 
 
 def _is_of_server(op: Op) -> bool:
@@ -97,11 +90,10 @@ def _check_optimizer(graph: Graph, op: Op) -> None:
         )
 
 
-def _push(graph: Graph, update: Op, pull: Op, used_names: set[str]) -> Op:
+def _push(rewriter: Rewriter, graph: Graph, update: Op, pull: Op) -> Op:
     """Return the op that sends the gradient of an update to it. `pull` is the op that
     gets its parameter."""
     name = update.operands[1]
-    gradient = graph.values[name]
     nodes = graph.nodes(graph.producers[name])
     if nodes != graph.nodes(pull) or len(update.operands) > 2:
         raise GraphError(
@@ -110,13 +102,13 @@ def _push(graph: Graph, update: Op, pull: Op, used_names: set[str]) -> Op:
             span=update.source,
             hint="without lockstep each worker computes the gradient by itself",
         )
-    result = replace(gradient, name=unique_name(f"{name}.push", used_names))
+    pushed = rewriter.new_value(name, "push")
     attrs = {"group": update.attrs["group"]}
-    return Op("push", (name,), (result,), attrs, update.place, update.source)
+    return Op("push", (name,), (pushed,), attrs, update.place, update.source)
 
 
 def pulled(
-    graph: Graph, update: Op, kind: str, users: Sequence[Op], used_names: set[str]
+    rewriter: Rewriter, graph: Graph, update: Op, kind: str, users: Sequence[Op]
 ) -> tuple[Op, Op]:
     """Return the op of a kind that gets a block of a parameter for its users in a step,
     and the one that gives other graphs the block itself."""
@@ -132,7 +124,7 @@ def pulled(
                 span=op.source or optimizer.source,
                 hint="place what uses it on workers, or use 'update: sync'",
             )
-    place = union_place(graph.cluster, [op.known_place for op in users])
+    place = graph.cluster.union([op.known_place for op in users])
     if users and place is None:
         other = next(
             op for op in users if op.known_place.node != users[0].known_place.node
@@ -146,13 +138,7 @@ def pulled(
             " sync'",
         )
     source = parameter.source
-
-    def result(suffix: str) -> Value:
-        return replace(
-            parameter.result, name=unique_name(f"{name}.{suffix}", used_names)
-        )
-
-    pull = Op(kind, (name,), (result(kind),), {"group": group}, place, source)
-    operands = pull.name, name
-    chosen = Op(IF_TRAINING, operands, (result("pulled"),), {}, place, source)
-    return pull, chosen
+    new = rewriter.new_value(name, kind)
+    pull = Op(kind, (name,), (new,), {"group": group}, place, source)
+    chosen = rewriter.new_value(name, "pulled")
+    return pull, Op(IF_TRAINING, (new.name, name), (chosen,), {}, place, source)

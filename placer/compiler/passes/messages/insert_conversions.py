@@ -44,7 +44,6 @@ from placer.compiler.passes.exchange.independent_workers import (
     has_pushes,
     pushing_nodes,
 )
-from placer.compiler.passes.placement.place import union_place
 from placer.errors import GraphError
 from placer.place import HETER, WORKER, Place
 from placer.place.layouts import Layout
@@ -344,7 +343,7 @@ def _plan_conversions(
                 key = place.node if requested == "R" else nodes_of(place)
                 groups.setdefault(key, []).append(place)
         for places in groups.values():
-            target = union_place(graph.cluster, places)
+            target = graph.cluster.union(places)
             assert target is not None
             kind = conversion_kind(have, layout, len(nodes_of(target)))
             counts_by_rows = kind == PARTIAL and _counts_by_rows(

@@ -17,7 +17,7 @@ partial one: it counts in the first microbatch, and the others have zeros.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from placer.compiler.graph.layout_rules import (
     gradient_signature,
     uniform_signature,
 )
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import (
     MICROBATCH_REDUCTIONS,
     MICROBATCH_SCATTERS,
@@ -48,12 +49,15 @@ def microbatch(graph: Graph) -> Graph:
     """Run the pass."""
     if graph.microbatches == 1:
         return graph
-    rewriter = _Rewriter(graph)
-    return graph.with_ops(new for op in graph.ops for new in rewriter.rewrite(op))
+    rewriter = Rewriter(graph)
+    microbatches = _Microbatches(graph, rewriter)
+    for op in rewriter:
+        microbatches.rewrite(op)
+    return rewriter.graph()
 
 
 @dataclass(slots=True)
-class _Rewriter:
+class _Microbatches:
     """Rewrites ops in program order.
 
     `layouts` are the microbatch layouts of the values so far. `needed` are those that
@@ -62,19 +66,20 @@ class _Rewriter:
     """
 
     graph: Graph
+    rewriter: Rewriter
     layouts: dict[str, MicrobatchLayout] = field(default_factory=dict)
     needed: dict[str, MicrobatchLayouts] = field(default_factory=dict)
     converted: dict[tuple[str, MicrobatchLayout, Place | None], str] = field(
         default_factory=dict
     )
 
-    def rewrite(self, op: Op) -> Iterator[Op]:
-        """Yield the missing conversions of the operands, then the op on the converted
-        operands."""
+    def rewrite(self, op: Op) -> None:
+        """Insert the missing conversions of the operands, and use the converted ones."""
         needs, gives = self._signature(op)
-        operands = []
-        for name, need in zip(op.operands, needs, strict=True):
-            operands.append((yield from self._convert(op, name, need)))
+        operands = tuple(
+            self._convert(op, name, need)
+            for name, need in zip(op.operands, needs, strict=True)
+        )
         results = tuple(
             replace(value, microbatch_layout=layout)
             for value, layout in zip(op.results, gives, strict=True)
@@ -87,7 +92,7 @@ class _Rewriter:
                 self.layouts[name] if need == "R" else need
                 for name, need in zip(operands, needs, strict=True)
             )
-        yield op.with_values(tuple(operands), results)
+        self.rewriter.replace(op.with_values(operands, results))
 
     def _signature(self, op: Op) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
         """Return the microbatch layouts that an op needs of its operands, and those of
@@ -151,22 +156,20 @@ class _Rewriter:
         layouts = {v.name: self.layouts[v.name] or "R" for v in forward.results}
         return gradient_signature(self.graph, op, needed, layouts)
 
-    def _convert(
-        self, op: Op, name: str, need: MicrobatchLayout
-    ) -> Generator[Op, None, str]:
-        """Yield the conversions that an operand needs and that do not exist yet, a
+    def _convert(self, op: Op, name: str, need: MicrobatchLayout) -> str:
+        """Insert the conversions that an operand needs and that do not exist yet, a
         reduction to one value of the step and a scatter from it. Returns the name of
         the converted operand."""
         have = self.layouts[name]
         if have == need or (need == "R" and have is None):
             return name
         if have is not None and (name, None, None) not in self.converted:
-            yield self._reduce(name, have, op)
+            self.rewriter.insert(self._reduce(name, have, op))
         step_value = name if have is None else self.converted[name, None, None]
         if need is None or need == "R":
             return step_value
         if (name, need, op.place) not in self.converted:
-            yield self._scatter(name, step_value, need, op.place)
+            self.rewriter.insert(self._scatter(name, step_value, need, op.place))
         return self.converted[name, need, op.place]
 
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:

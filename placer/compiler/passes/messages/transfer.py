@@ -27,7 +27,6 @@ from placer.compiler.graph.levels import (
     sent_buckets,
 )
 from placer.compiler.graph.structural_ops import is_conversion
-from placer.compiler.passes.placement.place import first_node_place
 from placer.place import Place
 from placer.place.layouts.moved_pieces import is_local
 from placer.place.types import TensorType
@@ -96,7 +95,7 @@ def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
     is_sum = (operand.layout, result.layout) == ("P", "R")
     if not is_sum or not several or op.structure.moves:
         return (_Transfer(operand, result, origin, target, op),)
-    first = first_node_place(graph.cluster, target)
+    first = graph.cluster.first_node(target)
     total = Value(f"{result.name}.sum", result.type, "R", result.microbatch_layout)
     return (
         _Transfer(operand, total, origin, first, op),

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.split_sums import combine_sums, sums_at_places
 from placer.compiler.graph.structural_ops import (
     CLIP_PART,
     SCALES,
@@ -89,47 +90,6 @@ def _why_forward(
     return ""
 
 
-def union_place(cluster: Cluster, places: Iterable[Place]) -> Place | None:
-    """Return the place with the nodes of all places and the devices of the first.
-
-    Returns None if the nodes are of several kinds.
-    """
-    distinct = tuple(dict.fromkeys(places))
-    if len(distinct) == 1:
-        return distinct[0]
-    if len({each.node for each in distinct}) != 1:
-        return None
-    nodes = dict.fromkeys(node for each in distinct for node in cluster.nodes(each))
-    return cluster.place_of(nodes, distinct[0])
-
-
-def first_node_place(cluster: Cluster, place: Place) -> Place:
-    """Return the place without its nodes after the first."""
-    return cluster.place_of(cluster.nodes(place)[:1], place)
-
-
-def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
-    """Return a place of the spec with defaults for what it leaves out.
-
-    The default node is that of the place `node`. The default device is `cpu` on a
-    server; elsewhere it is the first kind that the node declares and that is not `cpu`,
-    if there is one.
-    """
-    if place.node is None:
-        place = replace(
-            place, node=node.node, node_ids=node.node_ids, threads=node.threads
-        )
-    if place.device is None:
-        assert place.node is not None
-        kinds = [kind for kind, _ in cluster.kind(place.node).devices]
-        if place.node == SERVER and "cpu" in kinds:
-            best = "cpu"
-        else:
-            best = next((kind for kind in kinds if kind != "cpu"), kinds[0])
-        place = replace(place, device=best)
-    return cluster.canonical(place)
-
-
 def _forward_places(
     graph: Graph, forward: Iterable[Op], choices: Mapping[Op, ServerChoice]
 ) -> dict[Op, Place]:
@@ -149,7 +109,7 @@ def _forward_places(
             written = nearest if op.place is None else op.place
             if server is not None:
                 written = replace(written, node_ids=(server,))
-            cache[key] = complete_place(cluster, written, nearest)
+            cache[key] = cluster.complete(written, nearest)
         places[op] = cache[key]
         place_of.update((value.name, places[op]) for value in op.results)
     return places
@@ -178,7 +138,7 @@ def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, P
         # A place has nodes of one kind, that of the first gradient; the gradients on
         # other kinds of nodes are sent there.
         same_kind = [each for each in candidates if each.node == candidates[0].node]
-        union = union_place(graph.cluster, same_kind)
+        union = graph.cluster.union(same_kind)
         assert union is not None
         places[op] = union
     return places
@@ -231,26 +191,24 @@ def _parameter_places(
             whys[parameter] = _ON_ONE_SERVER
             if op.place is None:
                 whys[op] = f"it has no place: with its parameter, {_ON_ONE_SERVER}"
-        completed = complete_place(cluster, written, nearest)
+        completed = cluster.complete(written, nearest)
         if graph.modes[op.attrs["group"]] is None:
             # In lockstep all threads of a process have the same parameters.
             completed = cluster.first_threads(completed)
         places[op] = places[parameter] = completed
         of_group.setdefault(op.attrs["group"], completed)
     for group, op in graph.optimizers.items():
-        places[op] = of_group.get(
-            group, complete_place(cluster, op.place or default, default)
-        )
+        places[op] = of_group.get(group, cluster.complete(op.place or default, default))
     anywhere = _first_default_node(cluster)
     for op in graph.weights:
         if op in places:
             continue
         used_at = _user_places(graph, op.name, placed)
         if op.kind == "sparse_table" and servers is not None:
-            places[op] = complete_place(cluster, servers, servers)
+            places[op] = cluster.complete(servers)
             whys[op] = "not trained: its rows are on the servers"
             continue
-        places[op] = union_place(cluster, used_at or [anywhere]) or used_at[0]
+        places[op] = cluster.union(used_at or [anywhere]) or used_at[0]
         trained = "not trained"
         if "group" in op.attrs:
             trained += ", since the loss does not depend on it"
@@ -261,7 +219,7 @@ def _parameter_places(
 
 def _first_default_node(cluster: Cluster) -> Place:
     default = Place(cluster.default.name)
-    return first_node_place(cluster, complete_place(cluster, default, default))
+    return cluster.first_node(cluster.complete(default))
 
 
 def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
@@ -279,16 +237,14 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
         source = producers[op.operands[0]]
         if op.kind == "store":
             # On the nodes of the new value, on the devices of the parameter.
-            at, stored_at = places[producers[op.operands[1]]], places[source]
-            places[op] = cluster.canonical(
-                replace(at, device=stored_at.device, device_ids=stored_at.device_ids)
-            )
+            nodes = cluster.nodes(places[producers[op.operands[1]]])
+            places[op] = cluster.place_of(nodes, places[source])
             continue
         if source.is_computed and source in placed:
             at = placed[source]
         else:  # a parameter, an input or a constant: one of its nodes is enough
             used_at = _user_places(graph, op.operands[0], placed)
-            at = first_node_place(cluster, used_at[0]) if used_at else anywhere
+            at = cluster.first_node(used_at[0]) if used_at else anywhere
         places[op] = _memory_at(graph, op, at)
     for op in graph.ops:
         if op not in places and not op.operands:
@@ -374,25 +330,6 @@ def _split_clips(placed: Sequence[Op]) -> list[Op]:
             clipped = op.with_values(operands, tuple(op.results[i] for i in indices))
             ops.append(clipped.with_place(place_of[operands[0]]))
     return ops
-
-
-def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
-    """Return a sum of squares as one sum for each place, of its operands there."""
-    sums = []
-    for i, (at, names) in enumerate(operands.items()):
-        name = op.name if len(operands) == 1 else f"{op.name}.{i}"
-        results = (replace(op.result, name=name),)
-        sums.append(replace(op, operands=tuple(names), results=results, place=at))
-    return sums
-
-
-def combine_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
-    """Return an op that combines these sums, such as a scale: at their place, or at the
-    first node of the first if they have several."""
-    at = sums[0].known_place
-    if any(each.place != at for each in sums):
-        at = first_node_place(cluster, at)
-    return replace(op, operands=tuple(each.name for each in sums), place=at)
 
 
 def _copy_sources(graph: Graph) -> Graph:

@@ -19,14 +19,10 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.split_sums import combine_sums, sums_at_places
 from placer.compiler.graph.stored_bytes import stored_bytes
 from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part, is_update
 from placer.compiler.passes.gradients.updates import owning_parameters
-from placer.compiler.passes.placement.place import (
-    combine_sums,
-    sums_at_places,
-    union_place,
-)
 from placer.errors import GraphError
 from placer.place import SERVER, Place
 from placer.place.types import TensorType
@@ -216,7 +212,7 @@ def _assembled_parameters(
                 at = graph.cluster.host_memory(op.known_place)
                 user_places[str(at.node)].append(at)
         for i, (kind, places) in enumerate(user_places.items()):
-            place = union_place(graph.cluster, places)
+            place = graph.cluster.union(places)
             assert place is not None
             name = f"{parameter}.{i}" if i else parameter
             assembled[parameter][kind] = (name, place)

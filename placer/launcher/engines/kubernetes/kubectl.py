@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import shlex
-import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Final
-from weakref import WeakSet
 
 from placer.errors import PlacerError
+from placer.launcher.child import Child, run_command
 from placer.launcher.engines.hints import hint_of
 from placer.launcher.engines.said import in_one_line, quoting
 
@@ -20,8 +19,6 @@ TIMEOUT: Final = 30.0
 """Seconds that the cluster has to answer a request."""
 FORBIDDEN: Final = "Forbidden"
 """What errors have about something that the user may not do."""
-_CLOSED: Final = 1.0
-"""Seconds within which the output of a process that was killed is closed."""
 _READ: Final = 8192
 """Bytes at the end of an error that are read."""
 
@@ -49,19 +46,6 @@ class KubectlError(PlacerError):
         super().__init__(message, hint=hint)
         self.printed, self.has_timed_out = printed, has_timed_out
         self.is_forbidden = is_forbidden
-
-
-_STARTED: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
-"""What was started, and may still run."""
-
-
-@atexit.register
-def _end_all() -> None:
-    """End with this process what its threads have started: daemon threads are stopped
-    without cleanup."""
-    for process in [*_STARTED]:
-        if process.poll() is None:
-            kill(process)
 
 
 def check_command(command: str) -> None:
@@ -107,49 +91,45 @@ class Kubectl:
         """
         if timeout is None:
             timeout = TIMEOUT
-        process = self.start(*words)
-        try:
-            printed, said = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            kill(process)
+        line = self.words(*words)
+        with _found(line):
+            done = run_command(line, timeout)
+        if done.status is None:
             raise KubectlError(
                 f"the cluster has not answered `kubectl {words[0]}` for {timeout:g} s",
                 hint="`kubectl cluster-info` must work; --option context=NAME names another"
                 " cluster of your kubeconfig",
-                printed=_rest(process),
+                printed=done.stdout,
                 has_timed_out=True,
-            ) from None
-        if process.returncode:
-            text = said.decode(errors="replace")
+            )
+        if done.status:
+            text = done.stderr.decode(errors="replace")
             raise KubectlError(
                 quoting(f"`kubectl {words[0]}` has failed", text),
                 hint=hint_of("kubectl", text),
-                printed=printed,
+                printed=done.stdout,
                 is_forbidden=FORBIDDEN in text,
             )
-        return printed
+        return done.stdout
 
-    def start(
-        self, *words: str, stderr: int | IO[bytes] = subprocess.PIPE
-    ) -> subprocess.Popen[bytes]:
-        """Start kubectl, for reading its standard output and error. Ctrl-C does not end
-        it. Raises KubectlError if it is not there."""
+    def start(self, *words: str, stderr: IO[bytes]) -> Child:
+        """Start kubectl, for reading its standard output. Ctrl-C does not end it. Raises
+        KubectlError if it is not there."""
         line = self.words(*words)
-        try:
-            process = subprocess.Popen(
-                line,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise KubectlError(
-                f"cannot run '{line[0]}': {error.strerror}",
-                hint="install kubectl, or name it by --option kubectl=PATH",
-            ) from None
-        _STARTED.add(process)
-        return process
+        with _found(line):
+            return Child.start(line, stdout=subprocess.PIPE, stderr=stderr)
+
+
+@contextmanager
+def _found(line: Sequence[str]) -> Iterator[None]:
+    """Raise KubectlError for a command that cannot be started within the context."""
+    try:
+        yield
+    except OSError as error:
+        raise KubectlError(
+            f"cannot run '{line[0]}': {error.strerror}",
+            hint="install kubectl, or name it by --option kubectl=PATH",
+        ) from None
 
 
 def read_error(file: IO[bytes]) -> str:
@@ -157,21 +137,3 @@ def read_error(file: IO[bytes]) -> str:
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _READ))
     return in_one_line(file.read()) or "it says no reason"
-
-
-def _rest(process: subprocess.Popen[bytes]) -> bytes:
-    """Return what a process that was killed had printed."""
-    try:
-        return process.communicate(timeout=_CLOSED)[0]
-    except subprocess.TimeoutExpired as error:  # what it has started has its output
-        process.wait()
-        for stream in (process.stdout, process.stderr):
-            assert stream is not None
-            stream.close()
-        return error.stdout or b""
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a kubectl that was started, and what it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from collections.abc import Callable
 from datetime import datetime
-from tempfile import TemporaryFile
 from typing import Final
 
 from placer.errors import RunError
+from placer.launcher.child import Child, unnamed_file
 from placer.launcher.engines.engine import NodeLines, NodeLog
 from placer.launcher.engines.kubernetes.kubectl import (
     Kubectl,
     KubectlError,
-    kill,
     read_error,
 )
 from placer.launcher.engines.kubernetes.manifests import CONTAINER
@@ -70,7 +68,7 @@ class PodLog:
         self._is_complete = threading.Event()  # the pod writes nothing more
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -84,7 +82,7 @@ class PodLog:
         with self._lock:
             self._closed.set()
             if self._process is not None:
-                kill(self._process)
+                self._process.kill()
         self._is_complete.set()
 
     def wait(self) -> None:
@@ -123,7 +121,7 @@ class PodLog:
         if self._last:
             words.append(f"--since-time={self._last.decode()}")
         # A full pipe for stderr would block kubectl.
-        with TemporaryFile() as said:
+        with unnamed_file() as said:
             with self._lock:
                 if self._closed.is_set():
                     return _UNREAD
@@ -131,17 +129,15 @@ class PodLog:
                     self._process = process = self._kubectl.start(*words, stderr=said)
                 except KubectlError as error:
                     return str(error)
-            assert process.stdout is not None
             with process:
                 rest, after, self._again = b"", self._last, self._same
-                while data := process.stdout.read1(1 << 16):  # type: ignore[attr-defined]
+                for data in process.read(process.stdout):
                     *lines, rest = (rest + data).split(b"\n")
                     self._pass_on(lines, after)
-                with self._lock:
-                    self._process = None  # it is not killed once it was waited for
+                process.wait()
             if self._closed.is_set():
                 return _UNREAD
-            if process.returncode:
+            if process.status:
                 return read_error(said)
             if rest and is_complete:  # else it may be a part of a line
                 self._pass_on([rest], after)

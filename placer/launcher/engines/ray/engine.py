@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from placer.errors import PlacerError, RunError, install_extra
+from placer.launcher.child import Child
 from placer.launcher.engines.engine import EngineOption, JobEvent, JobFiles, JobRequest
 from placer.launcher.engines.ray.files import describe_job, job_files
 from placer.launcher.engines.ray.messages import (
@@ -30,7 +31,7 @@ from placer.launcher.engines.ray.messages import (
 from placer.launcher.engines.said import end_of_file, quoting
 from placer.runtime.process.environment import python_environment
 from placer.runtime.process.interpreter import interpreter
-from placer.runtime.signals.signals import signal_name
+from placer.runtime.signals.signals import how_ended
 
 OPTIONS: Final = (
     EngineOption(
@@ -83,7 +84,7 @@ class RayJob:
         folder: none: the launcher writes the logs.
     """
 
-    driver: subprocess.Popen[bytes]
+    driver: Child
     log: Path
     title: str = "the Ray job"
     cancel_command: str = ""
@@ -96,17 +97,12 @@ class RayJob:
         assert self.driver.stdin is not None
         with suppress(BrokenPipeError):
             self.driver.stdin.close()
-        try:
-            self.driver.wait(END_GRACE)
-        except subprocess.TimeoutExpired:
-            self.driver.kill()  # then Ray ends its actors
+        self.driver.end(END_GRACE)  # if it is killed, Ray ends its actors
 
     def close(self) -> None:
         """End the job, and wait for its end."""
         self.cancel()
-        self.driver.wait()
-        assert self.driver.stdout is not None
-        self.driver.stdout.close()
+        self.driver.close()
 
     def order(self, line: bytes) -> None:
         """Write a line to the driver, if it has not ended."""
@@ -125,10 +121,8 @@ class RayJob:
         without one."""
         if isinstance(message, Failed):
             return RunError(message.message, hint=message.hint)
-        status = self.driver.wait()
-        how = f"has ended with status {status}"
-        if status < 0:
-            how = f"was killed by {signal_name(-status)}"
+        status = self.driver.end(END_GRACE)
+        how = "has not ended" if status is None else how_ended(status)
         told = quoting(f"the driver of the Ray job {how}", end_of_file(self.log))
         return RunError(told, hint=f"Ray's output is in {self.log}")
 
@@ -155,14 +149,13 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
         )
     log = folder / LOG
     with log.open("wb") as output:
-        driver = subprocess.Popen(
+        driver = Child.start(
             [*interpreter("placer.launcher.engines.ray.driver"), str(folder.resolve())],
-            env=python_environment(),
-            cwd="/",  # Ray's workers would import modules from that of the user
+            python_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
-            start_new_session=True,  # Ctrl-C is for the launcher
+            folder="/",  # Ray's workers would import modules from that of the user
         )
     job = RayJob(driver, log)
     job.order(msgspec.json.encode(describe_job(request, options)) + b"\n")
@@ -176,7 +169,7 @@ def watch(job: RayJob) -> Iterator[JobEvent]:
             if isinstance(message, Failed):
                 raise job.failure(message)
             yield event_of(message)
-        if job.driver.wait():
+        if job.driver.end(END_GRACE):
             raise job.failure(None)
     finally:
         job.close()

@@ -8,23 +8,21 @@ launcher fetches it with `read`; if it does not, the process waits.
 from __future__ import annotations
 
 import os
-import select
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final
 
 from placer.channel.endpoint import show_endpoint
 from placer.channel.keys import RunKey, pass_key
 from placer.channel.ports import free_ports
 from placer.errors import RunError
+from placer.launcher.child import Child
+from placer.launcher.parent import with_parent
 from placer.plan.received_builds import keep_build
 from placer.runtime.process.environment import node_environment
 from placer.runtime.process.interpreter import interpreter
@@ -42,19 +40,6 @@ KILL_GRACE: Final = 5.0
 """Seconds in which a process ends that is killed."""
 PARENT_POLL: Final = 1.0
 """Seconds between two looks at the parent of this process."""
-SILENT: Final = 1
-"""Seconds without output after which a process that has ended writes no more."""
-
-_WITH_PARENT: Final = """\
-import ctypes, os, signal, sys
-signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray blocks SIGINT
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, which exec keeps
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
-"""Becomes a command that the system kills when the thread that has started it ends, as it
-does with the actor. It is run by a process of its own: in a child of Ray's threads, only
-exec is safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +63,10 @@ class RayNode:
     def __init__(self, node: str) -> None:
         self._node = node
         self._port: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._changed = threading.Condition()
         self._events = bytearray()
         self._log = bytearray()
-        self._has_ended = threading.Event()
         self._status: int | None = None
         _start_thread(self._end_with_raylet, os.getppid())
 
@@ -140,54 +124,39 @@ class RayNode:
         except BaseException as error:
             started.set_exception(error)
             return
-        readers = []
-        for pipe, kept in ((process.stdout, self._events), (process.stderr, self._log)):
-            assert pipe is not None
-            readers.append(_start_thread(self._keep, pipe.fileno(), kept))
-        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert ended is not None
-        with self._changed:
-            self._kill_group()  # what it has started
-            process.wait()
-        self._has_ended.set()
+        readers = [
+            _start_thread(self._keep, process, pipe, kept)
+            for pipe, kept in (
+                (process.stdout, self._events),
+                (process.stderr, self._log),
+            )
+        ]
+        status = process.wait()
         for reader in readers:
             reader.join()
+        process.close()
         with self._changed:
-            self._status = process.returncode
+            self._status = status
             self._changed.notify_all()
 
-    def _start(self, command: Sequence[str], key: RunKey) -> subprocess.Popen[bytes]:
+    def _start(self, command: Sequence[str], key: RunKey) -> Child:
         key_fd = pass_key(key)
         try:
             if self._port is not None:
                 self._port.close()
-            first = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid())]
-            return subprocess.Popen(
-                [*first, *command],
-                env=node_environment(key_fd),
-                stdin=subprocess.DEVNULL,
+            return Child.start(
+                with_parent(command),  # Ray blocks SIGINT in this thread
+                node_environment(key_fd),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(key_fd,),
-                start_new_session=True,
             )
         finally:
             os.close(key_fd)
 
-    def _keep(self, fd: int, kept: bytearray) -> None:
-        """Read a pipe to its end, or until it is silent and the process has ended: a
-        process of another session may still have it."""
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        while True:
-            has_ended = self._has_ended.is_set()
-            if not poll.poll(1000 * SILENT):
-                if has_ended:
-                    return
-                continue
-            data = os.read(fd, 1 << 16)
-            if not data:
-                return
+    def _keep(self, process: Child, pipe: IO[bytes] | None, kept: bytearray) -> None:
+        """Keep what the process writes to a pipe, as far as there is room."""
+        for data in process.read(pipe):
             with self._changed:
                 self._changed.wait_for(lambda: len(kept) < MOST_KEPT)
                 kept.extend(data)
@@ -217,22 +186,14 @@ class RayNode:
 
     def stop(self) -> None:
         """Ask the nodes to stop after the same step."""
-        with self._changed:
-            if self._process is not None and self._process.returncode is None:
-                os.kill(self._process.pid, STOP_SIGNAL)
+        if self._process is not None:
+            self._process.signal(STOP_SIGNAL)
 
     def kill(self) -> None:
         """End the process and all that it has started, and wait until they have."""
-        with self._changed:
-            self._kill_group()
         if self._process is not None:
-            self._has_ended.wait(KILL_GRACE)
-
-    def _kill_group(self) -> None:
-        # Until it is reaped, the system does not use its number again.
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+            self._process.wait(KILL_GRACE)
 
 
 def _start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:

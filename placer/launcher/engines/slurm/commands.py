@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from placer.errors import PlacerError, RunError
+from placer.launcher.child import run_command
 from placer.launcher.engines.hints import hint_of
 from placer.launcher.engines.said import quoting
 
@@ -39,31 +39,22 @@ def run(
     no such command, RunError if it fails, or does not answer.
     """
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=clean_environment(os.environ, set_by),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        environment = clean_environment(os.environ, set_by)
+        done = run_command(command, TIMEOUT, environment, folder)
     except FileNotFoundError:
         raise PlacerError(
             f"there is no '{command[0]}' on this machine",
             hint="run this where jobs are submitted to Slurm; --write DIR only writes"
             " the files of the job",
         ) from None
-    except subprocess.TimeoutExpired:
+    if done.status is None:
         said = f"{command[0]} has not answered in {TIMEOUT:g} s"
-        raise RunError(said, hint=hint_of("Slurm", said)) from None
-    if done.returncode:
-        said = done.stderr.strip() or f"status {done.returncode}"
+        raise RunError(said, hint=hint_of("Slurm", said))
+    if done.status:
+        said = done.stderr.decode(errors="replace").strip() or f"status {done.status}"
         hint = hint_of("Slurm", said)
         raise RunError(quoting(f"{command[0]} failed", said), hint=hint)
-    return done.stdout
+    return done.stdout.decode(errors="replace")
 
 
 def clean_environment(

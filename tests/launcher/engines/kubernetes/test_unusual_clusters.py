@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,7 +44,6 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_RETRY", 0.02)
     monkeypatch.setattr(logs, "_CLOSING", 0.1)
     monkeypatch.setattr(following, "CLOSED", 0.1)
-    monkeypatch.setattr(kubectl, "_CLOSED", 0.1)
 
 
 def job_with(
@@ -431,27 +428,6 @@ def test_half_a_line_of_a_connection_that_breaks_is_read_again(tmp_path: Path) -
     assert found == [NodeLines("ps:0", [EVENT]), ""]
 
 
-def test_a_kubectl_that_was_waited_for_is_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Its number may be that of another process by then.
-    closed: SimpleQueue[logs.PodLog] = SimpleQueue()
-    ends: SimpleQueue[str] = SimpleQueue()
-    killed: list[Any] = []
-
-    class Waited(subprocess.Popen[bytes]):
-        def __exit__(self, *error: Any) -> None:
-            super().__exit__(*error)
-            closed.get(timeout=20).close()
-
-    monkeypatch.setattr(subprocess, "Popen", Waited)
-    monkeypatch.setattr(logs, "kill", killed.append)
-    kubectl = job_with(tmp_path, "*) exit 1;;").kubectl
-    closed.put(logs.PodLog(kubectl, "ps:0", "digits-ps-0", print, print, ends.put))
-    assert ends.get(timeout=20) == "it was not read to its end in time"
-    assert not killed
-
-
 def test_lines_that_are_no_events_are_a_part_of_the_log(tmp_path: Path) -> None:
     nested = b'{"event":' + b"[" * 100_000 + b"}"
     others = b'{"event":"state","node":"ps.x","state":"training"}'
@@ -480,16 +456,6 @@ def test_a_kubectl_whose_output_stays_open_is_not_waited_for(tmp_path: Path) -> 
     (tmp_path / "closed").touch()
     assert caught.value.has_timed_out
     assert caught.value.printed == b"some\n"
-
-
-def test_a_kubectl_ends_with_the_process_that_has_started_it(tmp_path: Path) -> None:
-    path = job_with(tmp_path, "*) exec sleep 600;;").kubectl.command
-    code = (
-        "from placer.launcher.engines.kubernetes.kubectl import Kubectl\n"
-        f"print(Kubectl({path!r}, None, None).start('logs').pid)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    eventually(lambda: not Path("/proc", done.stdout.decode().strip()).exists())
 
 
 def test_a_job_that_was_to_end_is_not_followed_for_ever(

@@ -1,0 +1,122 @@
+"""Lookups of rows of sparse tables: a node asks for the rows of its keys, and the nodes that
+hold these rows give them. `Node` documents the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+
+from placer.channel.interface import Array, Key
+from placer.runtime.asynchronous.asked_rows import AskedRows
+from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExchange
+from placer.runtime.exchange.worker_messages import WorkerMessage
+from placer.runtime.node.collected_keys import CollectedKeys
+from placer.runtime.node.position import Position
+from placer.tables.sparse.batch_keys import BatchKeys
+from placer.tables.sparse.table import SparseTable
+
+
+@dataclass(slots=True)
+class RowLookups:
+    """A node's part in lookups.
+
+    Attributes:
+        position: where the node is.
+        exchange: the node's end of the edges of rows by key.
+        tables: the sparse tables whose partitions the node holds, by name.
+        keys: the keys that the node looks up.
+        ends: the node's ends of asynchronous tables, by the numbers of their edges.
+    """
+
+    position: Position
+    exchange: RowExchange
+    tables: Mapping[str, SparseTable]
+    keys: CollectedKeys
+    ends: Mapping[int, AskedRows] = field(default_factory=dict)
+    _sent_ahead: dict[int, int] = field(default_factory=dict, init=False)
+    """The step of the keys that were sent ahead on each edge."""
+    _asked_ahead: dict[int, tuple[AskedKeys, ...]] = field(
+        default_factory=dict, init=False
+    )
+    """The keys that nodes ask for in the next step, by edge."""
+
+    def send_keys(self, edge: int, keys: Sequence[BatchKeys]) -> None:
+        """Ask for the rows of keys, unless that was done ahead."""
+        position = self.position
+        if self._sent_ahead.get(edge) == position.step and not position.evaluation:
+            return
+        self._send_keys(self._key(edge), keys)
+
+    def send_keys_ahead(self, edge: int, next_rows: Callable[[str], Array]) -> None:
+        """Ask for the rows of the next step, if there is one; `next_rows` returns the rows
+        of a value that the node reads in it."""
+        end, step = self.ends.get(edge), self.position.step + 1
+        if self.position.is_last or (end is not None and end.mode.waits_for_own):
+            return
+        keys = self.keys.collect_ahead(self.exchange.edges[edge], next_rows)
+        self._sent_ahead[edge] = step
+        self._send_keys(self._key(edge)._replace(step=step), keys)
+
+    def _send_keys(self, key: Key, keys: Sequence[BatchKeys]) -> None:
+        end = self.ends.get(key.edge)
+        if end is not None:
+            end.send_keys(key.step, keys)
+        else:
+            self.exchange.send_keys(key, keys)
+
+    def receive_keys_ahead(self, edge: int) -> None:
+        """Wait for the keys of the next step, if there is one, and find their rows."""
+        if self.position.is_last:
+            return
+        key = self._key(edge)._replace(step=self.position.step + 1)
+        tables = [self.tables[name] for name in self.exchange.tables_of(edge)]
+        self._asked_ahead[edge] = tuple(
+            replace(asked, found=tuple(table.find(part.keys) for part in asked.parts))
+            for table, asked in zip(
+                tables, self.exchange.receive_keys(key), strict=True
+            )
+        )
+
+    def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
+        """Wait for the keys that nodes ask for, unless that was done ahead."""
+        ahead = self._asked_ahead.pop(edge, None)
+        return ahead or self.exchange.receive_keys(self._key(edge))
+
+    @staticmethod
+    def of_message(message: WorkerMessage) -> tuple[AskedKeys, ...]:
+        """Return the keys of a message of one worker."""
+        return tuple(AskedKeys((part,)) for part in message.keys)
+
+    def look_up(self, table: str, keys: BatchKeys | AskedKeys) -> Array | PartsOfRows:
+        """Return the rows of keys: of those that nodes have asked for, or of this node's
+        own, with zeros behind them."""
+        held, arena = self.tables[table], self.exchange.arena
+        dim = held.settings.dim
+        if isinstance(keys, AskedKeys):
+            parts = []
+            for part, found in zip_longest(keys.parts, keys.found):
+                out = arena.allocate(held.dtype, (part.keys.size, dim))
+                parts.append(held.pull(part.keys, out, found))
+            return PartsOfRows(tuple(parts))
+        self.keys.choose_sizes()
+        count = keys.keys.size
+        rows = arena.allocate(held.dtype, (keys.size, dim))
+        held.pull(keys.keys, rows[:count])
+        rows[count:] = 0
+        return rows
+
+    def send_rows(self, edge: int, rows: Sequence[PartsOfRows]) -> None:
+        """Send nodes the rows that they have asked for."""
+        self.exchange.send_rows(self._key(edge), rows)
+
+    def receive_rows(self, edge: int, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
+        """Wait for the rows of keys, with zeros behind them."""
+        self.keys.choose_sizes()
+        end = self.ends.get(edge)
+        if end is not None:
+            return end.receive_rows(keys)
+        return self.exchange.receive_rows(self._key(edge), keys)
+
+    def _key(self, edge: int) -> Key:
+        return self.position.key(self.exchange.edges[edge])

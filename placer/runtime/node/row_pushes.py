@@ -1,0 +1,182 @@
+"""Pushes of gradients of rows: a node sends them to the nodes that hold the rows, which add
+them up by key and update their tables. `Node` documents the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from placer.channel.interface import Array, Key
+from placer.errors import RunError
+from placer.place.layouts.partition import RowShard
+from placer.runtime.asynchronous.asked_rows import AskedRows
+from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExchange
+from placer.runtime.exchange.worker_messages import WorkerMessage, join_flat, malformed
+from placer.runtime.node.learning_rates import LearningRates
+from placer.runtime.node.position import Position
+from placer.tables.exact_squares import exact_squares
+from placer.tables.key_sums import KeySums
+from placer.tables.sparse.batch_keys import BatchKeys
+from placer.tables.sparse.key_sums import sum_by_key
+from placer.tables.sparse.table import SparseTable
+
+
+@dataclass(slots=True)
+class RowPushes:
+    """A node's part in pushes.
+
+    Attributes:
+        position: where the node is.
+        exchange: the node's end of the edges of rows by key.
+        tables: the sparse tables whose partitions the node holds, by name.
+        rates: the learning rates of all tables.
+        ends: the node's ends of asynchronous tables, by the numbers of their edges.
+        shard: the rows of a step that the node's gradients are of, at these ends.
+        drops_not_finite: whether gradients of rows with a NaN or an infinity are dropped;
+            else they are an error.
+        on_warning: receives a warning.
+    """
+
+    position: Position
+    exchange: RowExchange
+    tables: Mapping[str, SparseTable]
+    rates: LearningRates
+    ends: Mapping[int, AskedRows] = field(default_factory=dict)
+    shard: RowShard = field(default_factory=lambda: RowShard((0,), 1))
+    drops_not_finite: bool = False
+    on_warning: Callable[[str], None] = lambda text: None
+    _has_dropped: set[str] = field(default_factory=set, init=False)
+    """The tables of which gradients were dropped."""
+    _swept: dict[str, int] = field(default_factory=dict, init=False)
+    """The step after which each table has forgotten keys last."""
+
+    def send(
+        self, edge: int, keys: Sequence[BatchKeys], gradients: Sequence[Any]
+    ) -> None:
+        """Send the gradients of the rows of keys to the nodes that hold them."""
+        arrays = [np.asarray(each) for each in gradients]
+        end, position = self.ends.get(edge), self.position
+        if end is not None:
+            rows = position.own_rows(self.shard), position.count
+            end.send_gradients(position.step, rows, keys, arrays)
+        else:
+            self.exchange.send_gradients(self._key(edge), keys, arrays)
+
+    def receive(self, edge: int) -> tuple[PartsOfRows, ...]:
+        """Wait for the gradients of the rows that nodes have asked for."""
+        return self.exchange.receive_gradients(self._key(edge))
+
+    def of_message(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
+        """Return the gradients that a message of one worker brings."""
+        values = self.exchange.edges[message.edge].values
+        (pieces,) = message.parts
+        arrays = join_flat(pieces, [np.dtype(value.dtype) for value in values])
+        if arrays is None:
+            raise malformed(message)
+        found = []
+        for value, array, part in zip(values, arrays, message.keys, strict=True):
+            count, dim = part.keys.size, int(value.shape[1])
+            if array.size != count * dim:
+                raise malformed(message)
+            found.append(PartsOfRows((array.reshape(count, dim),)))
+        return tuple(found)
+
+    @staticmethod
+    def sum_by_key(
+        keys: Sequence[BatchKeys | AskedKeys], gradients: Sequence[Any]
+    ) -> KeySums:
+        """Return the sums of the gradients of each key, in the order of the lookups and
+        the nodes."""
+        terms: list[KeySums] = []
+        for of_lookup, given in zip(keys, gradients, strict=True):
+            if isinstance(of_lookup, BatchKeys):  # of this node itself
+                own = np.asarray(given)[: of_lookup.keys.size]
+                terms.append(KeySums(of_lookup.part, own))
+                continue
+            for part, rows in zip(of_lookup.parts, given.parts, strict=True):
+                if len(rows) != part.keys.size:
+                    raise RunError(
+                        f"there are {len(rows)} gradients of {part.keys.size} rows",
+                        hint="give every node of a run the same build",
+                    )
+                terms.append(KeySums(part, rows))
+        return sum_by_key(terms)
+
+    def exact_squares(self, table: str, total: KeySums) -> Array:
+        """Return the exact sum of the squares of the gradients that update a table."""
+        gradients = total.gradients
+        bad = self.tables[table].find_not_finite(
+            total.part.keys,
+            total.gradients,
+            drop_not_finite=self.drops_not_finite,
+            where=f"in step {self.position.step}",
+        )
+        if bad is not None:
+            gradients = gradients[~bad]
+        return exact_squares([gradients])
+
+    def update(
+        self,
+        table: str,
+        total: KeySums,
+        scale: Any = None,
+        limit: float | None = None,
+        message: WorkerMessage | None = None,
+    ) -> None:
+        """Update a table by sums of gradients, and let it forget keys."""
+        held = self.tables[table]
+        # An asynchronous table is at the step that all workers have done.
+        step = draw = self.position.step
+        if message is not None:
+            sources = self.exchange.edges[message.edge].sources
+            step = message.least
+            draw = message.step * len(sources) + sources.index(message.worker)
+        part, gradients, scoring = total.part, total.gradients, held.settings.score
+        if limit is not None:
+            gradients = np.clip(gradients, -limit, limit)
+        scores = part.scores
+        if scoring is not None and scores is None:
+            scores = part.occurrences.astype(np.float32) * np.float32(scoring.no_click)
+        where = f"in step {step}"
+        if message is not None:
+            where = f"in step {message.step} of {message.worker}"
+        pushed = held.push(
+            part.keys,
+            gradients,
+            learning_rate=self.rates.of(table, message),
+            step=step,
+            occurrences=part.occurrences,
+            scores=scores,
+            times=part.times,
+            scale=1.0 if scale is None else float(scale),
+            draw=draw,
+            drop_not_finite=self.drops_not_finite,
+            where=where,
+        )
+        if pushed.not_finite and table not in self._has_dropped:
+            self._has_dropped.add(table)
+            self.on_warning(
+                f"table {table}: the gradients of {pushed.not_finite:,} of"
+                f" {part.keys.size:,} keys are not finite {where}; such gradients are"
+                " dropped, and the run continues because of train.nan: warn"
+            )
+        held.note_time(part.now)
+        self.forget_up_to(table, step)
+
+    def forget_up_to(self, table: str, step: int) -> None:
+        """Let a table forget keys after each step up to this one, except steps after which
+        it has done so."""
+        held = self.tables[table]
+        for swept in range(self._swept.get(table, 0) + 1, step + 1):
+            held.forget(swept, held.latest)
+        self._swept[table] = step
+
+    def resume(self, step: int) -> None:
+        """Continue after a step after which all tables have forgotten keys."""
+        self._swept = dict.fromkeys(self.tables, step)
+
+    def _key(self, edge: int) -> Key:
+        return self.position.key(self.exchange.edges[edge])

@@ -1,0 +1,147 @@
+"""What a run saves between two steps: its position, metrics and checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from placer.checkpoint.manifest import Progress, StepStatistics
+from placer.errors import PlacerError
+from placer.runtime.control.common_step import Action
+from placer.runtime.control.divergence import LossWatch
+from placer.runtime.control.events import SAVING, STILL_WRITING
+from placer.runtime.control.execution import Execution
+from placer.runtime.metrics.history import HistoryWriter
+from placer.runtime.metrics.statistics import decode_statistics
+from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.saving.checkpoints import Checkpoints
+from placer.runtime.training_loop import asynchronous_tables
+from placer.runtime.training_loop.asynchronous_tables import Drained
+from placer.runtime.training_loop.early_stopping import Watches
+from placer.runtime.training_loop.steps import Steps
+
+
+@dataclass(slots=True)
+class Saves:
+    """Saves a run after a drain, when nothing changes.
+
+    Attributes:
+        execution, metrics, history, watches, checkpoints, loss: as in `Training`.
+        steps: the steps of the run.
+    """
+
+    execution: Execution
+    metrics: MetricsStream
+    history: HistoryWriter
+    watches: Watches
+    checkpoints: Checkpoints | None
+    loss: LossWatch
+    steps: Steps
+
+    def is_due(self, step: int) -> bool:
+        """Whether the spec says to save a checkpoint after a step."""
+        checkpoints = self.checkpoints
+        ends_epoch = self.steps.ends_epoch(step)
+        return checkpoints is not None and checkpoints.is_due(step, ends_epoch)
+
+    def request_in_time(self) -> None:
+        """Request a checkpoint if the interval of time has passed, by the control
+        node's clock."""
+        checkpoints = self.checkpoints
+        if checkpoints is None or not self.execution.is_control:
+            return
+        if checkpoints.is_time():
+            self.execution.common_step.request(Action.SAVE)
+
+    def flush(self, step: int) -> None:
+        """Wait on the control node until the metrics of a step are in the history."""
+        if self.execution.plan.in_lockstep:
+            self.metrics.flush()
+        else:
+            assert self.metrics.combiner is not None
+            self.metrics.combiner.flush_to(step)
+
+    def save(self, drained: Drained, *, stops: bool) -> None:
+        """Save a checkpoint, if the run saves any, and the metrics of a run that stops."""
+        checkpoints, execution = self.checkpoints, self.execution
+        # Before the next barrier: after it the slowest worker goes on, and so do the metrics.
+        progress = self._progress(checkpoints, drained) if checkpoints else None
+        ahead: tuple[StepStatistics, ...] = ()
+        if drained.is_uneven and (checkpoints is not None or stops):
+            ahead = asynchronous_tables.gather_ahead(
+                execution, self.metrics, drained, stops=stops
+            )
+        if checkpoints is not None:
+            self._save(checkpoints, drained.slowest, progress, ahead, stops=stops)
+        if stops and execution.is_control and ahead:
+            self.flush(drained.slowest)
+            self._add_parts(ahead)
+
+    def save_shrunk(self, progress: Progress, nothing: str) -> None:
+        """Save sparse tables that have forgotten keys, at the position of the checkpoint
+        that they are from. Raises PlacerError if the run saves no checkpoints."""
+        is_control = self.execution.is_control
+        if self.checkpoints is not None:
+            self.checkpoints.save(progress.step, progress if is_control else None)
+        elif is_control:
+            raise PlacerError(
+                f"'shrink' (--shrink) has no effect without checkpoints: {nothing}",
+                hint="add --checkpoint DIR, to which the tables are saved",
+            )
+
+    def _progress(self, checkpoints: Checkpoints, drained: Drained) -> Progress | None:
+        """Return the position of the run after a drain; None for a checkpoint that is
+        discarded, and on all nodes but the control node."""
+        if not self.execution.is_control:
+            return None
+        start, step = time.perf_counter(), drained.slowest
+        self.flush(step)
+        progress = None
+        if not self.loss.stops:
+            batches = (step - 1) % self.steps.per_epoch + 1
+            progress = structs.replace(
+                self.watches.store(self.history.progress(batches)),
+                workers=drained.steps,
+                is_end=step == self.steps.total,
+            )
+        checkpoints.seconds += time.perf_counter() - start
+        return progress
+
+    def _save(
+        self,
+        checkpoints: Checkpoints,
+        step: int,
+        progress: Progress | None,
+        ahead: tuple[StepStatistics, ...],
+        *,
+        stops: bool,
+    ) -> None:
+        """Save a checkpoint after a drain."""
+        execution, start = self.execution, time.perf_counter()
+        waits = checkpoints.is_writing and not stops
+        if stops:
+            execution.report_state(SAVING)
+        elif waits:
+            execution.report_state(STILL_WRITING)
+        if progress is not None:
+            progress = structs.replace(progress, ahead=ahead)
+        checkpoints.save(step, progress)
+        checkpoints.seconds += time.perf_counter() - start
+        if waits:
+            execution.report_state("running")
+
+    def _add_parts(self, ahead: Sequence[StepStatistics]) -> None:
+        """Add the metrics of steps that not all workers have done to those of the
+        epoch."""
+        plan, counted = self.execution.plan, set()
+        for each in ahead:
+            batch, shard = self.steps.phase(each.step).rows, plan.pushed_rows(each.node)
+            rows = shard.num_rows(batch, plan.microbatches)
+            if (each.step, shard) in counted:
+                rows = 0  # those of its companion
+            counted.add((each.step, shard))
+            statistics = decode_statistics(each.statistics)
+            self.history.add_part(statistics, rows, batch)

@@ -1,0 +1,90 @@
+"""The steps of a run: how many there are, and after which ones an evaluation follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from placer.runtime.batches.batches import Batches
+from placer.runtime.control.barrier import STEP
+from placer.runtime.control.events import Start
+from placer.runtime.control.execution import Execution
+from placer.runtime.metrics.combiner import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The training steps of a run, by their number from 1.
+
+    Attributes:
+        total: the number of the last step.
+        batches: the global batches, of which each step has one.
+        evaluating: the batches of the evaluation; None without evaluations.
+        evaluation_every: after how many steps an evaluation follows. The last step always
+            has one.
+    """
+
+    total: int
+    batches: Batches
+    evaluating: Batches | None
+    evaluation_every: int
+
+    @property
+    def per_epoch(self) -> int:
+        """The number of steps of an epoch."""
+        return self.batches.order.steps_per_epoch
+
+    def place_of(self, step: int) -> tuple[int, int]:
+        """Return the epoch of a step, from 1, and the number of its batch there, from 0."""
+        epoch, index = divmod(step - 1, self.per_epoch)
+        return epoch + 1, index
+
+    def ends_epoch(self, step: int) -> bool:
+        return step % self.per_epoch == 0
+
+    def evaluates_in_turn(self, step: int) -> bool:
+        """Whether an evaluation would follow a step if the run went on."""
+        return step % self.evaluation_every == 0
+
+    def is_evaluated(self, step: int) -> bool:
+        """Whether an evaluation follows a step."""
+        is_due = self.evaluates_in_turn(step) or step == self.total
+        return self.evaluating is not None and is_due
+
+    def phase(self, step: int) -> Phase:
+        """Return what the metrics of a step belong to."""
+        epoch, index = self.place_of(step)
+        rows = self.batches.batch_size(index)
+        return Phase(STEP, step, epoch, rows, self.is_evaluated(step))
+
+    def start_at(self, first: int) -> Start:
+        """Return the event of a run that is about to train from this step on."""
+        evaluating = self.evaluating
+        return Start(
+            first_step=first,
+            last_step=self.total,
+            steps_per_epoch=self.per_epoch,
+            evaluation_every=self.evaluation_every if evaluating else 0,
+            rows=self.batches.order.batch,
+            evaluation_rows=evaluating.epoch_rows if evaluating else 0,
+        )
+
+
+def count_steps(execution: Execution, batches: Batches) -> int:
+    """Return the number of the last step of a run over these batches."""
+    if execution.options.steps is not None:
+        return execution.options.steps
+    return execution.plan.epochs * batches.order.steps_per_epoch
+
+
+def steps_of(
+    execution: Execution, batches: Batches, evaluating: Batches | None
+) -> Steps:
+    """Return the steps of a run over these batches."""
+    every = execution.plan.evaluate_every
+    per_epoch = batches.order.steps_per_epoch
+    return Steps(
+        count_steps(execution, batches),
+        batches,
+        evaluating,
+        per_epoch if every.unit == "epochs" else int(every.number),
+    )

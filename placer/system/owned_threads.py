@@ -1,0 +1,87 @@
+"""Threads with one owner, who learns their first error and joins them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+END_LIMIT: Final = 2.0
+"""Seconds that an owner waits for a thread that may be stuck, such as in a read of a disk."""
+
+
+class OwnedThreads:
+    """Daemon threads that change the same state, and that their owner joins.
+
+    The first error of a thread ends the work of all: the owner gets it where it waits next.
+
+    Attributes:
+        changed: guards the state. It is notified when a thread ends; whoever changes the
+            state notifies it, too.
+        error: the first error, None as long as there is none.
+
+    Example:
+        threads = OwnedThreads()
+        threads.begin(read, "placer lines")
+        threads.wait_for(lambda: lines)  # raises what `read` raises
+        threads.join(5)
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.error: BaseException | None = None
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, run: Callable[[], None], name: str) -> None:
+        """Call `run` in a new thread with a name."""
+        thread = threading.Thread(
+            target=self._run_and_keep, args=(run,), name=name, daemon=True
+        )
+        with self.changed:
+            self._threads = [each for each in self._threads if each.is_alive()]
+            self._threads.append(thread)
+        thread.start()
+
+    def wait(self) -> None:
+        """Wait for a change; called with `changed` held.
+
+        Raises the first error, be it before the call: nothing changes any more then.
+        """
+        self.check()
+        self.changed.wait()
+        self.check()
+
+    def wait_for(self, is_ready: Callable[[], object]) -> None:
+        """Wait until `is_ready`, which is called with `changed` held; raises the first
+        error, unless it is ready already."""
+        with self.changed:
+            while not is_ready():
+                self.wait()
+
+    def check(self) -> None:
+        """Raise the first error, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+    def fail(self, error: BaseException) -> None:
+        """Keep an error, if it is the first one."""
+        with self.changed:
+            self.error = self.error or error
+            self.changed.notify_all()
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until all threads have ended, for each at most some seconds; return whether
+        they have. Raises nothing: see `check`."""
+        with self.changed:
+            threads = [*self._threads]
+        for thread in threads:
+            thread.join(seconds)
+        return not any(thread.is_alive() for thread in threads)
+
+    def _run_and_keep(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:
+            self.fail(error)
+        with self.changed:
+            self.changed.notify_all()

@@ -1,0 +1,151 @@
+"""A thread that handles the items of a queue."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from placer.system.owned_threads import OwnedThreads
+
+T = TypeVar("T")
+
+
+class Worker(OwnedThreads, Generic[T]):
+    """Calls `handle` with items, one at a time and in their order, in a daemon thread.
+
+    The first error of `handle` is kept, and raised by `put`, `wait_until_idle`, `is_idle`,
+    `check` and `close` from then on; items that wait are dropped. The owner ends the thread by `close`,
+    or by `end` or `drop` and then `join`.
+
+    Args:
+        handle: called with each item.
+        name: the name of the thread.
+        bound: the most items that wait or are handled; None for no limit.
+        at_end: called by the thread when it ends, also after an error.
+
+    Example:
+        with Worker(write_line, "placer lines", bound=64) as lines:
+            lines.put("a line")  # waits while 64 lines are not written
+        # All lines are written; an error of `write_line` was raised.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[T], object],
+        name: str,
+        *,
+        bound: int | None = None,
+        at_end: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self._handle, self._name, self._bound = handle, name, bound
+        self._at_end = at_end
+        self._items: deque[T] = deque()
+        self._is_busy = self._is_started = self._has_ended = False
+
+    def __enter__(self) -> Worker[T]:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.drop()
+            self.join()
+
+    def start(self) -> None:
+        """Start the thread, unless it has been started. Items may be added before."""
+        if not self._is_started:
+            self._is_started = True
+            self.begin(self._run, self._name)
+
+    def put(self, item: T) -> None:
+        """Add an item; wait while there are too many. Not to be called after the end."""
+        is_added = self.offer(item)
+        self.check()
+        assert is_added, self._name
+
+    def offer(self, item: T, *, waits: bool = True) -> bool:
+        """Add an item, or return False after an error or the end. Wait while there are too
+        many, unless the caller must not wait: then there is one more."""
+        with self.changed:
+            if waits and self._bound is not None:
+                while self._count() >= self._bound and not self._has_ended:
+                    self.changed.wait()
+            if not self._has_ended:
+                self._items.append(item)
+                self.changed.notify_all()
+            return not self._has_ended
+
+    def discard(self, is_old: Callable[[T], bool]) -> None:
+        """Drop those items that wait which newer ones replace."""
+        with self.changed:
+            self._items = deque(each for each in self._items if not is_old(each))
+            self.changed.notify_all()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all items have been handled; raises the first error."""
+        with self.changed:
+            self.check()
+            return not self._count()
+
+    def wait_until_idle(self) -> None:
+        """Wait until all items have been handled."""
+        self.check()
+        self.wait_for(lambda: not self._count())
+
+    def close(self, seconds: float | None = None) -> bool:
+        """Handle the items that wait, and end; wait for that, at most for some seconds, and
+        return whether the thread has ended."""
+        self.end()
+        has_ended = self.join(seconds)
+        self.check()
+        return has_ended
+
+    def end(self) -> None:
+        """Let the thread end after the items that wait."""
+        with self.changed:
+            self._has_ended = True
+            self.changed.notify_all()
+
+    def drop(self) -> list[T]:
+        """Let the thread end after the item that it handles; return the items that wait,
+        which it does not handle."""
+        with self.changed:
+            dropped = [*self._items]
+            self._items.clear()
+            self.end()
+            return dropped
+
+    def _count(self) -> int:
+        return len(self._items) + self._is_busy
+
+    # Run by the thread.
+
+    def _run(self) -> None:
+        try:
+            while self._handle_next():
+                pass
+        except BaseException as error:
+            with self.changed:
+                self.fail(error)
+                self.drop()
+        finally:
+            self._at_end()
+
+    def _handle_next(self) -> bool:
+        """Handle the next item; return whether there was one before the end."""
+        with self.changed:
+            self._is_busy = False
+            self.changed.notify_all()
+            while not self._items and not self._has_ended:
+                self.changed.wait()
+            if not self._items:
+                return False
+            item = self._items.popleft()
+            self._is_busy = True
+        self._handle(item)
+        return True

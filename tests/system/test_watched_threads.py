@@ -1,0 +1,63 @@
+"""The threads of placer and their locks are watched: mistakes are found."""
+
+import threading
+
+import pytest
+from support.watched_threads import watched_threads
+
+from placer.system.owned_threads import OwnedThreads
+
+
+def test_locks_that_threads_take_in_two_orders_are_found():
+    def run():
+        with watched_threads() as order:
+            first = OwnedThreads()
+            second = OwnedThreads()
+            with first.changed, second.changed, second.changed:
+                pass
+            assert not order.cycle()
+            with second.changed, first.changed:
+                second.changed.notify_all()
+
+    with pytest.raises(pytest.fail.Exception, match="in more than one order"):
+        run()
+
+
+def test_a_lock_that_is_waited_for_is_not_held():
+    with watched_threads() as order:
+        first = OwnedThreads()
+        second = OwnedThreads()
+        with first.changed, second.changed:
+            second.changed.wait(0)
+            first.changed.notify_all()
+        assert len(order.edges) == 1
+        with second.changed:
+            assert second.changed.wait_for(lambda: True)
+        assert not order.held
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("placer pace", "no owner has joined"),
+        ("placer orders", None),
+        ("placer other", "not in the table"),
+    ],
+)
+def test_threads_that_are_left_or_unknown_are_found(name, mistake):
+    goes_on = threading.Event()
+    threads = OwnedThreads()
+
+    def run():
+        with watched_threads():
+            threads.begin(goes_on.wait, name)
+
+    try:
+        if mistake is None:
+            run()
+        else:
+            with pytest.raises(AssertionError, match=mistake):
+                run()
+    finally:
+        goes_on.set()
+        threads.join(60)
