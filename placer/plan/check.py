@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import ValidationError, to_builtins
 
 from placer.errors import BuildError, DataError
 from placer.place.node_kinds import CPU
@@ -182,7 +182,7 @@ def _check_table(
         yield f"it is on {table.devices}, where no table is updated in place"
     problem = _check_depth(to_builtins(table.learning_rate))
     if table.rule is not None:
-        problem = optimizers.check(table.rule, table.hyper) or problem
+        problem = _check_rule(table.rule, table.hyper) or problem
     elif table.hyper:
         problem = "it has hyperparameters, but no rule"
     if problem:
@@ -203,6 +203,15 @@ def _check_table(
         yield from _check_block(block, parameter)
     if len(dtypes) > 1:
         yield f"its blocks have several dtypes: {', '.join(sorted(dtypes))}"
+
+
+def _check_rule(rule: str, hyper: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a rule or its hyperparameters, or None."""
+    try:
+        optimizers.read_rule(rule, hyper)
+    except ValidationError as error:
+        return str(error)
+    return None
 
 
 def _check_block(block: Block, parameter: Parameter) -> Problems:
@@ -256,6 +265,6 @@ def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
     if table.dtype not in ("float32", "float64"):
         yield f"its rows are {table.dtype}"
     problem = _check_depth(to_builtins(table.learning_rate))
-    problem = optimizers.check(settings.rule, settings.hyper) or problem
+    problem = _check_rule(settings.rule, settings.hyper) or problem
     if problem:
         yield problem

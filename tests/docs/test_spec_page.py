@@ -54,7 +54,7 @@ def test_every_choice_is_on_the_page():
         words |= {*form.__struct_encode_fields__}
     words |= {*sources.SKLEARN, *sources.KINDS, *(ITEM_BYTES.keys() - {"key"})}
     for rule in optimizers.RULES.values():
-        words |= set(rule.hyper)
+        words |= {*rule.__struct_fields__}
     missing = {word for word in words if not re.search(rf"\b{word}\b", PAGE)}
     assert missing == set()
 

@@ -76,7 +76,7 @@ def setting_paths() -> dict[str, str]:
     for path in sorted(_paths(Spec, ""), key=lambda path: path.count(".")):
         paths.setdefault(path.rpartition(".")[2], path)
     for rule in RULES.values():
-        for name in rule.hyper:
+        for name in rule.__struct_fields__:
             paths.setdefault(name, f"{_OPTIMIZER}.{name}")
     return paths
 

@@ -12,7 +12,7 @@ from placer.compiler.frontend.entries.context import Context
 from placer.compiler.frontend.schema import Clip, Optimizer, Outer, Update
 from placer.compiler.frontend.sections.parameters import Group, Pattern
 from placer.compiler.frontend.sections.schedules import read_rate
-from placer.compiler.frontend.yaml.decode import decode
+from placer.compiler.frontend.yaml.decode import decode, decode_fields
 from placer.compiler.frontend.yaml.problems import Problems, inner_span
 from placer.compiler.frontend.yaml.tree import (
     MappingNode,
@@ -98,8 +98,7 @@ def _outer(
         return None
     rule, _ = _rule(entry, Outer, where, batch, problems)
     if rule.name is not None and (why := optimizers.check_outer(rule.name)):
-        message, hint = why
-        problems.add(message, entry.entries["op"].span, hint)
+        problems.add_mistake(why, entry)
     if rule.name is None or rule.learning_rate is None:
         return None
     learning_rate = to_builtins(rule.learning_rate)
@@ -127,7 +126,7 @@ def _rule(
     fields of its struct. Schedules get the global batch, unless it has an error."""
     name = _rule_name(node, problems)
     # With an unknown rule every other key may be one of its hyperparameters.
-    others = optimizers.RULES[name].hyper if name else node.entries
+    others = optimizers.RULES[name].__struct_fields__ if name else node.entries
     good = decode(node, struct, where, problems, others)
     rate = good.get("learning_rate")
     if rate is not None:
@@ -265,14 +264,7 @@ def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
 
 def _hyper(name: str, entry: MappingNode, problems: Problems) -> dict[str, float]:
     """Return the hyperparameters in an entry that differ from their defaults."""
-    hyper = {}
-    for key, declared in optimizers.RULES[name].hyper.items():
-        node = entry.get(key)
-        if node is None:
-            continue
-        problem = optimizers.check(name, {key: node.value})
-        if problem:
-            problems.add(problem, node.span)
-        elif (value := declared.type(node.value)) != declared.default:
-            hyper[key] = value
-    return hyper
+    rule = optimizers.RULES[name]
+    good = decode_fields(entry, rule, f"'{name}'", problems)
+    default = rule().hyper
+    return {key: each for key, each in good.items() if each != default[key]}

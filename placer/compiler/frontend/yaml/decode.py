@@ -68,8 +68,23 @@ def decode(
     if node is None:
         return {}
     meant = report_unknown_keys(node, (*fields, *others), where, problems)
+    return decode_fields(node, struct, where, problems, meant, skipped)
+
+
+def decode_fields(
+    node: MappingNode,
+    struct: type[Struct],
+    where: str,
+    problems: Problems,
+    meant: Collection[str] = (),
+    skipped: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the valid fields of a mapping that may have other keys, as `decode` does.
+
+    A missing field is no error if it is in `meant`.
+    """
     result: dict[str, Any] = {}
-    for key, (field, is_nested) in fields.items():
+    for key, (field, is_nested) in _fields_of(struct).items():
         if key in skipped:
             continue
         value = node.get(key)
