@@ -50,8 +50,8 @@ class Resolver:
         now = time.monotonic()
         if now - self._asked.get(host, now - 2 * AGE) > AGE:
             self._asked[host] = now
-            self._requests.put(host)
-            self._requests.start()
+            if self._requests.offer(host):
+                self._requests.start()
         found = self._results.get(host, "its name is being looked up")
         return found if isinstance(found, str) else [(each, port) for each in found]
 

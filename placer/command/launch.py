@@ -278,7 +278,7 @@ def run_build(
             folder = exits.enter_context(log_folder(logs, plan.name, build))
             if not isinstance(machines, OnEngine):  # which says it of a job
                 notes.append(folder.described())
-        if options.emulate or plan.emulate:
+        if options.emulate or plan.settings.emulate:
             notes.append(emulation_note(plan))
         is_here = not in_process and machines is None
         if is_here and (crowding := crowding_note(plan, usable_cores())):

@@ -112,10 +112,10 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
     from placer.compiler.schedule.schedule_text import print_schedule
     from placer.report.pipeline import draw_schedule
 
-    if build.plan.microbatches == 1:
+    if build.plan.settings.train.microbatches == 1:
         echo("there is no schedule: train.microbatches (or gradient_accumulation) is 1")
         return
-    schedule = make_schedule(build.graphs[0], build.plan.schedule)
+    schedule = make_schedule(build.graphs[0], build.plan.settings.train.schedule)
     if not screen.is_terminal:
         echo(print_schedule(schedule), nl=False)
         return

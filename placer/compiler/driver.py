@@ -239,7 +239,7 @@ def _emit(
     """Return the build of a lowered model; `weights` are its files of initial values."""
     step = lowered.step
     tables = plan_tables(model, step, lowered.evaluation)
-    schedule = make_schedule(step, model.schedule)
+    schedule = make_schedule(step, model.settings.train.schedule)
     graphs = lowered_graphs(model, lowered)
     programs = emit_programs(step, graphs, tables, schedule)
     texts = text_files(model, graphs, schedule, programs)

@@ -21,10 +21,9 @@ import jax
 import numpy as np
 
 from placer import ops
-from placer.compiler.graph.declared import calls_user_code
+from placer.compiler.graph.declared import calls_user_code, declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
-from placer.compiler.graph.structural_ops import declared_attrs
 from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
@@ -52,7 +51,7 @@ def complete_calls(model: Model) -> Model:
     """
     graph = model.graph
     with (
-        jax.enable_x64(model.precision == "float64"),
+        jax.enable_x64(model.settings.precision == "float64"),
         modules_in(model.folder, built=False) as modules,
     ):
         loaded: dict[str, Any] = {}
@@ -88,7 +87,7 @@ def _complete(
     loaded: dict[str, Any],
     batches: Sequence[int],
 ) -> Op:
-    written = declared_attrs(op.attrs)
+    written = declared_attrs(op)
     declaration = ops.find(op.kind)
     attrs = complete(declaration, written)
     types = [graph.tensor_type(name) for name in op.operands]

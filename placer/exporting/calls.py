@@ -15,6 +15,7 @@ from typing import Any
 import jax
 
 from placer.compiler.emit.code import Call, Expression, literal
+from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.ops.attributes import complete
 from placer.ops.functions.arguments import Template, make_template
@@ -93,7 +94,7 @@ class CallWriter:
         if op.attrs.get("args"):
             yield from self._traced(op, expression, targets, rows, modules)
             return
-        attrs = complete(CALL, {k: v for k, v in op.attrs.items() if k in _ATTRS})
+        attrs = complete(CALL, declared_attrs(op))
         params, state = attrs["params"], attrs["state"]
         *operands, _ = op.operands
         first_state = len(operands) - len(state)
@@ -184,7 +185,6 @@ class CallWriter:
         return Expression(self._ops("with_leaves"), items=(Expression(pytree), leaves))
 
 
-_ATTRS = {attr.name for attr in CALL.attrs}
 _BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")")}
 
 

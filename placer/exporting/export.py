@@ -194,7 +194,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=5)
 
-    stored = open_parameters(path, warn, finite=plan.nan == "stop")
+    stored = open_parameters(path, warn, finite=plan.settings.train.nan == "stop")
     needed = {op.name for op in graph.parameters}
     declared = {
         each.name: TensorType(each.dtype, each.shape)
@@ -337,7 +337,10 @@ def _write_tables(
         partitions = (
             (arrays["keys"], arrays["values"][:, : table.settings.dim])
             for arrays in read_partitions(
-                checkpoint, numbers, ("keys", "values"), finite=plan.nan == "stop"
+                checkpoint,
+                numbers,
+                ("keys", "values"),
+                finite=plan.settings.train.nan == "stop",
             )
         )
         write_table(work, table, "uint64" if wide else "int64", partitions)
@@ -345,7 +348,7 @@ def _write_tables(
     text = write_tables_file(
         title % what,
         tables,
-        plan.seed,
+        plan.settings.seed,
         model.inputs,
         [name for name in model.inputs.values() if name in model.types],
         model.lookups,

@@ -50,7 +50,7 @@ def check_launch(
     """
     refuse_in_node("placer.launch")
     plan = read_plan(build)
-    if not plan.minimize:
+    if not plan.settings.train.minimize:
         raise PlacerError(f"the build '{build}' can only predict")
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)

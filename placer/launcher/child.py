@@ -9,11 +9,9 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final, NamedTuple, Self
 
 from placer.system.descriptors import is_readable
 
@@ -31,7 +29,7 @@ class Child:
     until `wait` has its status, and `wait` kills what is left of its group first, so no
     signal reaches another process. Several threads may call its methods. A child that
     `start` has started and nobody holds any more is killed, at the latest at the end of
-    this process.
+    this process, unless it is `left` to end by itself then.
 
     Args:
         pid: a fork of this process, which leads a session soon.
@@ -76,6 +74,7 @@ class Child:
         stderr: int | IO[bytes] = subprocess.DEVNULL,
         pass_fds: Sequence[int] = (),
         folder: str | Path | None = None,
+        left: bool = False,
     ) -> Child:
         """Start a process with these files; `subprocess.PIPE` stands for a new pipe.
 
@@ -84,6 +83,7 @@ class Child:
             environment: by default that of this process.
             pass_fds: further descriptors that the process inherits.
             folder: its working folder, by default that of this process.
+            left: whether it is not killed at the end of this process.
 
         Raises OSError if it cannot be started.
         """
@@ -103,19 +103,15 @@ class Child:
             _kill_unheld(process)
             process.wait()
             raise
-        # Also at the end of this process, which stops daemon threads without cleanup.
-        weakref.finalize(child, _kill_unheld, process)
+        if not left:
+            # Also at the end of this process, which stops daemon threads without cleanup.
+            weakref.finalize(child, _kill_unheld, process)
         return child
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process, and close this end of its pipes."""
         self.end()
         self.close()
@@ -217,8 +213,7 @@ class Child:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(NamedTuple):
     """What a command has printed; `status` is its exit status, None if it was killed,
     since it had not ended in time."""
 

@@ -68,7 +68,9 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         plan=plan,
         files=build_files(build, plan),
         needs=needs_of(
-            plan, on.data or data_root(build), emulate=options.emulate or plan.emulate
+            plan,
+            on.data or data_root(build),
+            emulate=options.emulate or plan.settings.emulate,
         ),
         arguments=node_arguments(replace(options, key=None, base_port=None)),
         data=on.data,
@@ -76,7 +78,7 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         reads=_named_files(options, "read"),
         writes=_named_files(options, "written"),
         folders=_named_files(options, "folder"),
-        saves=saves or plan.checkpoint is not None,
+        saves=saves or plan.settings.train.checkpoint is not None,
         grace=options.grace,
         deadline=options.deadline,
     )
@@ -112,6 +114,7 @@ def followed_job(
     write_job(logs.folder, build, request, on)
     followed = FollowedJob(on.name)
     with ExitStack() as exits:
+        exits.callback(followed.close)
         try:
             exits.enter_context(followed.open_nodes([*plan.processes], logs.folder))
             job = on.engine.submit(logs.folder, request, on.options)

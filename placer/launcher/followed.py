@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from placer.launcher.logs import log_path
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.callbacks.event_queue import write_all
 from placer.runtime.control.events import SIGNAL_LINE, NodeWarning, Output, write_event
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 CANCEL_GRACE: Final = 60.0
 """Seconds in which a job that was cancelled has to end."""
@@ -118,6 +120,8 @@ class FollowedJob:
         self._job: Job | None = None
         self._nodes: dict[str, FollowedNode] = {}
         self._ended = threading.Event()
+        self._threads = OwnedThreads()
+        self._is_given_up = False
         self._cancelled = False
         self._has_failed = False
         self._has_signal = False
@@ -192,14 +196,19 @@ class FollowedJob:
                 why = str(error)
             except BaseException as error:
                 why = f"{type(error).__name__}: {error}"
+                traceback.print_exception(error)  # it is a mistake of the engine
                 self._end_unfollowed(job)
-                raise
             finally:
                 for node in self._nodes.values():
                     node.job_failure = why
                 self._end_all()
 
-        _start(run)
+        self._threads.begin(run, "placer job")
+
+    def close(self) -> None:
+        """Wait until the job is not followed any more, unless its end is not waited for."""
+        if not self._is_given_up:
+            self._threads.join(END_LIMIT)
 
     def _end_unfollowed(self, job: Job) -> None:
         """Cancel a job that cannot be followed, for no reason that its engine knows."""
@@ -263,10 +272,11 @@ class FollowedJob:
         def run() -> None:
             try:
                 job.stop()
-            except PlacerError as error:
-                self._warn(f"{job.title} cannot be stopped: {error}")
+            except Exception as error:
+                why = str(error) if isinstance(error, PlacerError) else _in_short(error)
+                self._warn(f"{job.title} cannot be stopped: {why}")
 
-        _start(run)
+        self._threads.begin(run, "placer job")
 
     def _cancel(self) -> None:
         """Start to cancel the job, once; it has `CANCEL_GRACE` to end."""
@@ -287,13 +297,14 @@ class FollowedJob:
             if why:
                 self._give_up(why)
 
-        _start(run)
+        self._threads.begin(run, "placer job")
 
     def _abandon(self) -> None:
         self._give_up("a signal has ended the wait for its end")
 
     def _give_up(self, why: str) -> None:
         """Note the end of all nodes, and that the job may still run."""
+        self._is_given_up = True
         self._note_remains(why)
         self._end_all()
 
@@ -310,7 +321,3 @@ def _in_short(error: Exception) -> str:
     if isinstance(error, PlacerError):
         return error.message
     return f"{type(error).__name__}: {error}"
-
-
-def _start(call: Callable[[], None]) -> None:
-    threading.Thread(target=call, name="placer job", daemon=True).start()

@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from placer.launcher.child import Child, unnamed_file
@@ -85,12 +83,7 @@ class ForkServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the server, and all of its forks."""
         self._connection.close()
         self._process.end()
@@ -115,7 +108,6 @@ class ForkServer:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
-        stdin: int = subprocess.DEVNULL,
         stdout: IO[bytes],
         stderr: IO[bytes],
         pass_fds: Sequence[int] = (),
@@ -124,21 +116,16 @@ class ForkServer:
 
         Raises ForkError if the server refuses it, or has ended.
         """
-        nothing = (
-            os.open(os.devnull, os.O_RDONLY) if stdin == subprocess.DEVNULL else stdin
-        )
-        try:
+        with open(os.devnull, "rb") as stdin:
+            standard = [each.fileno() for each in (stdin, stdout, stderr)]
             answer = self._ask(
                 {
                     "command": [*command],
                     "environment": dict(environment),
                     "targets": [0, 1, 2, *pass_fds],
                 },
-                (nothing, stdout.fileno(), stderr.fileno(), *pass_fds),
+                (*standard, *pass_fds),
             )
-        finally:
-            if nothing != stdin:
-                os.close(nothing)
         if "refused" in answer:
             raise ForkError(answer["refused"])
         return ForkedProcess(answer["pid"], self)

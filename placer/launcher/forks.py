@@ -49,7 +49,7 @@ def can_fork(plan: Plan, options: Options) -> bool:
         return False
     if len(plan.processes) < _MANY:
         return False
-    if options.emulate or plan.emulate:
+    if options.emulate or plan.settings.emulate:
         return True
     return not any(count_gpus(nodes) for nodes in plan.processes.values())
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from placer.errors import RunError
@@ -16,6 +15,7 @@ from placer.launcher.forked_process import ForkServer
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.control.launcher_orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.signals.signals import signals_blocked, status_of_shell
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 SSH_FAILED = 255
 """The status of an ssh that could not connect, or has lost its connection."""
@@ -29,10 +29,12 @@ class NodeProcess(WatchedNode):
         process: the process.
         order_fd: the launcher's end of the pipe that the control node reads orders
             from, None for the other nodes of this machine.
+        threads: those that write to the process; they end with it.
     """
 
     process: Child
     order_fd: int | None
+    threads: OwnedThreads = field(default_factory=OwnedThreads)
 
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
@@ -75,6 +77,8 @@ class NodeProcess(WatchedNode):
             if fd is not None:
                 os.close(fd)
         self.process.close()
+        if self.threads.join(END_LIMIT):
+            self.threads.check()
 
 
 def start_node(
@@ -104,7 +108,6 @@ def start_node(
             process = (Child if server is None else server).start(
                 [*command, *options],
                 environment,
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=(*theirs, *inherited),

@@ -13,9 +13,9 @@ import contextlib
 import math
 import os
 import shlex
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +71,9 @@ def remote_starter(
         remote = remote_command(node, endpoints, options, hosts, paced=paced)
         child = start_ssh(node, [*ssh, "--", host, remote], log, host)
         assert child.order_fd is not None
-        _deliver(delivery, os.dup(child.order_fd))
+        # In a thread, since ssh reads only once it is connected.
+        write = partial(_deliver, delivery, os.dup(child.order_fd))
+        child.threads.begin(write, "placer delivery")
         return child
 
     return start
@@ -130,15 +132,11 @@ def _ssh_command(ssh: str, lost_after: float) -> list[str]:
 
 
 def _deliver(delivery: bytes, fd: int) -> None:
-    """Write a delivery in a thread, since ssh reads only once it is connected.
+    """Write a delivery, and close the descriptor.
 
     Orders go through the same pipe. They come after it: there is none before the first
     step of the run.
     """
-
-    def write() -> None:
-        # If ssh has ended, its status and log say why.
-        with contextlib.suppress(BrokenPipeError), open(fd, "wb", buffering=0):
-            write_all(fd, delivery)
-
-    threading.Thread(target=write, name="placer delivery", daemon=True).start()
+    # If ssh has ended, its status and log say why.
+    with contextlib.suppress(BrokenPipeError), open(fd, "wb", buffering=0):
+        write_all(fd, delivery)

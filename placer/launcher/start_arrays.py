@@ -72,7 +72,7 @@ def check_arrays(
     tables = {each.name: each for each in plan.sparse_tables}
     check_start(replace(start, file=Path(NAME)), declared, tables)
     arrays = {name: np.asarray(value) for name, value in given[NAME].items()}
-    if plan.nan == "stop" and (problem := find_not_finite(arrays)):
+    if plan.settings.train.nan == "stop" and (problem := find_not_finite(arrays)):
         raise DataError(f"'{NAME}': {problem}", hint=HINT)
 
 

@@ -31,7 +31,7 @@ from placer.runtime.control.events import (
     read_event,
 )
 from placer.runtime.control.result import Outcome, PredictionResult, Result
-from placer.runtime.signals.interruption import Decision, Interruption
+from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import Signals
 from placer.system.memory.collection import begin_collection
 
@@ -95,7 +95,7 @@ def supervise(
         except KeyboardInterrupt:  # a signal has interrupted a callback
             if not signals.received:
                 raise
-            run.decide()
+            run.obey_signals()
         finally:
             run.end_processes()
     run.call_remaining()
@@ -173,7 +173,7 @@ class _Supervisor:
         """Watch until all processes have ended, or there is a reason to end them."""
         while self.running and self.phase is not Phase.ENDING:
             self._handle_events(0.0 if self.calls.has_steps else POLL_INTERVAL)
-            self._obey_signals()
+            self.obey_signals()
             self._advance()
             calls = self.phase in (Phase.RUNNING, Phase.FINISHING)
             if calls:
@@ -205,22 +205,17 @@ class _Supervisor:
             call = partial(self._read_reports, control)
             self.selector.register(control.report_fd, selectors.EVENT_READ, call)
 
-    def decide(self) -> Decision:
-        """Return what to do about the signals so far."""
-        return self.interruption.decide(
+    def obey_signals(self) -> None:
+        """Do what follows from the signals so far."""
+        self.interruption.obey(
             len(self.signals.received),
             self._state_of(self.children[0]) or IMPORTING,
+            self.watch,
+            stop=self.children[0].order_stop,
+            end=lambda: self._enter(Phase.ENDING),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
         )
-
-    def _obey_signals(self) -> None:
-        match self.decide():
-            case Decision.STOP:
-                self.children[0].order_stop()
-                self.watch(NodeWarning(self.interruption.stopping))
-            case Decision.END:
-                self._enter(Phase.ENDING)
 
     def _advance(self) -> None:
         """Enter the next phase if the events so far or the time ask for it."""

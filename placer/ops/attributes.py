@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+from msgspec import Struct
 
 from placer.errors import OpError, did_you_mean
 from placer.ops.declaration import Attr, Declaration, Signature
@@ -50,23 +51,37 @@ def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
         return attr.default
     value = given[attr.name]
     if attr.choices and value not in attr.choices:
-        hint = did_you_mean(str(value), attr.choices)
-        message = f"cannot have {attr.name}: {value}"
-        raise OpError(message, attr=attr.name, hint=hint).of(kind)
+        raise _not_a_choice(kind, attr, value)
     return value
 
 
-def check_types(declaration: Declaration, attrs: Mapping[str, Any]) -> None:
-    """Raise OpError if a value is not of its attribute's type."""
-    for attr in declaration.attrs:
-        value = attrs.get(attr.name, attr.default)
-        if value == attr.default:
-            continue
-        try:
+def check_value(kind: str, attr: Attr, value: object) -> None:
+    """Raise OpError if a value in a graph is not of its attribute's type."""
+    if value is None and attr.default is None and not attr.required:
+        return
+    try:
+        classes = get_args(attr.type) or (attr.type,)
+        if not all(
+            isinstance(each, type) and issubclass(each, Struct) for each in classes
+        ):
             msgspec.convert(value, attr.type)
-        except msgspec.ValidationError as error:
-            message = f"cannot have {attr.name}: {value!r}: {error}"
-            raise OpError(message, attr=attr.name).of(declaration.kind) from error
+        elif not isinstance(value, classes):
+            # `convert` takes mappings for structs.
+            expected = " | ".join(each.__name__ for each in classes)
+            got = type(value).__name__
+            raise msgspec.ValidationError(f"Expected `{expected}`, got `{got}`")
+    except msgspec.ValidationError as error:
+        message = f"cannot have {attr.name}: {value!r}: {error}"
+        raise OpError(message, attr=attr.name).of(kind) from error
+    if attr.choices and value not in attr.choices:
+        raise _not_a_choice(kind, attr, value)
+
+
+def _not_a_choice(kind: str, attr: Attr, value: object) -> OpError:
+    hint = did_you_mean(str(value), attr.choices)
+    return OpError(f"cannot have {attr.name}: {value}", attr=attr.name, hint=hint).of(
+        kind
+    )
 
 
 def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:

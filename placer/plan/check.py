@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError, to_builtins
 
-from placer.errors import BuildError, DataError
+from placer.errors import BuildError, DataError, PlacerError
 from placer.place.node_kinds import CPU
 from placer.place.types import ITEM_BYTES
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import check_split
+from placer.plan.settings.evaluation_and_stopping import Checkpointing
+from placer.plan.settings.run import TrainSettings
 from placer.plan.settings.training import initializers, optimizers
 from placer.plan.settings.training.slicing import Block
 
@@ -68,6 +70,7 @@ def _check_all(plan: Plan) -> Problems:
         yield from _check_data(plan, plan.prediction, "predict")
     for output in plan.outputs:
         yield from _check_dtype(f"output '{output.name}'", output.dtype)
+    yield from _check_settings(plan.settings.train)
     if not plan.nodes:
         yield "it has no nodes"
     yield from _check_unique("node", (node.name for node in plan.nodes))
@@ -91,6 +94,17 @@ def _check_all(plan: Plan) -> Problems:
     for each in plan.sparse_tables:
         for problem in _check_sparse_table(each, nodes):
             yield f"sparse table '{each.settings.name}': {problem}"
+
+
+def _check_settings(train: TrainSettings) -> Problems:
+    checkpoint = train.checkpoint or Checkpointing()
+    try:
+        _ = train.eval.interval, checkpoint.interval
+    except PlacerError as error:
+        yield error.message
+    for each in (checkpoint.best, train.early_stopping):
+        if each is not None and each.metric not in train.metrics:
+            yield f"'{each.metric}' is not a metric"
 
 
 def _check_names(pattern: re.Pattern[str], names: Iterable[str], what: str) -> Problems:
@@ -164,7 +178,7 @@ def _check_node(
                 yield f"it has no '{device}'"
     for turn in node.turns:
         match = _TURN.fullmatch(turn)
-        if not match or int(match[2] or 0) >= plan.microbatches:
+        if not match or int(match[2] or 0) >= plan.settings.train.microbatches:
             yield f"its turn {turn!r} is not a task of a microbatch"
     yield from _check_unique("table", (table.name for table in node.tables))
     for table in node.tables:

@@ -22,6 +22,10 @@ Moved = Literal["gradients", "parameters", "differences", "sums", "keys", "rows"
 """The values that an exchange moves: gradients of parameters or of rows, parameters,
 differences of a worker's own parameters, sums of gradients, keys, or rows of keys."""
 
+Setting = Literal["first", "every", "dtype"]
+"""An attribute of the ops of some exchanges: how many workers a step takes the gradients
+of, how many steps are between two messages, and the dtype in messages."""
+
 Handling = Literal["applies", "adds", "answers"]
 """The work of a receiver for each message: it updates tables by the values, adds them to
 sums, or answers with rows."""
@@ -45,11 +49,14 @@ class Exchange:
         is_answer: whether its messages answer those of another exchange, one by one.
         waits_for_microbatches: whether it moves values of all microbatches of a step.
         sends_keys_ahead: whether the keys of the next step are sent before its messages.
+        settings: the attributes of its ops besides their `group`.
         layout: the layouts of the moved values; see `StructuralKind`.
         send, receive: the methods of a node that send and receive the message of a step.
         send_answer, receive_message: the methods of a node that serves, for one message.
-        why: the reason for its ops; a template of the op's attributes. Empty if its pass
-            says it.
+        why: the reason for its ops; a template of the op's attributes.
+        received: how a program says which values a step receives, where that is not by
+            their layouts; a template with `{values}`, the number `{of}` of their senders,
+            and attributes of the op.
         message: how a program says which values the message of one node has; a template
             with `{place}`.
         answer: how a program says which values an answer has; a template with `{place}`.
@@ -67,12 +74,14 @@ class Exchange:
     is_answer: bool = False
     waits_for_microbatches: bool = False
     sends_keys_ahead: bool = False
+    settings: tuple[Setting, ...] = ()
     layout: Literal["replicated", "parts"] = "replicated"
     send: str = "send"
     receive: str = "receive"
     send_answer: str = "answer"
     receive_message: str = "pushed"
     why: str = "inserted: group {group} is updated without lockstep"
+    received: str = ""
     message: str = ""
     answer: str = ""
     words: str
@@ -86,6 +95,18 @@ class Exchange:
     def updates_workers(self) -> bool:
         """Whether workers update tables of their own by the values."""
         return self.handling == "applies" and self.to == "workers"
+
+    @property
+    def takes_first(self) -> bool:
+        """Whether a step takes the values of the workers that are first, and does not wait
+        for the others."""
+        return "first" in self.settings
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether each worker takes the values of the step that it begins, so that their
+        node keeps those of earlier steps for workers that are late."""
+        return self.moves == "parameters" and not self.is_answer
 
     @property
     def is_push(self) -> bool:
@@ -104,6 +125,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             moves="parameters",
             to="workers",
             is_answer=True,
+            settings=("every",),
             receive="pull",
             answer="parameters to {place}",
             words="the newest version, in answer to each push",
@@ -172,10 +194,12 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             to="servers",
             is_asynchronous=False,
             waits_for_microbatches=True,
+            settings=("first",),
             layout="parts",
             receive="sum_of_first",
             why="inserted: a step of group {group} takes the gradients of the first"
             " {first} workers",
+            received="{values} of the first {first} of {of} workers, summed in node order",
             words="summed over the first {first}, in node order",
         ),
         Exchange(
@@ -185,8 +209,9 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             to="servers",
             handling="applies",
             waits_for_microbatches=True,
+            settings=("every", "dtype"),
             send="push_delta",
-            why="",
+            why="inserted: workers exchange what they have trained every {every} steps",
             message="difference of one {place}",
             words="each worker's own, every {every} steps",
         ),

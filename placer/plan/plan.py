@@ -30,12 +30,8 @@ from placer.plan.folder import edited_error, find_unknown_files, read_file
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
-from placer.plan.settings.evaluation_and_stopping import (
-    Checkpointing,
-    EarlyStop,
-    Interval,
-)
-from placer.plan.settings.fields import Count, Seed, Size, ValueName
+from placer.plan.settings.fields import Count, Size, ValueName
+from placer.plan.settings.run import RunSettings
 from placer.plan.settings.sparse.table import SparseTable as SparseSettings
 from placer.plan.settings.training.metrics import Finalizer
 from placer.plan.settings.training.schedules import Rate
@@ -45,7 +41,7 @@ from placer.system.files.nearest_path import path_hint
 from placer.system.files.owners import check_folder
 from placer.system.files.utf8 import check_utf8
 
-VERSION = 2
+VERSION = 3
 OF_RUN = "build"
 """The folder of the build in the folder of a run."""
 FILE = "plan.json"
@@ -175,6 +171,11 @@ class Edge(PlanStruct, frozen=True):
         workers."""
         exchange = self.declared
         return exchange is not None and exchange.is_push and self.is_without_lockstep
+
+    @property
+    def takes_first(self) -> bool:
+        """Whether a step takes the values of the workers that are first."""
+        return self.declared is not None and self.declared.takes_first
 
     @property
     def is_without_lockstep(self) -> bool:
@@ -365,19 +366,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     version: int
     placer: str
     name: str
-    precision: Literal["float32", "float64"]
-    emulate: bool = False
-    microbatches: Count = 1
-    schedule: Literal["1f1b", "gpipe"]
-    seed: Seed
-    epochs: Count
-    minimize: str
-    """The name of the loss; empty in a build that only predicts."""
-    nan: Literal["stop", "warn"]
-    evaluate_every: Interval
-    checkpoint: Checkpointing | None = None
-    early_stopping: EarlyStop | None = None
-    metrics: tuple[str, ...]
+    settings: RunSettings
     columns: tuple[Column, ...]
     train: RowSource
     evaluation: RowSource | None = None
@@ -516,7 +505,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         without waiting for the others, and its position."""
         for edge in self.step_edges:
             sides = (edge.sources, edge.targets) if edge.companions else (edge.sources,)
-            is_push = edge.is_push or edge.exchange == "sum_of_first"
+            is_push = edge.is_push or edge.takes_first
             if not (edge.companions or is_push):
                 continue
             for side in sides:
@@ -526,7 +515,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     @property
     def has_backup(self) -> bool:
         """Whether a step does not wait for its last workers."""
-        return any(edge.exchange == "sum_of_first" for edge in self.step_edges)
+        return any(edge.takes_first for edge in self.step_edges)
 
     @property
     def workers(self) -> int:

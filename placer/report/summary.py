@@ -295,7 +295,7 @@ def _totals(plan: Plan, step: Graph) -> Grid:
         "frozen": frozen,
         "of state, such as running means": state,
     }
-    parts = plan.microbatches
+    parts = plan.settings.train.microbatches
     work = {
         "are repeated by other nodes": sum(n.replicated_flops for n in plan.nodes),
         "sum values of several nodes": sum(n.exchange_flops for n in plan.nodes),

@@ -38,9 +38,9 @@ class OwnedThreads:
             target=self._run_and_keep, args=(run,), name=name, daemon=True
         )
         with self.changed:
+            thread.start()
             self._threads = [each for each in self._threads if each.is_alive()]
             self._threads.append(thread)
-        thread.start()
 
     def wait(self) -> None:
         """Wait for a change; called with `changed` held.

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from placer.system.owned_threads import OwnedThreads
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Worker(OwnedThreads, Generic[T]):
             self.close()
         else:
             self.drop()
-            self.join()
+            self.join(END_LIMIT)
 
     def start(self) -> None:
         """Start the thread, unless it has been started. Items may be added before."""
@@ -122,8 +122,6 @@ class Worker(OwnedThreads, Generic[T]):
 
     def _count(self) -> int:
         return len(self._items) + self._is_busy
-
-    # Run by the thread.
 
     def _run(self) -> None:
         try:

@@ -13,6 +13,7 @@ from support.free_addresses import free_addresses
 from support.own_resources import count_files
 from support.raw_frames import HUGE
 from support.raw_node import RawNode
+from support.watched_threads import watched_threads
 
 from placer.channel.in_process import memory_channels
 from placer.channel.interface import Channel
@@ -22,6 +23,13 @@ from placer.channel.session import Session
 Connect = Callable[..., Mapping[str, Any]]
 Spawn = Callable[..., "Future[Any]"]
 Alone = tuple[Session, Callable[[], RawNode]]
+
+
+@pytest.fixture(scope="module")
+def threads_watched() -> Iterator[None]:
+    """Watch the threads of the channels of a module, and their locks."""
+    with watched_threads():
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,6 +15,8 @@ from support.raw_frames import HUGE, LARGE, beat, content, message, piece, recei
 from placer.channel.frames import Farewell, Goodbye, Message, Piece, encode
 from placer.channel.interface import Aborted, Key
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 
 @pytest.mark.parametrize("lose_after", [1000, 13_000_000])
 @pytest.mark.parametrize("whole", [True, False])

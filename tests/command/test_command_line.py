@@ -308,12 +308,19 @@ def test_opt_refuses_a_graph_that_the_pass_does_not_take(
     run_command: RunCommand, tmp_path: Path
 ) -> None:
     graph = tmp_path / "written.txt"
-    graph.write_text(
-        "graph @g nodes(worker: 1) batch(2) {\n  %a: float32[2] = parameter()\n}\n"
-    )
+    header = "graph @g nodes(worker: 1) batch(2) {\n"
+    op = "%a: float32[2] = parameter() {init = zeros}"
+    graph.write_text(f"{header}  {op}\n}}\n")
     result = run_command("opt", graph, "--pass", "layout")
     assert result.status == 2
-    assert "the op has no place:\n    %a: float32[2] = parameter()" in result.err
+    assert f"the op has no place:\n    {op}" in result.err
+    update = "{async = {queue = 0}}"
+    settings = f"group = 0, rule = sgd, learning_rate = 0.1, update = {update}"
+    graph.write_text(f"{header}  optimizer() {{{settings}}}\n}}\n")
+    result = run_command("opt", graph)
+    assert result.status == 2
+    assert "written.txt:2:" in result.err
+    assert "optimizer cannot have update: async: Expected `int` >= 1" in result.err
     graph.write_text("graph @g {")
     result = run_command("opt", graph)
     assert result.status == 2

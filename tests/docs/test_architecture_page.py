@@ -87,18 +87,30 @@ def test_the_tree_has_each_package():
     assert packages - topics <= set(paths)
 
 
-def test_the_table_of_threads_has_each_thread_of_a_node():
-    begins = re.compile(r"\b(?:Thread|begin|Worker|ThreadPoolExecutor)\(")
+@pytest.mark.parametrize(
+    ("heading", "packages", "least"),
+    [
+        ("thread |", ("runtime", "channel", "checkpoint"), 16),
+        ("thread of a launcher |", ("launcher",), 10),
+    ],
+)
+def test_the_tables_of_threads_have_each_thread(heading, packages, least):
+    begins = re.compile(r"\b(?:Thread|Timer|begin|Worker|ThreadPoolExecutor)\(")
     names = re.compile(r"f?\"((?:placer [a-z ]*[a-z]|read ahead))(?=[ \"])")
-    listed = " ".join(row[0] for row in table("thread |"))
+    listed = " ".join(row[0] for row in table(heading))
     found = set()
-    for package in ("runtime", "channel", "checkpoint"):
+    for package in packages:
         for path in (ROOT / "placer" / package).rglob("*.py"):
             text = path.read_text()
             found |= {*names.findall(text)} if begins.search(text) else set()
-    assert len(found) >= 16
+    assert len(found) >= least
     for name in found:
         assert name in listed, name
+
+
+def test_all_threads_of_a_launcher_have_an_owner():
+    for path in (ROOT / "placer/launcher").rglob("*.py"):
+        assert "Thread(" not in path.read_text(), path
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])

@@ -153,5 +153,5 @@ def test_a_program_gives_the_outputs_of_its_evaluation(
 ):
     shutil.copy(seen_rows.__file__, tmp_path)
     plan = compile_seen_program(model, precision, tmp_path)
-    assert plan.precision == precision
+    assert plan.settings.precision == precision
     check_outputs(plan, precision, tmp_path, monkeypatch)

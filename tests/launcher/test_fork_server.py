@@ -73,7 +73,6 @@ def start(
         return server.start(
             [*interpreter("placer.command"), "check", f"{spec}:build"],
             environment(**variables),
-            stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             pass_fds=pass_fds,
@@ -371,11 +370,12 @@ def test_nodes_are_forks_where_that_is_safe_and_not_forbidden(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     node = SimpleNamespace(computes={device: (device,)})
+    settings = SimpleNamespace(emulate=False)
     many: Any = SimpleNamespace(
-        emulate=False, processes=dict.fromkeys(range(3), (node,))
+        settings=settings, processes=dict.fromkeys(range(3), (node,))
     )
     few: Any = SimpleNamespace(
-        emulate=False, processes=dict.fromkeys(range(2), (node,))
+        settings=settings, processes=dict.fromkeys(range(2), (node,))
     )
     assert can_fork(many, options) is forks_them
     assert not can_fork(few, options)

@@ -34,7 +34,7 @@ from support.run_ways import write_spec
 from placer.compiler.driver import compile
 from placer.errors import GraphError
 from placer.plan.plan import read_plan
-from placer.plan.settings.training.update_modes import MODES, Geo, read_mode
+from placer.plan.settings.training.update_modes import MODES, Geo, from_text, mode_of
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
@@ -68,7 +68,7 @@ def read_groups(spec, trained):
     groups = []
     for entry, names in optimizer_groups(spec, trained):
         update = entry.get("update")
-        mode = read_mode({update: {}} if update == "half_async" else update)
+        mode = mode_of(from_text(update or "sync"))
         outer = mode.outer if isinstance(mode, Geo) else None
         groups.append(
             Group(

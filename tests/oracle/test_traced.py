@@ -96,7 +96,7 @@ def run(spec: str, out: Path, *, single_process: bool) -> tuple[list[Any], Any]:
         history=history,
         save_params=saved,
         deadline=300.0,
-        emulate=plan.emulate,
+        emulate=plan.settings.emulate,
     )
     run_in_threads(out, options)
     lines = [json.loads(line) for line in history.read_text().splitlines()]

@@ -285,6 +285,18 @@ TABLE = ("nodes", 2, "tables", 0)
             put("nodes", 0, "name", value="../../x:0"),
             "node '../../x:0': '../../x:0' is not a valid name of a node",
         ),
+        (
+            put("settings", "train", "eval", value={"every": "10s"}),
+            "an evaluation comes after a number of steps, not after a time",
+        ),
+        (
+            put("settings", "train", "checkpoint", value={"every": "soon"}),
+            "'soon' is not an interval",
+        ),
+        (
+            put("settings", "train", "early_stopping", value={"metric": "x", "mode": "min"}),
+            "'x' is not a metric",
+        ),
         (put("nodes", 1, "name", value="worker:0"), "node 'worker:0' is defined twice"),
         (
             put("parameters", 0, "init", value={"file": "/etc/passwd"}),
@@ -394,7 +406,7 @@ def test_a_link_is_replaced_and_not_written_through(name, build, tmp_path):
     compile_model(load_model(text + "seed: 3\n", write_spec(tmp_path / "spec")), build)
     assert outside.read_bytes() == before
     assert not (build / name).is_symlink()
-    assert read_plan(build).epochs == 2
+    assert read_plan(build).settings.train.epochs == 2
 
 
 def test_a_linked_folder_is_not_written_into(build, tmp_path):

@@ -71,9 +71,9 @@ def test_a_plan_matches_its_json_schema(compiled):
     assert problems(plan, schema, schema["$defs"]) == []
     plan["nodes"][0]["flops"] = "many"
     plan["surprise"] = 1
-    del plan["seed"]
+    del plan["settings"]["train"]["metrics"]
     assert problems(plan, schema, schema["$defs"]) == [
-        "plan: no seed",
+        "plan.settings.train: no metrics",
         "plan.nodes[0].flops: str is not integer",
         "plan: unknown surprise",
     ]

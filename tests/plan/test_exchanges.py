@@ -26,6 +26,8 @@ def test_a_node_has_the_methods_of_an_exchange(exchange):
 
 @pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=lambda each: each.name)
 def test_an_exchange_has_words_for_programs_and_reports(exchange):
-    assert exchange.words.format(every=4, first=2)
+    attrs = {"group": 0, "every": 4, "first": 2, "operands": "w"}
+    assert exchange.words.format(**attrs)
+    assert exchange.why.format(**attrs).startswith("inserted: ")
     assert exchange.message or not exchange.handling
     assert exchange.answer or not exchange.is_answer

@@ -101,15 +101,15 @@ def test_a_folder_without_a_plan_is_not_a_build(tmp_path):
     assert "spec: placer.train runs it" in refusal(tmp_path / "model.yaml")
 
 
-@pytest.mark.parametrize("version", ["1", '"2"', "null"])
+@pytest.mark.parametrize("version", ["2", '"3"', "null"])
 def test_a_plan_of_another_version_is_refused(version, build):
     path = build / "plan.json"
     text = path.read_text()
-    assert '"version": 2,' in text
-    path.write_text(text.replace('"version": 2,', f'"version": {version},', 1))
-    shown = {"null": "None", '"2"': "2"}.get(version, version)
+    assert '"version": 3,' in text
+    path.write_text(text.replace('"version": 3,', f'"version": {version},', 1))
+    shown = {"null": "None", '"3"': "3"}.get(version, version)
     assert refusal(build) == (
-        f"'BUILD' has plan version {shown}, this placer reads 2\n"
+        f"'BUILD' has plan version {shown}, this placer reads 3\n"
         "  hint: compile the spec again"
     )
 

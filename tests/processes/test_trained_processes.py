@@ -121,7 +121,7 @@ def test_processes_train_like_a_plain_jax_program(
 
     assert [line["step"] for line in lines] == list(range(1, steps + 1))
     for line, expected in zip(lines, wanted, strict=True):
-        assert list(line["metrics"]) == list(plan.metrics)
+        assert list(line["metrics"]) == list(plan.settings.train.metrics)
         check_metrics(line, expected, precision)
     saved = load_file(tmp_path / "first")
     assert saved.keys() == parameters.keys()
@@ -132,12 +132,12 @@ def test_processes_train_like_a_plain_jax_program(
     check_epochs(lines, order.steps_per_epoch)
     assert result["steps"] == steps
     assert result["eval"] == lines[-1]["eval"]
-    assert list(result["eval"]) == list(plan.metrics)
+    assert list(result["eval"]) == list(plan.settings.train.metrics)
     assert list(result["bytes_sent"]) == nodes
     assert min(result["bytes_sent"].values()) > 0
     assert result["samples_per_second"] > 0
     last = [line["metrics"] for line in lines if line["epoch"] == lines[-1]["epoch"]]
-    for name in plan.metrics:
+    for name in plan.settings.train.metrics:
         mean = np.mean([metrics[name] for metrics in last])
         assert result["metrics"][name] == pytest.approx(mean, rel=1e-12)
 

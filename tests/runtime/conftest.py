@@ -1,8 +1,16 @@
 """Fixtures of the tests of the runtime, which compile programs that run for few steps."""
 
 import pytest
+from support.watched_threads import watched_threads
 
-from placer.runtime.process import threads
+from placer.runtime.node import program_file
+
+
+@pytest.fixture(scope="module")
+def threads_watched():
+    """Watch the threads of the runs of a module, and their locks."""
+    with watched_threads():
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -15,7 +23,7 @@ def programs_loaded_once():
     """Load a program once for all runs of a build by threads, so that JAX compiles it
     once for the tests of a module."""
     loaded = {}
-    load = threads.load_program
+    load = program_file.load_program
 
     def load_once(folder, plan, node):
         key = folder, plan.digest, node.program
@@ -24,5 +32,5 @@ def programs_loaded_once():
         return loaded[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threads, "load_program", load_once)
+        patch.setattr(program_file, "load_program", load_once)
         yield

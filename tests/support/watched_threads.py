@@ -9,8 +9,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -20,8 +22,11 @@ from unittest.mock import patch
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs/architecture.md"
+NODES = r"[a-z]\w*:[\d.]+(, [a-z]\w*:[\d.]+)*"
 STAYS = "stays with the process"
 """What the page says of a thread that no run joins."""
+EVENTS = "placer.runtime.callbacks.event_queue:"
+"""Where the lock of the queue of events is created: code of all packages reports events."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +38,14 @@ class ListedThread:
 
 
 def listed_threads() -> list[ListedThread]:
-    """Return the threads on the page. A word in capitals stands for the name of a node."""
+    """Return the threads on the page. A word in capitals stands for one or more nodes."""
     text = PAGE.read_text(encoding="utf-8")
     rows = text[text.index("| thread | owner |") :].split("\n\n")[0].splitlines()[2:]
     listed = []
     for row in rows:
         names, *_, end = (cell.strip() for cell in row.split("|")[1:-1])
         for name in re.findall(r"`([^`]+)`", names):
-            pattern = re.sub(r"\b[A-Z]+\b", r"[a-z].*:.*", name)
+            pattern = re.sub(r"\b[A-Z]+\b", lambda _: NODES, name)
             listed.append(ListedThread(re.compile(rf"{pattern}(_\d+)?"), end))
     return listed
 
@@ -49,7 +54,7 @@ def listed_threads() -> list[ListedThread]:
 class LockOrder:
     """The order in which threads take the locks that placer creates.
 
-    A lock is known by the line that creates it. `edges` are pairs of locks: while a thread
+    A lock is known by what creates it, see `_creator`. `edges` are pairs of locks: while a thread
     held the first, it waited for the second, once at the place that is their value.
     """
 
@@ -167,25 +172,58 @@ class RecordedLock:
 
 
 def _creator(depth: int) -> str:
-    """Return the line that creates a lock of placer, nothing if it is another's; of threads
-    with an owner, the line of the owner."""
+    """Return the line that creates a lock of placer, and the type of the object that it is
+    for; nothing if it is another's. Of threads with an owner, return those of the owner."""
     frame = sys._getframe(depth)
     if not _module(frame).startswith("placer."):
         return ""
     while _module(frame) in ("placer.system.owned_threads", "placer.system.worker"):
         assert frame.f_back is not None
         frame = frame.f_back
-    return f"{_module(frame)}:{frame.f_lineno}"
+    own = frame.f_locals.get("self")
+    kind = "" if own is None else f" of {type(own).__name__}"
+    return f"{_module(frame)}:{frame.f_lineno}{kind}"
 
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
+@cache
+def _ranks() -> dict[str, dict[str, int]]:
+    """Return the rank of each package in the layers of `.importlinter` that it is in, from
+    the top."""
+    parser = ConfigParser()
+    parser.read(PAGE.parents[1] / ".importlinter")
+    return {
+        section["containers"].strip(): {
+            name.strip(): rank
+            for rank, line in enumerate(section["layers"].strip().splitlines())
+            for name in line.split("|")
+        }
+        for section in parser.values()
+        if section.get("type") == "layers"
+    }
+
+
+def climbs(held: str, taken: str) -> bool:
+    """Whether a lock that is taken is of a higher package than one that is held; or one is
+    taken at all while that of the events is held, which itself may be taken anywhere."""
+    if held.startswith(EVENTS) or taken.startswith(EVENTS):
+        return held.startswith(EVENTS)
+    for container, ranks in _ranks().items():
+        names = [each[len(container) + 1 :].split(".")[0] for each in (held, taken)]
+        inside = all(each.startswith(f"{container}.") for each in (held, taken))
+        if inside and names[0] != names[1]:
+            return ranks[names[1].split(":")[0]] < ranks[names[0].split(":")[0]]
+    return False
+
+
 @contextmanager
 def watched_threads() -> Iterator[LockOrder]:
     """Check that all threads that placer begins are on the page, that none of them is left
-    but those that stay with the process, and that they take locks in one order."""
+    but those that stay with the process, and that they take locks in one order, from higher
+    packages to lower ones."""
     begun: dict[threading.Thread, str] = {}
     start = threading.Thread.start
 
@@ -210,16 +248,11 @@ def watched_threads() -> Iterator[LockOrder]:
         if thread.is_alive() and STAYS not in row(thread.name).end
     }
     assert not left, f"no owner has joined these threads: {left}"
+    upward = [edge for edge in order.edges if climbs(*edge)]
+    assert not upward, f"locks taken against the rule on {PAGE}: {upward}"
     if cycle := order.cycle():
         places = "\n\n".join(
             f"{second} while {first} is held:\n{order.edges[first, second]}"
             for first, second in pairwise(cycle)
         )
         pytest.fail(f"threads take locks in more than one order: {cycle}\n\n{places}")
-
-
-@pytest.fixture(scope="module")
-def threads_watched() -> Iterator[LockOrder]:
-    """Watch the threads of the tests of a module."""
-    with watched_threads() as order:
-        yield order

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from support.watched_threads import watched_threads
+from support.watched_threads import climbs, watched_threads
 
 from placer.system.owned_threads import OwnedThreads
 
@@ -37,11 +37,33 @@ def test_a_lock_that_is_waited_for_is_not_held():
 
 
 @pytest.mark.parametrize(
+    ("held", "taken", "is_wrong"),
+    [
+        ("placer.runtime.control.pace:1", "placer.channel.mailbox:1", False),
+        ("placer.channel.mailbox:1", "placer.runtime.control.pace:1", True),
+        ("placer.runtime.metrics.stream:1", "placer.runtime.control.pace:1", False),
+        ("placer.runtime.control.pace:1", "placer.runtime.metrics.stream:1", True),
+        ("placer.channel.mailbox:1", "placer.channel.session:1", False),
+        ("placer.tables.dense:1", "placer.channel.session:1", False),
+        (
+            "placer.runtime.control.pace:1",
+            "placer.runtime.callbacks.event_queue:1",
+            False,
+        ),
+        ("placer.runtime.callbacks.event_queue:1", "placer.channel.mailbox:1", True),
+    ],
+)
+def test_locks_are_taken_from_higher_packages_to_lower_ones(held, taken, is_wrong):
+    assert climbs(held, taken) is is_wrong
+
+
+@pytest.mark.parametrize(
     ("name", "mistake"),
     [
         ("placer pace", "no owner has joined"),
         ("placer orders", None),
-        ("placer other", "not in the table"),
+        ("placer other of worker:0", "not in the table"),
+        ("placer exchange with ps:0, ps:1", "no owner has joined"),
     ],
 )
 def test_threads_that_are_left_or_unknown_are_found(name, mistake):

@@ -29,7 +29,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
             what=f"input {name} as {model.inputs[name]}",
             why="64-bit integers need precision: float64; the reader checks the range",
         )
-    if model.emulate:
+    if model.settings.emulate:
         yield Choice(
             what="accelerators",
             why="each is emulated by a CPU device: the spec has emulate",
@@ -42,7 +42,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if step.microbatches > 1:
         yield Choice(
             what=f"{step.microbatches} microbatches of a step",
-            why=f"in the order of {model.schedule}: see schedule.txt",
+            why=f"in the order of {model.settings.train.schedule}: see schedule.txt",
         )
     buckets = {op.attrs["bucket"] for op in step.ops if "bucket" in op.attrs}
     if buckets:

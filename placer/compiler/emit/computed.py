@@ -8,9 +8,9 @@ from placer import ops
 from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.emit.hook import Hook
-from placer.compiler.graph.declared import declared
+from placer.compiler.graph.declared import declared, passed_attrs
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.structural_ops import declared_attrs, is_conversion
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.units import Unit
 from placer.ops.declaration import takes_no_count
 from placer.place.layouts.moved_pieces import Conversion
@@ -213,11 +213,9 @@ def takes_count(graph: Graph, op: Op) -> bool:
 
 def keywords_of(op: Op, modules: Mapping[str, str]) -> list[str]:
     """Return the attributes of an op as keyword arguments of its function."""
-    compiler_only = {a.name for a in ops.find(op.kind).attrs if a.compiler_only}
     return [
         f"{key}={_attribute(op, key, value, modules)}"
-        for key, value in declared_attrs(op.attrs).items()
-        if key not in compiler_only
+        for key, value in passed_attrs(op).items()
     ]
 
 

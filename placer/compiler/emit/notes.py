@@ -24,10 +24,10 @@ def sent(graph: Graph, op: Op) -> str:
 def received(graph: Graph, send: Op) -> str:
     """Return the comment of the receive that belongs to a send: "gradients from worker,
     summed in node order"."""
-    note = f"{describe(graph, send.operands)} from {short_place(send.place)}"
-    if (first := send.attrs.get("first")) is not None:
-        note = f"{describe(graph, send.operands)} of the first {first} of"
-        return f"{note} {len(graph.nodes(send))} workers, summed in node order"
+    values = describe(graph, send.operands)
+    note = f"{values} from {short_place(send.place)}"
+    if send.exchange is not None and (template := send.exchange.received):
+        return template.format(values=values, of=len(graph.nodes(send)), **send.attrs)
     if send.exchange is not None and send.exchange.is_by_key:
         return note
     if len(graph.nodes(send)) > 1:

@@ -103,18 +103,7 @@ def make_plan(
         version=VERSION,
         placer=placer.__version__,
         name=step.name,
-        precision=model.precision,
-        emulate=model.emulate,
-        microbatches=step.microbatches,
-        schedule=model.schedule,
-        seed=model.seed,
-        epochs=model.epochs,
-        minimize=_loss(step),
-        nan=model.nan,
-        evaluate_every=model.evaluate_every,
-        checkpoint=model.checkpoint,
-        early_stopping=model.early_stopping,
-        metrics=model.metrics,
+        settings=model.settings,
         columns=_columns(model, graphs),
         train=model.train,
         evaluation=model.eval,
@@ -165,13 +154,6 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
             holders=tuple(at for _, at in sorted(holders[name].items())),
         )
     return tuple(parameters.values())
-
-
-def _loss(step: Graph) -> str:
-    """Return the name of the loss, which is recorded so that the run can watch it; empty
-    for a build that only predicts."""
-    records = (op for op in step.of_kind("record") if op.attrs.get("minimized"))
-    return next((str(op.attrs["metric"]) for op in records), "")
 
 
 def _class_of(graphs: Sequence[LoweredGraph], node: str) -> tuple[str, ...]:
@@ -467,7 +449,7 @@ def _count_crossing(
 def _columns(model: Model, graphs: Sequence[LoweredGraph]) -> tuple[Column, ...]:
     """Return the inputs that a graph reads; of a build that only predicts all inputs of
     the spec, because which column an input reads depends on the others."""
-    only_predicts = not _loss(graphs[0].graph)
+    only_predicts = not model.settings.train.minimize
     used = {op.attrs["input"] for each in graphs for op in each.graph.of_kind("read")}
     return tuple(
         Column(name=name, dtype=kind.dtype, shape=kind.sizes(1)[1:])

@@ -14,6 +14,7 @@ from placer.errors import Span
 from placer.place.types import TensorType
 from placer.plan.folder import read_file
 from placer.plan.plan import MODEL, Plan, Sources
+from placer.plan.settings.run import TrainSettings
 
 
 def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
@@ -29,6 +30,7 @@ def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
     text = read_file(build, MODEL, plan.files.get(MODEL)).decode()
     graph = parse_graph(text, str(build / MODEL))
     ops = [_as_written(op, sources) for op in graph.ops]
+    nothing = TrainSettings(minimize="", metrics=[], nan=plan.settings.train.nan)
     return Model(
         graph=Graph(
             plan.name, graph.cluster, graph.batch, (*_unused(plan, graph), *ops)
@@ -36,16 +38,11 @@ def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
         inputs={c.name: TensorType(c.dtype, ("batch", *c.shape)) for c in plan.columns},
         train=plan.train,
         eval=None,
-        epochs=plan.epochs,
-        seed=plan.seed,
-        nan=plan.nan,
-        precision=plan.precision,
-        metrics=(),
+        settings=replace(plan.settings, train=nothing),
         folder=build,
         file=Path(sources.spec).name,
         prediction=plan.prediction,
         classes={o.name: o.classes for o in plan.outputs if o.classes is not None},
-        emulate=plan.emulate,
         modules=plan.modules,
     )
 

@@ -53,7 +53,7 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
 
 
 def _hyper(table: Op, attrs: Any) -> dict[str, float]:
-    """Return all rule_of of a table."""
+    """Return all hyperparameters of a table."""
     hyper = rule_of(attrs).hyper
     if not table.attrs.get("decay", True):
         hyper = {key: 0.0 if key == "weight_decay" else hyper[key] for key in hyper}

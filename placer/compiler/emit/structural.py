@@ -19,8 +19,9 @@ from placer.compiler.emit.sparse import (
     emit_sent_rows,
 )
 from placer.compiler.emit.updates import emit_update
+from placer.compiler.graph.declared import passed_attrs
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.structural_ops import KINDS, declared_attrs
+from placer.compiler.graph.structural_ops import KINDS
 from placer.compiler.schedule.served import is_of_table
 
 
@@ -40,7 +41,7 @@ def _call(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     """Return a call of the node's method that is named as the kind of the op."""
     (op,) = ops
     arguments: list[Argument] = [hook.scope[name] for name in op.operands]
-    attrs = declared_attrs(op.attrs)
+    attrs = passed_attrs(op)
     arguments += (f"{name}={literal(value)}" for name, value in attrs.items())
     targets = hook.targets(value.name for value in op.results)
     return [Call(f"node.{op.kind}", arguments, targets)]

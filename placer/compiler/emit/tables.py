@@ -54,7 +54,7 @@ def plan_tables(
         if _is_pushed_by_heter_nodes(step, gradients.get(op.name)):
             name += f"_{HETER}"
         dtype = step.tensor_type(op.name).dtype
-        name += f"_{dtype}" if dtype != model.precision else ""
+        name += f"_{dtype}" if dtype != model.settings.precision else ""
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
         for node in filter(parameters.__contains__, step.nodes(op)):

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import convert
+
 from placer.compiler.frontend.entries.context import Context
 from placer.compiler.frontend.entries.names import is_name
 from placer.compiler.frontend.entries.values import Values
@@ -31,6 +33,7 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
 from placer.errors import Span, SpecError
 from placer.place.types import TensorType
+from placer.plan.settings.run import ModelKeys, RunSettings
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.regular import TooLargeError, read_at_most, read_regular
 
@@ -164,27 +167,26 @@ def load_tree(
     if not problems:
         check_assignments(parameters, good.get("train"), problems)
     problems.raise_any()
-    microbatches = training.settings["microbatches"]
+    outside = {key: good[key] for key in ModelKeys.__struct_fields__}
+    settings = convert({**outside, "train": training.settings}, RunSettings)
     assert cluster is not None
     assert rows.train is not None
     assert name is not None
     ops = (*values.ops, *training_ops, *output_ops)
     eval_batch = rows.eval.batch if rows.eval is not None else None
     return Model(
-        graph=Graph(name, cluster, rows.train.batch, ops, microbatches, eval_batch),
+        graph=Graph(
+            name,
+            cluster,
+            rows.train.batch,
+            ops,
+            settings.train.microbatches,
+            eval_batch,
+        ),
         inputs={key: type_ for key, type_ in values.inputs.items() if type_},
         train=rows.train,
         eval=rows.eval,
-        epochs=training.settings["epochs"],
-        schedule=training.settings["schedule"],
-        nan=training.settings["nan"],
-        evaluate_every=training.evaluate_every,
-        checkpoint=training.checkpoint,
-        early_stopping=training.early_stopping,
-        seed=context.seed,
-        precision=good["precision"],
-        emulate=good["emulate"],
-        metrics=tuple(node.text for node in training.metrics),
+        settings=settings,
         folder=folder,
         file=file,
         modules=tuple(context.modules),

@@ -13,9 +13,8 @@ from msgspec import Meta, Struct
 
 from placer.place.types import MAX_DIM
 from placer.plan.settings.data.source import Data
-from placer.plan.settings.evaluation_and_stopping import DEFAULT_KEEP
-from placer.plan.settings.evaluation_and_stopping import FORM as INTERVAL_FORM
-from placer.plan.settings.fields import Count, Name, Seed, doc
+from placer.plan.settings.fields import Count, Name, doc
+from placer.plan.settings.run import ModelKeys, TrainKeys
 from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import Async, Geo, Sync
 
@@ -106,57 +105,6 @@ class Slicing(Struct, forbid_unknown_fields=True):
     ] = "balanced"
 
 
-class Eval(Struct, forbid_unknown_fields=True):
-    """When to evaluate; always after the last step too."""
-
-    every: Annotated[
-        str | Count, doc("`epoch`, or a number of steps such as 100 or 100 steps")
-    ] = "epoch"
-
-
-class BestKeys(Struct, forbid_unknown_fields=True):
-    """Which evaluation is the best one."""
-
-    metric: Annotated[str, doc("a metric of the evaluation")]
-    mode: Annotated[
-        Literal["min", "max"], doc("whether a smaller or a larger value is better")
-    ]
-
-
-class CheckpointKeys(Struct, forbid_unknown_fields=True):
-    """Where and how often checkpoints are saved."""
-
-    to: Annotated[
-        str | None,
-        doc(
-            "a folder, relative to that of the spec; by default `checkpoints` beside the"
-            " build"
-        ),
-    ] = None
-    every: Annotated[
-        str | Count, doc(f"{INTERVAL_FORM}; a number is a number of steps")
-    ] = "epoch"
-    keep: Annotated[Count, doc("how many are kept, besides the best one")] = (
-        DEFAULT_KEEP
-    )
-    best: Annotated[
-        BestKeys | None,
-        doc(
-            "the metric by which the best one is saved and kept too; by default that of"
-            " `early_stopping`, or the loss"
-        ),
-    ] = None
-
-
-class EarlyStopping(BestKeys, kw_only=True):
-    """Stop the run after several evaluations without a better one."""
-
-    patience: Annotated[Count, doc("the number of such evaluations")] = 1
-    min_delta: Annotated[
-        Annotated[float, Meta(ge=0)], doc("how much better a value must be to count")
-    ] = 0.0
-
-
 class Update(Struct, forbid_unknown_fields=True, rename={"async_": "async"}):
     """A mode with settings."""
 
@@ -207,10 +155,9 @@ class Optimizer(Struct, forbid_unknown_fields=True):
     ] = None
 
 
-class Train(Struct, forbid_unknown_fields=True):
+class Train(TrainKeys, frozen=True, kw_only=True):
     """The loss, and how to minimize it."""
 
-    minimize: Annotated[str, doc("the loss: a scalar")]
     optimizer: Annotated[
         Optimizer | list[Optimizer],
         doc("one optimizer, or one for each group of parameters"),
@@ -219,35 +166,17 @@ class Train(Struct, forbid_unknown_fields=True):
         str | None,
         doc("place of the ops without a place that have gradients"),
     ] = None
-    epochs: Annotated[Count, doc("passes over the training rows")] = 1
-    microbatches: Annotated[
-        Count, doc("number of parts of a batch that run one after another")
-    ] = 1
     gradient_accumulation: Annotated[
         Count | None, doc("another name of microbatches")
     ] = None
     threads: Annotated[
         Count | None, doc("step loops of each worker, each on a part of its rows")
     ] = None
-    schedule: Annotated[
-        Literal["1f1b", "gpipe"], doc("order of the microbatches in a pipeline")
-    ] = "1f1b"
-    nan: Annotated[
-        Literal["stop", "warn"], doc("what to do if the loss is not finite")
-    ] = "stop"
-    metrics: Annotated[
-        list[str] | None, doc("metrics and scalars to record; by default the loss")
-    ] = None
     clip: Annotated[Clip | None, doc("for the gradients of all groups")] = None
     slicing: Slicing | None = None
     bucket_cap_mb: Annotated[
         Positive | None, doc("size of the buckets of gradients for servers, in MiB")
     ] = None
-    eval: Eval | None = None
-    checkpoint: Annotated[
-        CheckpointKeys | None, doc("save checkpoints, from which a run can continue")
-    ] = None
-    early_stopping: EarlyStopping | None = None
 
 
 class Predict(Struct, forbid_unknown_fields=True):
@@ -259,7 +188,7 @@ class Predict(Struct, forbid_unknown_fields=True):
     ]
 
 
-class Spec(Struct, forbid_unknown_fields=True):
+class Spec(ModelKeys, frozen=True, kw_only=True):
     """A model: its nodes, rows, graph and training."""
 
     nodes: Annotated[dict[str, Nodes], doc("the cluster, by node kind")]
@@ -274,13 +203,7 @@ class Spec(Struct, forbid_unknown_fields=True):
     parameters: Annotated[
         list[ParameterRule],
         doc("settings of parameters that differ from those of their ops"),
-    ] = []
-    precision: Annotated[
-        Literal["float32", "float64"],
-        doc("float64: every float of the model is float64"),
-    ] = "float32"
-    seed: Annotated[Seed, doc("seed of initial values and of dropout")] = 0
-    emulate: Annotated[bool, doc("use CPU devices instead of accelerators")] = False
+    ] = msgspec.field(default_factory=list)
 
 
 class CallParameter(Struct, forbid_unknown_fields=True):

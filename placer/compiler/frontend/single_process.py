@@ -10,7 +10,7 @@ from placer.compiler.graph.graph import Op
 from placer.compiler.graph.model import Model
 from placer.place import Cluster, NodeKind
 from placer.plan.settings.training.optimizers import OF_SEVERAL_NODES
-from placer.plan.settings.training.update_modes import SYNC
+from placer.plan.settings.training.update_modes import Sync
 
 
 def to_single_process(model: Model) -> Model:
@@ -25,7 +25,9 @@ def to_single_process(model: Model) -> Model:
         microbatches=1,
         ops=tuple(_without_place(op) for op in model.graph.ops),
     )
-    return replace(model, graph=graph, memory={})
+    train = structs.replace(model.settings.train, microbatches=1)
+    settings = structs.replace(model.settings, train=train)
+    return replace(model, graph=graph, settings=settings, memory={})
 
 
 def _without_place(op: Op) -> Op:
@@ -33,5 +35,5 @@ def _without_place(op: Op) -> Op:
     nodes."""
     if op.kind == "optimizer":
         kept = {k: v for k, v in op.attrs.items() if k not in OF_SEVERAL_NODES}
-        op = structs.replace(op, attrs={**kept, "update": SYNC})
+        op = structs.replace(op, attrs={**kept, "update": Sync()})
     return op.with_place(None)

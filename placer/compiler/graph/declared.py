@@ -1,16 +1,93 @@
-"""What the rules in the declaration of a computed op are called with."""
+"""The attributes of an op as they are declared, and what the rules in the declaration of a
+computed op are called with."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from placer import ops
+from placer.compiler.graph.attributes import ANY, CONVERSION, GRADIENT, SUM, Attributes
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.structural_ops import declared_attrs
-from placer.ops.attributes import complete
-from placer.ops.declaration import Declaration
+from placer.compiler.graph.structural_ops import COMPUTED, KINDS, is_conversion
+from placer.errors import OpError, did_you_mean
+from placer.ops.attributes import check_value, complete
+from placer.ops.declaration import Attr, Declaration
 from placer.ops.registry import DECLARATIONS
 from placer.place.types import TensorType
+
+
+def is_declared(kind: str) -> bool:
+    """Whether there are ops of a kind."""
+    forward = kind.removesuffix(".grad")
+    return kind in KINDS or is_conversion(kind) or forward in DECLARATIONS
+
+
+def attribute(kind: str, name: str) -> Attr:
+    """Return the declaration of an attribute of the ops of a kind.
+
+    Raises OpError for an unknown kind, and for an attribute that its ops do not have.
+    """
+    for attributes in _attributes(kind):
+        if name in attributes:
+            return attributes[name]
+    hint = did_you_mean(name, [*chain(*_attributes(kind))])
+    raise OpError(f"has no attribute '{name}'", attr=name, hint=hint).of(kind)
+
+
+def check_attributes(op: Op) -> None:
+    """Raise OpError for an attribute of an op that is not declared, or whose value has
+    another type than the declared one, and for an op that lacks one."""
+    for name, value in op.attrs.items():
+        check_value(op.kind, attribute(op.kind, name), value)
+    for attributes in _attributes(op.kind):
+        for name, attr in attributes.items():
+            if attr.required and name not in op.attrs:
+                message = f"needs the attribute '{name}': {attr.doc}"
+                raise OpError(message, attr=name).of(op.kind)
+
+
+def _attributes(kind: str) -> Iterator[Attributes]:
+    """Yield all attributes that the ops of a kind may have."""
+    yield ANY
+    yield KINDS.get(kind, COMPUTED).attrs
+    if kind not in KINDS:
+        yield _declared_in_ops(kind)
+        if kind.endswith(".grad"):
+            yield GRADIENT
+        elif kind == "accumulate":
+            yield SUM
+        elif is_conversion(kind):
+            yield CONVERSION
+
+
+@cache
+def _declared_in_ops(kind: str) -> Attributes:
+    """Return the attributes that `placer.ops` declares of a kind of computed op, or of the
+    forward op of a gradient."""
+    if is_conversion(kind):
+        return {}
+    attrs = ops.find(kind.removesuffix(".grad")).attrs
+    return {attr.name: attr for attr in attrs if not attr.for_parameters}
+
+
+def declared_attrs(op: Op) -> dict[str, Any]:
+    """Return the attributes of a computed op that `placer.ops` declares, as they are."""
+    names = _declared_in_ops(op.kind)
+    return {name: value for name, value in op.attrs.items() if name in names}
+
+
+def passed_attrs(op: Op) -> Mapping[str, Any]:
+    """Return the attributes that programs pass: to the function of a computed op, or to the
+    method of a node."""
+    declared_ones = _declared_in_ops(op.kind) if op.is_computed else op.structure.attrs
+    return {
+        name: value
+        for name, value in op.attrs.items()
+        if name in declared_ones and not declared_ones[name].compiler_only
+    }
 
 
 def declared(
@@ -19,7 +96,7 @@ def declared(
     """Return the declaration of a forward op, the types of its operands, and all of its
     attributes, with defaults."""
     declaration = ops.find(op.kind)
-    attrs = complete(declaration, declared_attrs(op.attrs))
+    attrs = complete(declaration, declared_attrs(op))
     return declaration, graph.operand_types(op), attrs
 
 

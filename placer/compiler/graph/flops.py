@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from placer import ops
+from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import count_keys, is_keyed
-from placer.compiler.graph.structural_ops import (
-    declared_attrs,
-    is_update,
-    is_update_direction,
-)
+from placer.compiler.graph.structural_ops import is_update, is_update_direction
 from placer.ops.attributes import complete
 from placer.place.types import TensorType
 from placer.plan.settings.training import optimizers
@@ -42,7 +39,7 @@ def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
 
 def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
-    attrs = declared_attrs(forward.attrs)
+    attrs = {} if op.structure.update else declared_attrs(forward)
     types = (
         _sized(graph, name, 1) if is_keyed(graph, name) else graph.tensor_type(name)
         for name in forward.operands
@@ -59,7 +56,7 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     declaration = ops.find(forward.kind)
     types = [_sized(graph, name, rows) for name in forward.operands]
-    attrs = complete(declaration, declared_attrs(forward.attrs))
+    attrs = complete(declaration, declared_attrs(forward))
     if op.is_gradient:
         return declaration.grad_flops(types, attrs, op.attrs.get("wrt", ()))
     return declaration.flops(types, attrs)

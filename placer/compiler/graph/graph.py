@@ -25,7 +25,7 @@ from placer.place.layouts import Layout
 from placer.place.layouts.ranges import Flat, Ranges
 from placer.place.types import ITEM_BYTES, ResidualType, TensorType, ValueType
 from placer.plan.exchanges import EXCHANGES, Exchange
-from placer.plan.settings.training.update_modes import Mode, read_backup, read_mode
+from placer.plan.settings.training.update_modes import Mode, Sync, mode_of
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -367,15 +367,16 @@ class Graph:
     @cached_property
     def modes(self) -> dict[int, Mode | None]:
         """How the workers of each optimizer agree on updates; None in lockstep."""
-        return {
-            g: read_mode(op.attrs.get("update")) for g, op in self.optimizers.items()
-        }
+        return {g: mode_of(op.attrs.get("update")) for g, op in self.optimizers.items()}
 
     @cached_property
     def backups(self) -> dict[int, int]:
         """The number of backup workers of each optimizer."""
         updates = {g: op.attrs.get("update") for g, op in self.optimizers.items()}
-        return {group: read_backup(update) for group, update in updates.items()}
+        return {
+            g: each.backup if isinstance(each, Sync) else 0
+            for g, each in updates.items()
+        }
 
     @cached_property
     def sends(self) -> dict[int, Op]:

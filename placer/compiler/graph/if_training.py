@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import OUTPUT
 
 IF_TRAINING = "if_training"
@@ -39,17 +40,14 @@ def resolve_if_training(
     for which `is_root` is true and all ops that these need, in program order.
     """
     replacements: dict[str, str] = {}
-    resolved: list[Op] = []
-    for op in graph.ops:
-        operands = op.operands
-        if not replacements.keys().isdisjoint(operands):
-            operands = tuple(replacements.get(name, name) for name in operands)
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         if op.forward_kind == IF_TRAINING:
-            index = -1 if op.is_gradient else operand_index
-            replacements[op.name] = operands[index]
+            name = op.operands[-1 if op.is_gradient else operand_index]
+            replacements[op.name] = replacements.get(name, name)
+            rewriter.erase()
             continue
-        op = op.with_operands(operands)
         if op.attrs.get("of") in replacements:
-            op = op.with_attrs(of=replacements[op.attrs["of"]])
-        resolved.append(op)
-    return needed_ops(resolved, is_root)
+            rewriter.replace(op.with_attrs(of=replacements[op.attrs["of"]]))
+        rewriter.replace_operands(replacements)
+    return needed_ops(rewriter.graph().ops, is_root)

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from placer.compiler.graph.graph import Graph
 from placer.errors import Span
 from placer.place.types import TensorType
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.source import RowSource
-from placer.plan.settings.evaluation_and_stopping import (
-    EPOCH,
-    Checkpointing,
-    EarlyStop,
-    Interval,
-)
+from placer.plan.settings.run import RunSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +35,13 @@ class Model:
     inputs: Mapping[str, TensorType]
     train: RowSource
     eval: RowSource | None
-    epochs: int
-    seed: int
-    precision: Literal["float32", "float64"]
-    metrics: tuple[str, ...]
+    settings: RunSettings
     folder: Path
     file: str
     """The name of the spec or of the Python file, as in the positions of ops."""
     prediction: RowSource | None = None
     """The rows of a prediction, if the graph has `output` ops: by default those of the
     evaluation, or else of training, all of them in their order."""
-    schedule: Literal["1f1b", "gpipe"] = "1f1b"
-    """The order in which tasks run for the microbatches of a step: 1f1b or gpipe."""
-    nan: Literal["stop", "warn"] = "stop"
-    """Whether the run stops or warns when the minimized loss is not finite."""
-    evaluate_every: Interval = EPOCH
-    """How often to evaluate: after a number of steps, or of epochs."""
-    checkpoint: Checkpointing | None = None
-    early_stopping: EarlyStop | None = None
-    emulate: bool = False
-    """Whether CPU devices take the place of all accelerators."""
     modules: tuple[str, ...] = ()
     """The names of the Python modules that the spec imports."""
     classes: Mapping[str, Classes] = field(default_factory=dict)

@@ -100,10 +100,11 @@ class Rewriter:
         assert self._current is not None, _NO_OP
         self._after += ops
 
-    def replace(self, op: Op) -> None:
-        """Replace the current op."""
+    def replace(self, *ops: Op) -> None:
+        """Replace the current op by these, of which the last is then the current one."""
         assert self._current is not None, _NO_OP
-        self._current = op
+        self._ops += ops[:-1]
+        self._current = ops[-1] if ops else None
 
     def replace_operands(self, names: Mapping[str, str]) -> None:
         """Replace those operands of the current op that have a new name in `names`."""
@@ -114,9 +115,8 @@ class Rewriter:
             self._current = op.with_operands(operands)
 
     def erase(self) -> None:
-        """Leave out the current op, for example after inserting ops in its place."""
-        assert self._current is not None, _NO_OP
-        self._current = None
+        """Replace the current op by none."""
+        self.replace()
 
     def graph(self) -> Graph:
         """Return the new graph; the old one itself if nothing has changed."""

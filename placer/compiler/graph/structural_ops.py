@@ -9,11 +9,14 @@ of `placer.runtime.node.node.Node` with its name. Computed ops are declared in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from placer.compiler.graph import attributes as attr
+from placer.compiler.graph.attributes import Attributes, attributes, own
 from placer.errors import OpError
+from placer.place import Place
 from placer.place.layouts import Layout
 from placer.place.types import KEYS, TensorType, ValueType
 from placer.plan.exchanges import EXCHANGES, Exchange
@@ -59,6 +62,7 @@ class StructuralKind:
     Attributes:
         name: the kind.
         doc: what ops of the kind do.
+        attrs: the attributes that its ops may have, besides those of any op.
         why: why placer inserts such an op, for the `choices` of the plan: a template
             with `{operands}`, `{devices}`, `{layout}` and the op's attributes. Empty if
             front ends write it, or if the pass sets `Op.why`.
@@ -108,6 +112,7 @@ class StructuralKind:
 
     name: str
     doc: str
+    attrs: Attributes = field(default_factory=dict)
     why: str = ""
     infer: TypeRule | None = None
     phase: LevelPhase = LevelPhase.EXIT
@@ -224,6 +229,7 @@ DISTINCT_KEYS = TensorType("key", (KEYS,))
 COMPUTED = StructuralKind(
     name="",
     doc="compute the results in a jitted function: any kind that is not structural",
+    attrs=attr.COMPUTED,
     phase=LevelPhase.COMPUTE,
 )
 """What the declarations below say of a computed op, which has its own declaration in
@@ -232,6 +238,11 @@ COMPUTED = StructuralKind(
 _UPDATE = StructuralKind(
     name="",
     doc="compute the new value of a parameter in its table",
+    attrs=attributes(
+        attr.GROUP_OF_UPDATE,
+        attr.DECAY,
+        own("limit", float, "the bound to which gradients are clipped by value"),
+    ),
     infer=_update_types,
     effect=True,
     waits_for_microbatches=True,
@@ -242,6 +253,7 @@ _UPDATE = StructuralKind(
 _COPY = StructuralKind(
     name="",
     doc="copy values between host memory and the devices of a node",
+    attrs=attributes(own("rows", int, "how many results have rows: the first ones")),
     why="inserted: {operands} used on {devices}",
     infer=_operand_types,
     phase=LevelPhase.COPY_IN,
@@ -278,6 +290,7 @@ def _moving(exchange: Exchange) -> StructuralKind:
     return StructuralKind(
         name=exchange.name,
         doc=exchange.doc,
+        attrs=attr.of_exchange(exchange),
         why=exchange.why,
         infer=_operand_types,
         delay=1,
@@ -294,6 +307,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="read",
             doc="read an input from the source",
+            attrs=attributes(own("input", str, "the name of the input", required=True)),
             phase=LevelPhase.READ,
             grouped=True,
             per_batch=True,
@@ -305,6 +319,17 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="parameter",
             doc="read a parameter, or a block of one, from its table",
+            attrs=attributes(
+                attr.INIT,
+                attr.GROUP,
+                attr.DECAY,
+                attr.TRAINABLE,
+                attr.WHOLE,
+                own("state", bool, "whether the step itself updates it"),
+                own("shape", tuple[int, ...], "the shape of the whole parameter"),
+                own("start", int, "the first element of the block"),
+                own("stop", int, "the element after the last of the block"),
+            ),
             phase=LevelPhase.ENTRY,
             effect=True,
             grouped=True,
@@ -314,6 +339,19 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="sparse_table",
             doc="a parameter with a row for each key; its nodes hold whole partitions",
+            attrs=attributes(
+                attr.INIT,
+                attr.GROUP,
+                attr.DECAY,
+                attr.TRAINABLE,
+                own("sparse", dict, "the settings of the table", required=True),
+                own("rows", int, "the rows by which random values are scaled"),
+                own(
+                    "inputs",
+                    dict[str, tuple[str, str]],
+                    "the names and types of the inputs that it needs beside keys",
+                ),
+            ),
             phase=LevelPhase.ENTRY,
             effect=True,
             allocates=False,
@@ -324,6 +362,11 @@ KINDS: dict[str, StructuralKind] = {
             name="distinct_keys",
             doc="collect the keys that a node looks up in a sparse table, each once; and"
             " give each key its position among them",
+            attrs=attributes(
+                own("table", str, "the sparse table", required=True),
+                own("inputs", tuple[str, ...], "what the last operands are"),
+                own("padding", tuple[int | None, ...], "no key, of each operand"),
+            ),
             why="inserted: the lookup of {operands} by key",
             infer=_distinct_types,
             phase=LevelPhase.ENTRY,
@@ -367,6 +410,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="rounded_sum",
             doc="add up exact sums, and round the result",
+            attrs=attributes(own("dtype", str, "that of the sum", required=True)),
             why="inserted: the only rounding of a sum",
             infer=_rounded_sum_types,
             delays_earlier_phases=True,
@@ -376,6 +420,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="optimizer",
             doc="declare the rule and the settings that update a group of parameters",
+            attrs=attr.OPTIMIZER,
             phase=LevelPhase.READ,
             effect=True,
             directive=True,
@@ -383,6 +428,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="minimize",
             doc="name the loss; `differentiate` replaces it with gradients and updates",
+            attrs=attributes(attr.CLIP),
             effect=True,
             directive=True,
         ),
@@ -397,6 +443,12 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="record",
             doc="record the value of a metric",
+            attrs=attributes(
+                own("metric", str, "its name", required=True),
+                own("final", str, "how the reported number is computed"),
+                own("minimized", bool, "whether it is the loss"),
+                own("watched", bool, "whether the best value counts"),
+            ),
             effect=True,
             grouped=True,
             per_batch=True,
@@ -408,6 +460,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="output",
             doc="return the rows of a value from a prediction",
+            attrs=attributes(own("output", str, "its name", required=True)),
             effect=True,
             grouped=True,
             per_batch=True,
@@ -418,6 +471,10 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="cut",
             doc="slice a contiguous range out of a gradient, as a view",
+            attrs=attributes(
+                own("start", int, "the first element", required=True),
+                own("stop", int, "the element after the last", required=True),
+            ),
             infer=_cut_types,
             delays_earlier_phases=True,
             layout="operands",
@@ -437,6 +494,7 @@ KINDS: dict[str, StructuralKind] = {
             name="local_parameter",
             doc="read a worker's own values of a parameter, which it trains by itself;"
             " changes that servers have sent are added to them",
+            attrs=attributes(attr.WHOLE, attr.GROUP, attr.DECAY),
             why="inserted: each worker trains its own values of '{whole}'",
             infer=_assemble_types,
             phase=LevelPhase.ENTRY,
@@ -459,6 +517,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="send",
             doc="send the message of an edge",
+            attrs=attr.of_message(own("to", Place, "who receives it", required=True)),
             why="inserted: {operands} needed at {to} (edge {edge})",
             phase=LevelPhase.SEND,
             delay=1,
@@ -469,6 +528,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="listen_and_serv",
             doc="receive the message of an edge",
+            attrs=attr.of_message(own("from", Place, "who sends it", required=True)),
             phase=LevelPhase.RECEIVE,
             level="fixed",
             effect=True,
@@ -477,6 +537,10 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="send_and_recv",
             doc="send a message to a heter node and wait for the reply",
+            attrs=attr.of_message(
+                own("to", Place, "who receives it, and replies", required=True),
+                own("back", int, "the number of the reply's edge", required=True),
+            ),
             why="inserted: the ops at {to} use {operands} (edges {edge} and {back})",
             level="fixed",
             effect=True,
@@ -580,29 +644,6 @@ VALUE_SUFFIXES = frozenset(
 of an op cannot have such a name."""
 
 
-UNDECLARED_ATTRS: Mapping[str, str] = {
-    "segment": "the number of the jitted function that computes the op",
-    "once": "computed once, before the first batch of an evaluation",
-    "wrt": "the operands of the forward op that the gradient is taken with respect to",
-    "cotangents": "the results of the forward op that have cotangents, if not all do",
-    "of": "the value that this sum is the gradient of",
-    "part": "this sums only the gradients of one place; another sum adds up the places",
-    "group": "the number of the optimizer that the op belongs to",
-    "decay": "whether that optimizer applies weight decay to the parameter",
-    "remat": "the number of the block that the backward pass recomputes",
-    "again": "the op is a recomputation",
-    "first": "how many workers a step takes the gradients of",
-    "ring": "the message of this op goes from node to node, in a ring",
-    "bucket": "the number of the bucket of gradients that this is of",
-    "sparse": "the settings of a sparse table",
-    "table": "the sparse table whose rows are looked up",
-    "inputs": "what a sparse table needs beside keys: the last operands",
-    "after_bucket": "the op runs after the message of this bucket was sent",
-}
-"""Attributes that front ends and passes write and no declaration contains, with their
-meaning."""
-
-
 def conversion_kind(have: Layout, need: Layout, targets: int) -> str:
     """Return the kind of the op that converts a value to another layout.
 
@@ -612,11 +653,6 @@ def conversion_kind(have: Layout, need: Layout, targets: int) -> str:
     if (have, need) == ("P", "R") and targets == 1:
         return REDUCE
     return CONVERSIONS[have, need]
-
-
-def declared_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that the declaration of the op contains."""
-    return {k: v for k, v in attrs.items() if k not in UNDECLARED_ATTRS}
 
 
 def is_conversion(kind: str) -> bool:

@@ -10,17 +10,20 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from msgspec import Struct, to_builtins
 
+from placer.compiler.graph.declared import attribute, is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.errors import GraphError, PlacerError, Span
+from placer.errors import GraphError, OpError, PlacerError, Span
+from placer.ops.attributes import check_value
 from placer.place import Cluster, Place
 from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
-from placer.plan.settings.training.schedules import read_rate
+from placer.plan.settings.training.schedules import Rate, read_rate
+from placer.plan.settings.training.update_modes import Settings, from_text, to_text
 from placer.system.resources import find_file
 
 T = TypeVar("T")
@@ -82,6 +85,8 @@ def _format_attr(term: Any) -> str:
         return str(term)
     if isinstance(term, float):
         return _format_float(term)
+    if isinstance(term, Settings):
+        return _format_attr(to_text(term))
     if isinstance(term, str):
         plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
@@ -183,19 +188,19 @@ class _Reader:
             kind=str(kind),
             operands=tuple(str(v)[1:] for v in operands.children) if operands else (),
             results=tuple(map(self._value, results.children)) if results else (),
-            attrs=self._attrs(attrs) if attrs else {},
+            attrs=self._attributes(str(kind), attrs) if attrs else {},
             place=self._place(place, 1) if place else None,
         )
 
-    def _attrs(self, tree: Any) -> dict[str, Any]:
+    def _attributes(self, kind: str, tree: Any) -> dict[str, Any]:
+        """Return the attributes of an op. Raises GraphError at one that it may not have;
+        of an unknown kind it may have any."""
         attrs = self._mapping(tree)
-        if (rate := attrs.get("learning_rate")) is not None:
-            key = next(
-                p.children[0]
-                for p in tree.children
-                if p and p.children[0] == "learning_rate"
-            )
-            attrs["learning_rate"] = self._convert(key, lambda key: read_rate(rate))
+        if is_declared(kind):
+            for pair in filter(None, tree.children):
+                key = pair.children[0]
+                read = partial(_read_attribute, kind, attrs[str(key)])
+                attrs[str(key)] = self._convert(key, read)
         return attrs
 
     def _value(self, tree: Any) -> Value:
@@ -247,6 +252,27 @@ class _Reader:
             if isinstance(error, PlacerError):
                 raise GraphError(error.message, span=at, hint=error.hint) from error
             raise GraphError(str(error), span=at) from error
+
+
+_READERS: tuple[tuple[object, Callable[[Any], object]], ...] = (
+    (Settings, from_text),
+    (Rate, read_rate),
+)
+"""How attributes of some types are read from lists and mappings."""
+
+
+def _read_attribute(kind: str, term: object, name: str) -> object:
+    """Return the value of an attribute from its text. Raises OpError for a wrong one."""
+    attr = attribute(kind, name)
+    read = next((read for type_, read in _READERS if attr.type == type_), None)
+    if read is not None:
+        try:
+            term = read(term)
+        except ValueError as error:
+            message = f"cannot have {name}: {error}"
+            raise OpError(message, attr=name).of(kind) from error
+    check_value(kind, attr, term)
+    return term
 
 
 def _parse_flat(text: str) -> Flat:

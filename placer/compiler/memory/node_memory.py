@@ -278,7 +278,7 @@ def _is_sum_of_half_floats(op: Op) -> bool:
 def _is_offered(graph: Graph, table: Table) -> bool:
     """Whether workers that are late may still use earlier values of a table."""
     users = (u for block in table.blocks for u in graph.uses.get(block.name, ()))
-    return any(user.exchange and user.exchange.name == "offer" for user in users)
+    return any(user.exchange and user.exchange.is_offered for user in users)
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:

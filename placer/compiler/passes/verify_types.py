@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placer import ops
-from placer.compiler.graph.declared import declared
+from placer.compiler.graph.declared import (
+    check_attributes,
+    declared,
+    declared_attrs,
+)
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.layout_rules import LayoutSignature
-from placer.compiler.graph.structural_ops import (
-    check_equal_types,
-    declared_attrs,
-    is_conversion,
-)
+from placer.compiler.graph.structural_ops import check_equal_types, is_conversion
 from placer.errors import GraphError, OpError
-from placer.ops import attributes
 from placer.ops.attributes import complete
 from placer.place.types import ResidualType, TensorType, ValueType
 
@@ -81,13 +80,18 @@ def check_names(graph: Graph) -> None:
 
 
 def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
-    """Check that the results of some ops have the types that declarations infer.
+    """Check that some ops have the attributes of their declarations, with their types, and
+    that their results have the types that declarations infer.
 
     Raises GraphError, with the text of the op, at the first violation.
     """
     values, valid = graph.values, cache.valid
     number, known_numbers = cache.type_number, cache.number_by_id
     for op in ops:
+        attrs = cache.attrs_number(op.attrs)
+        if (op.kind, attrs) not in valid:
+            _check_attributes(op)
+            valid.add((op.kind, attrs))
         if not op.is_computed and op.structure.infer is None:
             continue
         types = [values[name].type for name in op.operands]
@@ -100,11 +104,17 @@ def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
             types += [values[name].type for name in forward.operands]
             types += [value.type for value in forward.results]
         numbers = [known_numbers.get(id(each)) or number(each) for each in types]
-        attrs = cache.attrs_number(op.attrs)
         key = (op.kind, attrs, len(op.operands), len(op.results), of_forward, *numbers)
         if key not in valid:
             _check_op(graph, op)
             valid.add(key)
+
+
+def _check_attributes(op: Op) -> None:
+    try:
+        check_attributes(op)
+    except OpError as error:
+        raise verification_error(op, error.message, error.hint) from error
 
 
 def _check_op(graph: Graph, op: Op) -> None:
@@ -120,20 +130,27 @@ def _check_op(graph: Graph, op: Op) -> None:
             )
 
 
-def verification_error(op: Op, message: str) -> GraphError:
-    """Return the error about an op: the message and the text of the op."""
+def verification_error(op: Op, message: str, hint: str | None = None) -> GraphError:
+    """Return the error about an op: the message, the text of the op, and the hint."""
     from placer.compiler.graph.text import print_op
 
-    return GraphError(f"{message}:\n    {print_op(op)}", span=op.source)
+    return GraphError(f"{message}:\n    {print_op(op)}", span=op.source, hint=hint)
 
 
 def _attrs_key(attrs: Mapping[str, Any]) -> object:
     """Return the attributes that types may depend on, as a hashable key."""
     if not attrs or (len(attrs) == 1 and "segment" in attrs):
         return ()
-    return tuple(
-        [(k, v if v.__hash__ else repr(v)) for k, v in attrs.items() if k != "segment"]
-    )
+    return tuple([(k, _hashable(v)) for k, v in attrs.items() if k != "segment"])
+
+
+def _hashable(value: object) -> object:
+    """Return a value, or its text if it contains a mapping."""
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
 
 
 def _result_types(
@@ -170,8 +187,7 @@ def _require_tensor(op: Op, index: int, value_type: ValueType) -> TensorType:
 def _declared_types(op: Op, tensors: list[TensorType]) -> list[ValueType]:
     """Return the result types by the declaration of a computed op."""
     declaration = ops.find(op.kind)
-    attrs = complete(declaration, declared_attrs(op.attrs))
-    attributes.check_types(declaration, attrs)
+    attrs = complete(declaration, declared_attrs(op))
     expected: list[ValueType] = [*declaration.infer(tensors, attrs)]
     if len(op.results) == len(expected) + 1:
         expected.append(ResidualType(tuple(declaration.residuals(tensors, attrs))))

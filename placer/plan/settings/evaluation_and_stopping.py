@@ -1,4 +1,4 @@
-"""When a run evaluates, saves and stops early: `evaluate_every`, `train.checkpoint` and
+"""When a run evaluates, saves and stops early: `train.eval`, `train.checkpoint` and
 `train.early_stopping`."""
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ import re
 from math import isfinite
 from typing import Annotated, Final, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from placer.errors import PlacerError
-from placer.plan.settings.fields import Count, ValueName, doc
+from placer.plan.settings.fields import Count, doc
 
 Unit = Literal["steps", "seconds", "epochs"]
 FORM = "500 steps, 10s, 5m, 2h or epoch"
@@ -58,7 +58,7 @@ EPOCH: Final = Interval("epochs", 1.0)
 class Best(Struct, frozen=True, forbid_unknown_fields=True):
     """Which evaluation is the best one."""
 
-    metric: Annotated[ValueName, doc("a metric of the evaluation")]
+    metric: Annotated[str, doc("a metric of the evaluation")]
     mode: Annotated[
         Literal["min", "max"], doc("whether a smaller or a larger value is better")
     ]
@@ -72,23 +72,64 @@ class Best(Struct, frozen=True, forbid_unknown_fields=True):
         return value < on if self.mode == "min" else value > on
 
 
+class Evaluating(Struct, frozen=True, forbid_unknown_fields=True):
+    """When to evaluate; always after the last step too."""
+
+    every: Annotated[
+        str | Count, doc("`epoch`, or a number of steps such as 100 or 100 steps")
+    ] = "epoch"
+
+    @property
+    def interval(self) -> Interval:
+        """How often to evaluate: after a number of steps, or of epochs.
+
+        Raises PlacerError if `every` is something else.
+        """
+        hint = "write epoch, or 100 steps"
+        try:
+            interval = Interval.parse(self.every)
+        except PlacerError as error:
+            raise PlacerError(error.message, hint=hint) from error
+        if interval.unit == "seconds":
+            message = "an evaluation comes after a number of steps, not after a time"
+            raise PlacerError(message, hint=hint)
+        return interval
+
+
 class Checkpointing(Struct, frozen=True, forbid_unknown_fields=True):
-    """The checkpoints that a run saves: `train.checkpoint` of a spec.
+    """Where and how often checkpoints are saved."""
 
-    `to` is the folder, relative to that of the spec, None for the one that the launcher
-    chooses; `every` is how often one is saved,
-    `keep` how many are kept, besides the one with the best evaluation.
-    """
+    to: Annotated[
+        str | None,
+        doc(
+            "a folder, relative to that of the spec; by default `checkpoints` beside the"
+            " build"
+        ),
+    ] = None
+    every: Annotated[str | Count, doc(f"{FORM}; a number is a number of steps")] = (
+        "epoch"
+    )
+    keep: Annotated[Count, doc("how many are kept, besides the best one")] = (
+        DEFAULT_KEEP
+    )
+    best: Annotated[
+        Best | None,
+        doc(
+            "the metric by which the best one is saved and kept too; by default that of"
+            " `early_stopping`, or the loss"
+        ),
+    ] = None
 
-    to: str | None
-    every: Interval
-    keep: Count
-    best: Best | None = None
+    @property
+    def interval(self) -> Interval:
+        """How often one is saved. Raises PlacerError if `every` is not an interval."""
+        return Interval.parse(self.every)
 
 
-class EarlyStop(Struct, frozen=True, forbid_unknown_fields=True):
-    """Stop after `patience` evaluations that are not better by at least `min_delta`."""
+class EarlyStopping(Best, frozen=True, kw_only=True):
+    """Stop the run after several evaluations without a better one."""
 
-    best: Best
-    patience: Count
-    min_delta: float
+    patience: Annotated[Count, doc("the number of such evaluations")] = 1
+    min_delta: Annotated[
+        float, Meta(ge=0), doc("how much better a value must be to count")
+    ] = 0.0

@@ -22,15 +22,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
 from placer.channel.interface import Array, Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Edge
+from placer.runtime.asynchronous.all_workers import AllWorkers
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, JOIN, TAKEN, Order
 from placer.runtime.control.barrier import COMPUTED, FIRST, NEWEST
 from placer.runtime.exchange.exchange import Exchange
+from placer.runtime.exchange.nested_tuples import fill_tree, leaves
+from placer.tables.protocol import ProgramTable
 
 
 class Kind(IntEnum):
@@ -56,32 +60,32 @@ class _Peer:
     is_taken: bool = False
 
 
-class FirstWorkers:
+class FirstWorkers(AllWorkers):
     """A server's part: whose gradients a step takes, and who gets its parameters.
 
     All methods are called by the compute thread.
 
     Args:
         exchange: the node's end of all edges.
-        edges: the `offer` and `sum_of_first` edges of this server.
+        sums: the edges by which this server gets gradients.
         servers: the servers with such edges; the first one decides.
         rows_of: returns how many rows each worker has of a batch of so many rows.
         order: records what is decided, or replays that.
     """
 
+    has_drains = True
+
     def __init__(
         self,
         exchange: Exchange,
-        edges: Sequence[Edge],
+        sums: Sequence[Edge],
         servers: Sequence[str],
         rows_of: Callable[[int], Mapping[str, int]],
         order: Order,
     ) -> None:
         self._exchange, self._rows_of, self._order = exchange, rows_of, order
-        self._channel = exchange.channel
-        self._sums = [edge for edge in edges if edge.exchange == "sum_of_first"]
-        self._workers = self._sums[0].sources
-        first = self._sums[0].first
+        self._channel, self._sums = exchange.channel, sums
+        self._workers, first = sums[0].sources, sums[0].first
         assert first is not None
         self._count = first
         self._peers = {worker: _Peer() for worker in self._workers}
@@ -96,35 +100,32 @@ class FirstWorkers:
         self._drained: set[str] = set()
 
     def begin(self, step: int, count: int) -> None:
-        """Begin a step, whose batch has `count` rows."""
         self._step, self._total, self._rows = step, count, self._rows_of(count)
         self._offered, self._arrived, self._taken = [], [], ()
 
-    def offer(self, edge: int, values: Sequence[Array]) -> None:
-        """Send the values of an edge to each worker that begins this step."""
-        self._offered.append((edge, values))
+    def offer(self, edge: int, *values: Any) -> None:
+        self._offered.append((edge, tuple(leaves(values))))
 
-    def sum_of_first(self, edge: int) -> tuple[Array, ...]:
-        """Return the sums over the first workers, in the order of the workers, times the
-        rows of the step over the rows of these workers."""
+    def sum_of_first(self, edge: int, kind: type[Any] | None = None) -> Any:
         if not self._taken:
             self._take()
         key = Key(edge, self._step)
         rows = sum(self._rows[worker] for worker in self._taken)
-        return self._exchange.receive(
+        sums = self._exchange.receive(
             key, self._total, sources=self._taken, factor=self._total / rows
         )
+        return sums if kind is None else fill_tree(kind, sums)
 
-    def drain(self) -> None:
+    def drain(self, step: int) -> None:
         """Wait until all workers have ended their step."""
         for worker, peer in self._peers.items():
             if peer.wanted is not None:
                 self._answer(worker, self._step + 1, [])
         while not self._drained.issuperset(self._workers):
             worker, _, numbers = self._receive(self._addresses(self._workers))
-            kind, step = self._read(worker, numbers)
+            kind, pushed = self._read(worker, numbers)
             if kind == Kind.PUSH:
-                self._discard(worker, step)
+                self._discard(worker, pushed)
             if kind != Kind.DRAIN:
                 self._answer(worker, self._step + 1, [])
         self._drained.clear()
@@ -255,7 +256,7 @@ class _Newest:
     has_values: bool = False
 
 
-class NewestStep:
+class NewestStep(AllWorkers):
     """A worker's part: which step it computes next, and what becomes of its gradients.
 
     All methods are called by the compute thread.
@@ -264,10 +265,9 @@ class NewestStep:
         channel: the node's channel.
         offers: the `offer` edges from each server.
         order: records which steps have taken this worker's gradients, or replays that.
-
-    Attributes:
-        is_taken: whether the last step of this worker has taken its gradients.
     """
+
+    has_drains = True
 
     def __init__(
         self, channel: Channel, offers: Mapping[str, Sequence[int]], order: Order
@@ -275,11 +275,11 @@ class NewestStep:
         self._channel, self._offers, self._order = channel, offers, order
         self._servers = {server: _Newest() for server in offers}
         self._computed = 0  # the last step of this worker
+        self._stored: list[tuple[ProgramTable, Sequence[Array]]] = []
         self.is_taken = False
 
     def joins(self, step: int) -> bool:
-        """Wait until a step has begun, on all servers, or is over on one of them; return
-        whether this worker computes it."""
+        """Wait until a step has begun, on all servers, or is over on one of them."""
         wanted = step
         if self._order.replays:
             if self._order.peek(JOIN, ALL_EDGES) == [step]:
@@ -300,9 +300,12 @@ class NewestStep:
             self._settle()
         return False
 
-    def push(self, step: int) -> None:
+    def store(self, table: ProgramTable, values: Sequence[Array]) -> None:
+        self._stored.append((table, values))
+
+    def end(self, step: int) -> None:
         """Tell all servers that the gradients of a step are sent."""
-        self._computed, self.is_taken = step, False
+        self._computed, self.is_taken = step, None
         for server, each in self._servers.items():
             each.has_values = False  # they are used
             self._send(server, Kind.PUSH, step)
@@ -321,7 +324,7 @@ class NewestStep:
         self._channel.send(server, Key(COMPUTED, each.sent), [numbers])
 
     def _settle(self) -> None:
-        """Wait for all answers."""
+        """Wait for all answers, and load what the last step has stored if it counts."""
         for server, each in self._servers.items():
             if each.answered == each.sent:
                 continue
@@ -334,6 +337,10 @@ class NewestStep:
             if is_taken and not self.is_taken:
                 self.is_taken = True
                 self._order.add(JOIN, ALL_EDGES, self._computed)
+        self.is_taken = bool(self.is_taken)
+        for table, values in self._stored if self.is_taken else ():
+            table.load(values)
+        self._stored = []
 
     def _discard(self, server: str, step: int) -> None:
         """Receive parameters of a step that is over, and forget them."""

@@ -66,7 +66,7 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
         order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
     last = order.steps_per_epoch
     if phase == TRAINING:
-        last = execution.options.steps or execution.plan.epochs * last
+        last = execution.options.steps or execution.plan.settings.train.epochs * last
     return Batches(order, rows, last)
 
 
@@ -111,7 +111,7 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
         ReadOptions(
             other_columns=others,
             with_digests=len(inputs) > 1 or execution.keeps_digests,
-            seed=plan.seed,
+            seed=plan.settings.seed,
             report=execution.report_rows,
             # Half of the memory is for the copy that joins chunks of a column. All
             # processes may be on this machine, so each gets an equal part.

@@ -67,7 +67,6 @@ class RelayedReport:
 
     def _fall_back(self, events: Sequence[Event]) -> None:
         """Use the node's own pipe: the run has failed."""
-        self._queue = None
         for event in events:
             self._own(event)
 

@@ -7,12 +7,7 @@ from pathlib import Path
 
 from placer.errors import PlacerError
 from placer.plan.plan import Plan, read_sources
-from placer.plan.settings.evaluation_and_stopping import (
-    DEFAULT_KEEP,
-    EPOCH,
-    Best,
-    Interval,
-)
+from placer.plan.settings.evaluation_and_stopping import Best, Checkpointing, Interval
 from placer.runtime.control.options import Options
 
 
@@ -50,8 +45,9 @@ def checkpoint_folder(plan: Plan, spec: Path, options: Options) -> Path | None:
     """
     if options.checkpoint is not None:
         return options.checkpoint.resolve()
-    if plan.checkpoint is not None and plan.checkpoint.to is not None:
-        return (spec.parent / plan.checkpoint.to).resolve()
+    planned = plan.settings.train.checkpoint
+    if planned is not None and planned.to is not None:
+        return (spec.parent / planned.to).resolve()
     return None
 
 
@@ -60,37 +56,38 @@ def checkpoint_settings(
 ) -> CheckpointSettings | None:
     """Return the settings of a run's checkpoints; None without a folder, as of a
     prediction."""
-    planned = plan.checkpoint
+    planned = plan.settings.train.checkpoint
     spec = build if planned is None else build / read_sources(build).spec
     folder = checkpoint_folder(plan, spec, options)
     if folder is None:
         return None
-    every = EPOCH if planned is None else planned.every
+    keys = planned or Checkpointing()
+    every = keys.interval
     if options.checkpoint_every is not None:
         every = Interval.parse(options.checkpoint_every)
-    keep = DEFAULT_KEEP if planned is None else planned.keep
-    best = best_evaluation(plan)
-    return CheckpointSettings(folder, every, options.checkpoint_keep or keep, best)
+    keep, best = options.checkpoint_keep or keys.keep, best_evaluation(plan)
+    return CheckpointSettings(folder, every, keep, best)
 
 
 def best_evaluation(plan: Plan) -> Best | None:
     """Return which evaluation is the best one: as `train.checkpoint.best` says, else
     `train.early_stopping`, else the smallest loss; None if there are no evaluations, or
     if they do not have the loss."""
-    if plan.checkpoint is not None and plan.checkpoint.best is not None:
-        return plan.checkpoint.best
-    if plan.early_stopping is not None:
-        return plan.early_stopping.best
-    if plan.evaluation is None or plan.minimize not in plan.metrics:
+    train = plan.settings.train
+    if train.checkpoint is not None and train.checkpoint.best is not None:
+        return train.checkpoint.best
+    if train.early_stopping is not None:
+        return train.early_stopping
+    if plan.evaluation is None or train.minimize not in train.metrics:
         return None
-    return Best(plan.minimize, "min")
+    return Best(train.minimize, "min")
 
 
 def needs_folder(plan: Plan, options: Options) -> bool:
     """Whether a run saves checkpoints, and neither its spec nor its options name their
     folder."""
-    is_named = options.checkpoint is not None
-    return not is_named and plan.checkpoint is not None and plan.checkpoint.to is None
+    planned = plan.settings.train.checkpoint
+    return options.checkpoint is None and planned is not None and planned.to is None
 
 
 def check_folder(plan: Plan, options: Options) -> None:

@@ -34,8 +34,8 @@ class LossWatch:
         """Check the loss of a step. Steps come in order, from any one thread."""
         if math.isfinite(loss) or self._message:
             return
-        self._message = f"the loss '{self._plan.minimize}' is {loss} after step {step}"
-        if self._plan.nan == "stop":
+        self._message = f"the loss '{self._plan.settings.train.minimize}' is {loss} after step {step}"
+        if self._plan.settings.train.nan == "stop":
             self._stop()
         else:
             message = f"{self._message}; the run continues because of train.nan: warn"
@@ -44,7 +44,7 @@ class LossWatch:
     @property
     def stops(self) -> bool:
         """Whether the run stops because of its loss."""
-        return bool(self._message) and self._plan.nan == "stop"
+        return bool(self._message) and self._plan.settings.train.nan == "stop"
 
     def check(self, last: int, *, saves: bool) -> None:
         """Raise DivergedError if the run was stopped because of its loss.

@@ -87,7 +87,7 @@ class Execution:
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
     pace: Pace | None = field(init=False, default=None)
-    state_lock: threading.Lock = field(default_factory=threading.Lock)
+    state_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     checkpointing: CheckpointSettings | None = field(init=False)
     common_step: CommonStep = field(init=False)
 
@@ -147,7 +147,7 @@ class Execution:
 
     @property
     def emulates(self) -> bool:
-        return self.options.emulate or self.plan.emulate
+        return self.options.emulate or self.plan.settings.emulate
 
     @property
     def position(self) -> str:

@@ -111,7 +111,7 @@ def _check_shrink(plan: Plan, options: Options) -> None:
 
 def _check_saving(plan: Plan, options: Options) -> None:
     """Check the options about what a run saves."""
-    if options.checkpoint is not None or plan.checkpoint is not None:
+    if options.checkpoint is not None or plan.settings.train.checkpoint is not None:
         return
     for name in ("checkpoint_every", "checkpoint_keep"):
         if getattr(options, name) is not None:

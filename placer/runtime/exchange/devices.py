@@ -230,7 +230,7 @@ def _too_late(needed: int, existing: int) -> RunError:
 
 def in_precision(plan: Plan, me: NodePlan) -> AbstractContextManager[object]:
     """Return a context with JAX's 64-bit types if the plan's precision is float64."""
-    if not me.computes or plan.precision != "float64":
+    if not me.computes or plan.settings.precision != "float64":
         return nullcontext()
     import jax
 

@@ -93,7 +93,9 @@ class Combiner:
         self._plan, self._channel = plan, channel
         self._on_step, self._on_loss = on_step, on_loss
         finalizers = finalizers_of(plan)
-        self._reported = {name: finalizers[name] for name in plan.metrics}
+        self._reported = {
+            name: finalizers[name] for name in plan.settings.train.metrics
+        }
         self._pending: StepMetrics | None = None
         self._known: dict[tuple[str, int], Statistics] = {}
         self._passed = 0  # the last step whose metrics were passed on
@@ -161,7 +163,7 @@ class Combiner:
             self._pass_on_pending()
             rows = self._trained_rows(phase, nodes)
             totals = self._over_trained_rows(totals, phase.rows, rows)
-            self._on_loss(phase.step, float(totals[self._plan.minimize]))
+            self._on_loss(phase.step, float(totals[self._plan.settings.train.minimize]))
             totals = {name: totals[name] for name in self._reported}
             numbers = finalize_all(totals, self._reported, 1)
             self._pending = StepMetrics(
@@ -198,7 +200,10 @@ class Combiner:
             return phase.rows
         plan = self._plan
         shards = [plan.pushed_rows(node.name) for node in nodes]
-        return sum(shard.num_rows(phase.rows, plan.microbatches) for shard in shards)
+        return sum(
+            shard.num_rows(phase.rows, plan.settings.train.microbatches)
+            for shard in shards
+        )
 
     def _over_trained_rows(
         self, totals: Statistics, batch: int, rows: int

@@ -63,7 +63,9 @@ class HistoryWriter:
 
     def __init__(self, execution: Execution) -> None:
         by_name = finalizers_of(execution.plan)
-        self._finalizers = {name: by_name[name] for name in execution.plan.metrics}
+        self._finalizers = {
+            name: by_name[name] for name in execution.plan.settings.train.metrics
+        }
         self._rates = rate_schedules(execution.plan)
         self._execution = execution
         self._epoch = self._rows = self._steps_per_epoch = 0

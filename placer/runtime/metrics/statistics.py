@@ -28,7 +28,7 @@ def finalizers_of(plan: Plan) -> dict[str, Finalizer]:
         for node in plan.nodes
         for name, metric in node.step.metrics.items()
     }
-    names = dict.fromkeys((*plan.metrics, plan.minimize))
+    names = dict.fromkeys((*plan.settings.train.metrics, plan.settings.train.minimize))
     return {name: recorded[name] for name in names}
 
 

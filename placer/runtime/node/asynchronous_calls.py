@@ -1,4 +1,4 @@
-"""The calls of a node program that concern tables without lockstep.
+"""The calls of a node program that concern asynchronous tables.
 
 A worker pulls and pushes, or merges and pushes differences. A server handles the messages of
 workers in its hook `serve`, as does a worker that updates tables by itself.
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AsynchronousCalls:
-    """The node's part in tables without lockstep.
+    """The node's part in asynchronous tables: each worker updates them at its own pace.
 
     Attributes:
         position: where the node is.
         edges: the edges of the program, by number.
         tables: the tables of the node, by name.
         rates: the learning rates of the tables, and how workers agree on updates.
-        shard: the rows of a step that the gradients of the node are of.
+        shard: the rows of a step whose gradients the node computes.
         ends: the node's ends of tables that workers update, by the numbers of their edges.
         service: the node's tables that workers update, if it has any.
-        arrived: what other workers have sent to this one, while its hook `serve` runs.
+        arrived: the messages of other workers to this one, while its hook `serve` runs.
         is_short: whether all workers have drained before the last step of this server,
             so that it is not done.
     """
@@ -259,8 +259,12 @@ class AsynchronousCalls:
 
     def wait_for_workers(self) -> None:
         """Wait until the current step of every worker is applied to the tables of this
-        server that workers push to in each step, or all workers have drained; the hook
-        `serve` applies it."""
+        server that workers push to in each step, or all workers have drained. The hook
+        `serve` applies it.
+
+        Example:
+            node.wait_for_workers()
+        """
         if self.service is not None:
             self.is_short = not self.service.wait_for_step(self.position.step)
 

@@ -23,12 +23,12 @@ class NodeDriver:
 
     Attributes:
         node: the node, as its program sees it.
-        serve: the hook that handles the messages for tables without lockstep.
-        updates: the node's ends of the tables that this worker updates by itself.
-        replicas: the tables that each worker updates by itself.
+        serve: the hook that handles the messages for asynchronous tables.
+        updates: the node's ends of tables whose copy this worker updates.
+        replicas: the tables of which each worker updates a copy.
         has_own_steps: whether the node does not wait for other workers in each step:
             a worker, or its companion.
-        order: records or replays the order of events without lockstep.
+        order: records or replays the order of asynchronous events.
     """
 
     node: Node
@@ -41,16 +41,6 @@ class NodeDriver:
 
     # Steps.
 
-    def joins(self, step: int) -> bool:
-        """Whether this node does a step: with backup workers, not one that is over
-        already. Waits until that is known."""
-        newest = self.node.newest
-        if newest is None:
-            return True
-        joins = newest.joins(step)
-        self.node.new_states.settle(newest.is_taken)
-        return joins
-
     def enter_step(self, step: int, epoch: int, index: int) -> None:
         """Begin training step `step` (from 1): batch `index` (from 0) of an epoch."""
         node = self.node
@@ -60,22 +50,14 @@ class NodeDriver:
         node.position.enter_step(step, epoch, index, count)
         self._trained = step
         node.exchange.new_step()
-        if node.first_workers is not None:
-            node.first_workers.begin(step, count)
+        node.step_workers.begin(step, count)
         self._apply([end.take(step) for end in self.updates])
 
     def end_step(self) -> bool:
         """End the step, after the hook; return whether it is done. That of a server is
         not if all workers have drained before it."""
-        if self.node.newest is not None:
-            self.node.newest.push(self.node.position.step)
+        self.node.step_workers.end(self.node.position.step)
         return not self.node.asynchronous_calls.is_short
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether the last step of this worker has taken its gradients: known once it
-        joins the next step, or has drained."""
-        return self.node.newest is None or self.node.newest.is_taken
 
     def enter_evaluation(self, step: int) -> None:
         """Begin the evaluation after a training step."""
@@ -91,26 +73,24 @@ class NodeDriver:
 
     @property
     def is_server(self) -> bool:
-        """Whether workers update tables of this node without lockstep."""
+        """Whether this node has asynchronous tables."""
         return self._service is not None
 
     @property
     def has_drains(self) -> bool:
         """Whether this node does not wait for all others in each step, so that a drain has
         something to wait for."""
-        node = self.node
-        parts = self._service, node.newest, node.first_workers
-        return self.has_own_steps or any(part is not None for part in parts)
+        return self.has_own_steps or self.is_server or self.node.step_workers.has_drains
 
     def drains_next(self, step: int) -> bool:
         """Whether a replayed order has a drain after a step."""
         return self.order.peek(DRAIN, ALL_EDGES) == [step]
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Send all that this node has computed without lockstep, up to a step; on a
-        server, wait until all workers have done so and all is applied. Then nothing
-        changes until the next step. `ends` says that the step is the last one of the
-        run."""
+        """Send everything that this node has computed up to a step to the servers of
+        asynchronous tables; on such a server, wait until all workers have done so, and
+        apply it. Nothing changes until the next step. `ends` says that the step is the
+        last one of the run."""
         if not self.has_drains:
             return
         self._follow_order(step)
@@ -127,11 +107,7 @@ class NodeDriver:
             for table, done in service.steps_of_rows().items():
                 assert node.row_calls is not None
                 node.row_calls.pushes.forget_up_to(table, done)
-        if node.newest is not None:
-            node.newest.drain(step)
-            node.new_states.settle(node.newest.is_taken)
-        if node.first_workers is not None:
-            node.first_workers.drain()
+        node.step_workers.drain(step)
 
     def resume(self, step: int, steps: Mapping[str, int]) -> None:
         """Continue after a step that all workers have done, and the last one of each."""
@@ -170,7 +146,7 @@ class NodeDriver:
 
     @property
     def _ends(self) -> Iterable[WorkerEnd]:
-        """The node's ends of tables without lockstep, each once."""
+        """The node's ends of asynchronous tables, each once."""
         return dict.fromkeys(self.node.asynchronous_calls.ends.values())
 
     def _follow_order(self, step: int) -> None:
@@ -185,7 +161,7 @@ class NodeDriver:
         self.order.add(DRAIN, ALL_EDGES, step)
 
     def _apply(self, arrived: Sequence[Sequence[WorkerMessage]]) -> None:
-        """Update tables by what has come."""
+        """Update tables by messages, those of each end."""
         messages = [message for of_end in arrived for message in of_end]
         if messages:
             assert self.serve is not None

@@ -101,6 +101,14 @@ class DryNode(Node):
     def output(self, /, **outputs: Any) -> None:
         _settle(outputs.values())
 
+    def _do_nothing(self, *arguments: object, **options: object) -> None:
+        """Change no table, and send and receive nothing."""
+
+    merge = push_delta = wait_for_workers = _do_nothing
+    update_from_edges = update_from = add_to_sums = send_sum = _do_nothing
+    send_keys = send_keys_ahead = receive_keys_ahead = _do_nothing
+    send_rows = answer_rows = _do_nothing
+
     # Tables.
 
     def update(
@@ -111,9 +119,6 @@ class DryNode(Node):
         message: WorkerMessage | None = None,
     ) -> None:
         _settle((*leaves(gradients), scale))
-
-    def update_from_edges(self, table: str, *edges: int) -> None:
-        """Update nothing."""
 
     def compute_directions(self, table: str, gradients: T, scale: Any = None) -> T:
         _settle((*leaves(gradients), scale))
@@ -159,12 +164,6 @@ class DryNode(Node):
         )
         return arrays if kind is None else fill_tree(kind, arrays)
 
-    def merge(self, edge: int) -> None:
-        """Merge nothing."""
-
-    def push_delta(self, edge: int) -> None:
-        """Push nothing."""
-
     # Messages of workers.
 
     def messages(self) -> Iterator[WorkerMessage]:
@@ -181,12 +180,6 @@ class DryNode(Node):
     def answer(self, message: WorkerMessage, *parameters: Any) -> None:
         _settle(leaves(parameters))
 
-    def add_to_sums(self, message: WorkerMessage) -> None:
-        """Add nothing."""
-
-    def send_sum(self, message: WorkerMessage) -> None:
-        """Send nothing."""
-
     def pushed(
         self, table: str, message: WorkerMessage, kind: type[Any] | None = None
     ) -> Any:
@@ -194,22 +187,7 @@ class DryNode(Node):
         arrays = tuple(_zeros(dtype, map(int, value.shape)) for value in values)
         return arrays if kind is None else fill_tree(kind, arrays)
 
-    def update_from(self, table: str, message: WorkerMessage) -> None:
-        """Update nothing."""
-
-    def wait_for_workers(self) -> None:
-        """Wait for nothing."""
-
     # Rows of sparse tables.
-
-    def send_keys(self, edge: int, *keys: BatchKeys) -> None:
-        """Send nothing."""
-
-    def send_keys_ahead(self, edge: int) -> None:
-        """Send nothing."""
-
-    def receive_keys_ahead(self, edge: int) -> None:
-        """Receive nothing."""
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
         return self._asked(edge, len(self.exchange.edges[edge].sources))
@@ -233,12 +211,6 @@ class DryNode(Node):
             )
         self._rows().keys.choose_sizes()
         return _zeros(held.dtype, (keys.size, held.settings.dim))
-
-    def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
-        """Send nothing."""
-
-    def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
-        """Answer nothing."""
 
     def receive_rows(self, edge: int, *keys: BatchKeys) -> tuple[Array, ...]:
         self._rows().keys.choose_sizes()

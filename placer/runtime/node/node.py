@@ -31,7 +31,7 @@ import numpy as np
 
 from placer.channel.interface import Array, Key
 from placer.place.layouts.partition import RowShard
-from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
+from placer.runtime.asynchronous.all_workers import AllWorkers
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
@@ -41,7 +41,6 @@ from placer.runtime.node.batch_calls import BatchCalls
 from placer.runtime.node.call_of_part import call_of_part
 from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.microbatches import Microbatches
-from placer.runtime.node.new_states import NewStates
 from placer.runtime.node.next_parameters import NextParameters
 from placer.runtime.node.position import Position
 from placer.runtime.node.row_calls import RowCalls
@@ -65,16 +64,15 @@ class Node:
         tables: the tables of the node, by name.
         rates: the learning rates of the tables.
         devices: the devices of the node.
-        shard: the rows of a step that the gradients of the node are of, without lockstep.
+        shard: the rows of a step whose gradients the node computes, for asynchronous tables.
         local_tables: the names of tables with values of this worker's own.
-        first_workers: a server's part in steps that do not wait for all workers.
-        newest: a worker's part in such steps.
         next_parameters: the parameters that servers send as they update them.
         batch_calls: the part that reads batches and returns what is computed of them.
         microbatch_calls: the part that runs the tasks of microbatches.
-        asynchronous_calls: the part of tables without lockstep.
+        asynchronous_calls: the part of asynchronous tables.
         row_calls: the part of sparse tables, if the plan has any.
-        new_states: the values that this step stores in tables, with backup workers.
+        step_workers: the part in steps that wait for all workers, or, with backup workers,
+            for the first of them.
     """
 
     name: str
@@ -85,17 +83,12 @@ class Node:
     devices: Devices
     shard: RowShard = field(default_factory=lambda: RowShard((0,), 1))
     local_tables: frozenset[str] = frozenset()
-    first_workers: FirstWorkers | None = None
-    newest: NewestStep | None = None
     next_parameters: NextParameters
     batch_calls: BatchCalls
     microbatch_calls: Microbatches
     asynchronous_calls: AsynchronousCalls
     row_calls: RowCalls | None = None
-    new_states: NewStates = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.new_states = NewStates(self.tables)
+    step_workers: AllWorkers = field(default_factory=AllWorkers)
 
     # The rows of the batch.
 
@@ -259,9 +252,8 @@ class Node:
         Example:
             node.store("state", new)
         """
-        self.new_states.add(table, [np.asarray(value) for value in leaves(values)])
-        if self.newest is None:
-            self.new_states.settle(True)
+        arrays = [np.asarray(value) for value in leaves(values)]
+        self.step_workers.store(self.tables[table], arrays)
 
     def _lacks_rows(self, table: str) -> bool:
         """Whether this step does not update a table, because it is this worker's own, and
@@ -364,42 +356,6 @@ class Node:
 
     def _key(self, edge: int) -> Key:
         return self.position.key(self.exchange.edges[edge])
-
-    # Steps with backup workers.
-
-    def offer(self, edge: int, *values: Any) -> None:
-        """Send the values of an edge to each worker that begins this step, when it does.
-
-        Args:
-            edge: the number of the edge.
-            values: one array per value of the edge, in its order, or NamedTuples of
-                them.
-
-        Example:
-            node.offer(1, p)
-        """
-        assert self.first_workers is not None
-        self.first_workers.offer(edge, tuple(leaves(values)))
-
-    def sum_of_first(self, edge: int, kind: type[Any] | None = None) -> Any:
-        """Wait for the gradients of the workers that are first in this step, and add
-        them up in the order of the nodes.
-
-        The sums are multiplied by the rows of the step over the rows of these workers.
-
-        Args:
-            edge: the number of the edge.
-            kind: the NamedTuple class of the table.
-
-        Returns:
-            A tuple with one array per value of the edge; or a value of the class.
-
-        Example:
-            g = node.sum_of_first(3, Dense)
-        """
-        assert self.first_workers is not None
-        arrays = self.first_workers.sum_of_first(edge)
-        return arrays if kind is None else fill_tree(kind, arrays)
 
     # Devices.
 
@@ -513,7 +469,7 @@ class Node:
     )
     first_microbatch = call_of_part("microbatch_calls", Microbatches.first_microbatch)
 
-    # Tables without lockstep: `asynchronous_calls.py`.
+    # Asynchronous tables: `asynchronous_calls.py`.
 
     pull = call_of_part("asynchronous_calls", AsynchronousCalls.pull)
     push = call_of_part("asynchronous_calls", AsynchronousCalls.push)
@@ -529,6 +485,11 @@ class Node:
     wait_for_workers = call_of_part(
         "asynchronous_calls", AsynchronousCalls.wait_for_workers
     )
+
+    # Steps with backup workers: `all_workers.py`.
+
+    offer = call_of_part("step_workers", AllWorkers.offer)
+    sum_of_first = call_of_part("step_workers", AllWorkers.sum_of_first)
 
     # Rows of sparse tables: `row_calls.py`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,24 @@ class Hooks(NamedTuple):
     evaluate: Hook | None
     predict: Hook | None
     serve: Hook | None = None
+
+
+class Programs:
+    """The programs of a build that the threads of this process run, each loaded for the
+    first one: the others get the same functions, so that JAX compiles them once."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self._folder, self._plan = folder, plan
+        self._loaded: dict[str, Hooks] = {}
+        self._lock = threading.Lock()
+
+    def load(self, node: NodePlan) -> Hooks:
+        """Return the hooks of a node; raises as `load_program`."""
+        with self._lock:
+            if node.program not in self._loaded:
+                hooks = load_program(self._folder, self._plan, node)
+                self._loaded[node.program] = hooks
+            return self._loaded[node.program]
 
 
 def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:

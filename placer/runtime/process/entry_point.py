@@ -147,7 +147,7 @@ def run(
     launched = report_fd is not None and not alone
     if launched:  # else an engine may have divided the cores already
         take_core(plan, node, addresses)
-    emulate = options.emulate or plan.emulate
+    emulate = options.emulate or plan.settings.emulate
     if not emulate:
         take_gpus(plan, node, addresses, launched=launched)
     channel: Session | None = None

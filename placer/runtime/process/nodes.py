@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 from placer.channel.interface import Aborted
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.result import Outcome
-from placer.runtime.node.program_file import Hooks, load_program
+from placer.runtime.node.program_file import Programs
 from placer.runtime.prediction.predictor import predict
 from placer.runtime.prediction.request import PredictionRequest
 from placer.runtime.timeline.recording import failure_recorded
 from placer.runtime.training_loop.executor import execute
+from placer.system.owned_threads import OwnedThreads
 from placer.system.reentry import node_in_thread
 
 
@@ -36,48 +38,66 @@ def run_nodes(
         The error of the node that has failed first.
     """
     first, *others = executions
-    programs: dict[str, Hooks] = {}
-    loading = threading.Lock()
+    programs, threads = Programs(first.folder, first.plan), OwnedThreads()
 
-    def load(execution: Execution) -> Hooks:
-        """Load a program once for all nodes that run it, so that JAX compiles it once."""
-        me = execution.me
-        with loading:
-            if me.program not in programs:
-                hooks = load_program(execution.folder, execution.plan, me)
-                programs[me.program] = hooks
-            return programs[me.program]
-
-    results: dict[str, Outcome | None] = {}
-    errors: dict[str, BaseException] = {}
-
-    def run(execution: Execution) -> None:
-        me = execution.me
+    def run(execution: Execution) -> Outcome | None:
         try:
-            with node_in_thread(me.name), failure_recorded(execution) as recording:
-                execution.report_state()
-                hooks = load(execution)
-                if prediction is not None:
-                    results[me.name] = predict(execution, hooks, prediction)
-                else:
-                    results[me.name] = execute(execution, hooks, recording)
+            execution.report_state()
+            return run_node(execution, programs, prediction)
+        except Aborted:
+            raise
         except BaseException as error:
-            errors[me.name] = error
-            if not isinstance(error, Aborted):
-                on_failure(error)
+            on_failure(error)
+            raise
         finally:
             execution.close()
 
-    threads = [
-        threading.Thread(target=run, args=(each,), name=f"placer {each.me.name}")
-        for each in others
-    ]
-    for thread in threads:
-        thread.daemon = True  # it does not keep the process from ending
-        thread.start()
-    run(first)
-    for thread in threads:
-        thread.join()
+    ends = [begin_run(threads, run, each) for each in others]
+    end: Future[Outcome | None] = Future()
+    _settle(end, run, first)
+    threads.join()
+    return result_of([end, *ends])
+
+
+def run_node(
+    execution: Execution, programs: Programs, prediction: PredictionRequest | None
+) -> Outcome | None:
+    """Run a node in this thread, to train, or to predict some rows; return the result of
+    the run if it is the control node, else None."""
+    with node_in_thread(execution.me.name), failure_recorded(execution) as recording:
+        hooks = programs.load(execution.me)
+        if prediction is not None:
+            return predict(execution, hooks, prediction)
+        return execute(execution, hooks, recording)
+
+
+def begin_run(
+    threads: OwnedThreads,
+    run: Callable[[Execution], Outcome | None],
+    execution: Execution,
+) -> Future[Outcome | None]:
+    """Call `run` for a node in a thread of its own; return how that ends."""
+    end: Future[Outcome | None] = Future()
+    name = f"placer {execution.me.name}"
+    threads.begin(partial(_settle, end, run, execution), name)
+    return end
+
+
+def result_of(ends: Sequence[Future[Outcome | None]]) -> Outcome | None:
+    """Wait for the ends of all nodes, and return the result of the first one. Raises the
+    first error that is not the failure of another node."""
+    errors = [error for end in ends if (error := end.exception()) is not None]
     if errors:
-        raise min(errors.values(), key=lambda error: isinstance(error, Aborted))
-    return results[first.me.name]
+        raise min(errors, key=lambda error: isinstance(error, Aborted))
+    return ends[0].result()
+
+
+def _settle(
+    end: Future[Outcome | None],
+    run: Callable[[Execution], Outcome | None],
+    execution: Execution,
+) -> None:
+    try:
+        end.set_result(run(execution))
+    except BaseException as error:
+        end.set_exception(error)

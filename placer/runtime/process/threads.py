@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
-from placer.channel.interface import Aborted
 from placer.place.node_kinds import NodeId
-from placer.plan.plan import NodePlan, read_plan
+from placer.plan.plan import read_plan
 from placer.runtime.callbacks.callbacks import CallbackQueue
 from placer.runtime.control.common_step import Action
-from placer.runtime.control.events import Event, NodeWarning, Report, show_output
+from placer.runtime.control.events import Event, Report, show_output
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import cause_of, describe_error
 from placer.runtime.control.options import Options
@@ -21,16 +20,13 @@ from placer.runtime.control.pace import ControlPace
 from placer.runtime.control.result import Outcome
 from placer.runtime.control.shared_rows import SharedRows
 from placer.runtime.exchange.devices import configure_jax
-from placer.runtime.node.program_file import Hooks, load_program
-from placer.runtime.prediction.predictor import predict
+from placer.runtime.node.program_file import Programs
 from placer.runtime.prediction.request import PredictionRequest
+from placer.runtime.process.nodes import begin_run, result_of, run_node
 from placer.runtime.saving.start_choice import choose_start
-from placer.runtime.signals.interruption import Decision, Interruption, interruption_of
-from placer.runtime.timeline.recording import failure_recorded
-from placer.runtime.training_loop.executor import execute
+from placer.runtime.signals.interruption import Interruption, interruption_of
 from placer.system.cores import fix_threads
 from placer.system.owned_threads import OwnedThreads
-from placer.system.reentry import node_in_thread
 
 INTERRUPT_TIMEOUT = 2.0
 """Seconds in which threads have to end after an interrupt."""
@@ -81,8 +77,7 @@ def run_in_threads(
     options = choose_start(options, watch)
     names = [node.name for node in plan.nodes]
     channels = memory_channels(names, deadline=options.deadline)
-    lock = threading.Lock()
-    loaded: dict[str, Hooks] = {}
+    programs, threads = Programs(folder, plan), OwnedThreads()
 
     def report(event: Event) -> None:
         interruption.note(event)
@@ -104,80 +99,49 @@ def run_in_threads(
         for node in plan.nodes
     ]
 
-    def load(node: NodePlan) -> Hooks:
-        """Load a program for the first thread that runs it. Other threads get the same
-        functions, so that JAX compiles them once."""
-        with lock:
-            if node.program not in loaded:
-                loaded[node.program] = load_program(folder, plan, node)
-            return loaded[node.program]
-
-    def run_node(execution: Execution) -> Outcome | None:
-        me = execution.me
+    def run(execution: Execution) -> Outcome | None:
         try:
-            with node_in_thread(me.name), failure_recorded(execution) as recording:
-                if prediction is not None:
-                    return predict(execution, load(me), prediction)
-                return execute(execution, load(me), recording)
+            return run_node(execution, programs, prediction)
         finally:
             execution.close()
             execution.channel.close()
 
-    configure_jax(plan.nodes, options.emulate or plan.emulate, alone=False)
-    threads = OwnedThreads()
-    runs = [
-        _begin(threads, partial(run_node, execution), execution.me.name)
-        for execution in executions
-    ]
+    configure_jax(plan.nodes, options.emulate or plan.settings.emulate, alone=False)
+    ends = [begin_run(threads, run, execution) for execution in executions]
     control = executions[0]
 
     stop = partial(control.common_step.request, Action.STOP)
     calls.on_stop = stop
     if isinstance(control.pace, ControlPace):
         calls.on_called = control.pace.steps_called
-    for run in runs:
-        run.add_done_callback(lambda _: calls.wake())
+    for end in ends:
+        end.add_done_callback(lambda _: calls.wake())
+
+    def end_run() -> NoReturn:
+        raise KeyboardInterrupt(interruption.outcome(None))
+
     try:
-        while not all(run.done() for run in runs):
+        while not all(end.done() for end in ends):
             # Python handles signals in the main thread only, between bytecodes: the
             # timeout lets it wake up for them.
             calls.wait(0.5)
             calls.call_next()
-            match interruption.decide(interrupts(), control.state):
-                case Decision.STOP:
-                    stop()
-                    control.report(NodeWarning(interruption.stopping))
-                case Decision.END:
-                    raise KeyboardInterrupt(interruption.outcome(None))
+            interruption.obey(
+                interrupts(), control.state, control.report, stop=stop, end=end_run
+            )
     except BaseException as error:
         calls.close()
         channels[plan.control].abort(cause_of(error, describe_error(error)))
-        if not wait(runs, timeout=INTERRUPT_TIMEOUT).not_done:
+        if not wait(ends, timeout=INTERRUPT_TIMEOUT).not_done:
             threads.join()
         raise
     threads.join()
-    errors = [each for run in runs if (each := run.exception()) is not None]
-    if errors:  # the first that is not the failure of another node
+    try:
+        result = result_of(ends)
+    except BaseException:
         calls.close()
-        raise min(errors, key=lambda each: isinstance(each, Aborted))
+        raise
     while calls.call_next():
         pass
-    result = runs[0].result()
     assert result is not None
     return result
-
-
-def _begin(
-    threads: OwnedThreads, call: Callable[[], Outcome | None], node: str
-) -> Future[Outcome | None]:
-    """Call `call` in a thread for a node."""
-    future: Future[Outcome | None] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threads.begin(run, f"placer {node}")
-    return future

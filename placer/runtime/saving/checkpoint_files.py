@@ -165,7 +165,9 @@ def _write_blocks(
                 tensors[name] = np.asarray(value)
     if not tensors:
         return Report(), ()
-    if execution.plan.nan == "stop" and (problem := find_not_finite(tensors)):
+    if execution.plan.settings.train.nan == "stop" and (
+        problem := find_not_finite(tensors)
+    ):
         return Report(problem=problem), ()
     updates = dict(job.updates)
     if sees_folder:
@@ -181,7 +183,9 @@ def _write_rows(
     plan, me = execution.plan, execution.me.name
     if job.problem:
         return Report(problem=job.problem), ()
-    groups = groups_of_file(plan, me, job.saves, finite=plan.nan == "stop")
+    groups = groups_of_file(
+        plan, me, job.saves, finite=plan.settings.train.nan == "stop"
+    )
     if sees_folder:
         stored = write_stream(temporary, file_of_rows(me), groups)
         return replace(report, rows=stored), ()

@@ -297,7 +297,7 @@ class Checkpoints:
             build=plan.digest,
             placement=self._facts.placement,
             computation=self._facts.computation,
-            seed=plan.seed,
+            seed=plan.settings.seed,
             train=self._facts.train,
             evaluation=self._facts.evaluation,
             progress=progress,

@@ -218,7 +218,9 @@ def read_stored(
     """Read the partitions that a node loads from a checkpoint, in order."""
     stored = stored_partitions(plan, node, checkpoint.manifest.sparse)
     numbers = ((table.name, number) for table, number in stored)
-    return read_partitions(checkpoint, numbers, finite=plan.nan == "stop")
+    return read_partitions(
+        checkpoint, numbers, finite=plan.settings.train.nan == "stop"
+    )
 
 
 def read_partitions(

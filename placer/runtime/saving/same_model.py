@@ -204,7 +204,7 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     modes = [table.mode for node in plan.nodes for table in node.tables if table.mode]
     if any(not mode.in_rounds for mode in modes):
         found.append("workers do not go in lockstep")
-    if any(edge.exchange == "sum_of_first" for edge in plan.step_edges):
+    if plan.has_backup:
         found.append("each step takes the gradients of the workers that are first")
     last = manifest.progress
     if last.is_end and any(
@@ -221,8 +221,8 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
         found.append("only some rows of data.train were compared")
     if _batch(manifest.evaluation) != _batch(facts.evaluation):
         found.append("another data.eval.batch")
-    if manifest.seed != plan.seed:
-        found.append(f"seed {plan.seed} instead of {manifest.seed}")
+    if manifest.seed != plan.settings.seed:
+        found.append(f"seed {plan.settings.seed} instead of {manifest.seed}")
     for node, now in facts.machines.items():
         before = manifest.machines.get(node)
         if before is None:

@@ -102,10 +102,10 @@ def placement_digest(plan: Plan) -> str:
         for node in plan.nodes
     ]
     parts = (
-        plan.precision,
-        plan.emulate,
-        plan.microbatches,
-        plan.schedule,
+        plan.settings.precision,
+        plan.settings.emulate,
+        plan.settings.train.microbatches,
+        plan.settings.train.schedule,
         nodes,
         plan.step_edges,
         plan.evaluation_edges,

@@ -68,7 +68,7 @@ def open_start(execution: Execution) -> StartParameters | None:
     start = open_parameters(
         path,
         lambda why: execution.report(NodeWarning(f"{me.name}: {why}")),
-        finite=plan.nan == "stop",
+        finite=plan.settings.train.nan == "stop",
     )
     declared = {p.name: TensorType(p.dtype, p.shape) for p in plan.parameters}
     check_start(start, declared, {each.name: each for each in plan.sparse_tables})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -26,6 +27,8 @@ from placer.runtime.control.events import (
     STILL_WRITING,
     CheckpointSaved,
     Event,
+    NodeWarning,
+    Report,
     Step,
 )
 from placer.runtime.control.options import Options
@@ -154,6 +157,31 @@ class Interruption:
         if is_saving or time.monotonic() - self.stopping_since <= self.grace:
             return Decision.CONTINUE
         return self._end(f"the nodes did not stop within {self.grace:g} s")
+
+    def obey(
+        self,
+        signals: int,
+        state: str,
+        report: Report,
+        *,
+        stop: Callable[[], object],
+        end: Callable[[], object],
+        can_save: bool = True,
+    ) -> None:
+        """Do what follows from the signals so far; the first and last arguments are those
+        of `decide`.
+
+        Args:
+            report: called with the warning that the run stops.
+            stop: asks all nodes to stop after the same step.
+            end: ends the run at once.
+        """
+        match self.decide(signals, state, can_save=can_save):
+            case Decision.STOP:
+                stop()
+                report(NodeWarning(self.stopping))
+            case Decision.END:
+                end()
 
     def _end(self, why: str) -> Decision:
         self.why = why

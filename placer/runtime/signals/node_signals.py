@@ -17,9 +17,9 @@ from typing import NoReturn
 from placer.channel.interface import Cause
 from placer.errors import RunError
 from placer.runtime.control.common_step import Action
-from placer.runtime.control.events import NodeWarning, Report, SignalReceived
+from placer.runtime.control.events import Report, SignalReceived
 from placer.runtime.control.execution import Execution
-from placer.runtime.signals.interruption import Decision, Interruption
+from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import STOP_SIGNAL, SignalPipe, Signals
 
 POLL_INTERVAL = 0.25
@@ -116,20 +116,24 @@ class NodeSignals:
             if number is not None or is_stuck:
                 self._exit()
             return
-        match self.interruption.decide(len(received), execution.state):
-            case Decision.STOP:
-                if not self._reports:  # whoever reads the signal says so
-                    execution.report(NodeWarning(self.interruption.stopping))
-                # In a thread: it may wait until a peer has received other messages.
-                _start_thread(lambda: _request_stop(execution))
-            case Decision.END:
-                self._ended_at = time.monotonic()
-                what, where = self.interruption.cause, execution.where()
-                execution.channel.abort(
-                    Cause(execution.me.name, where, what, is_interruption=True)
-                )
-                if len(received) > 1:
-                    self._exit()
+        self.interruption.obey(
+            len(received),
+            execution.state,
+            # Whoever reads the signal says so.
+            (lambda warning: None) if self._reports else execution.report,
+            # In a thread: it may wait until a peer has received other messages.
+            stop=lambda: _start_thread(lambda: _request_stop(execution)),
+            end=lambda: self._end_run(execution),
+        )
+
+    def _end_run(self, execution: Execution) -> None:
+        """End the run; after another signal, this process at once."""
+        self._ended_at = time.monotonic()
+        what, where = self.interruption.cause, execution.where()
+        cause = Cause(execution.me.name, where, what, is_interruption=True)
+        execution.channel.abort(cause)
+        if len(self._signals.received) > 1:
+            self._exit()
 
     def _exit(self) -> NoReturn:
         """End the process at once, whatever its compute thread does."""

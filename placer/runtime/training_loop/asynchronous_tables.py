@@ -14,6 +14,7 @@ from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.errors import RunError
 from placer.plan.plan import Edge, NodePlan, Plan, Table
 from placer.plan.settings.training.update_modes import Geo, Mode
+from placer.runtime.asynchronous.all_workers import AllWorkers
 from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
 from placer.runtime.asynchronous.delta_exchange import DeltaExchange
 from placer.runtime.asynchronous.local_values import LocalValues, Part
@@ -225,29 +226,28 @@ def open_replicas(
 
 def open_backup(
     plan: Plan, me: NodePlan, exchange: Exchange, order: Order
-) -> tuple[FirstWorkers | None, NewestStep | None]:
-    """Return a node's part in steps that do not wait for all workers, if there are any:
-    that of a server, or that of a worker."""
-    sums = [e for e in plan.step_edges if e.exchange == "sum_of_first"]
-    offers = [e for e in plan.step_edges if e.exchange == "offer"]
+) -> AllWorkers:
+    """Return a node's part in steps: with backup workers that of a server or of a worker,
+    else that of any node."""
+    offers = [e for e in plan.step_edges if e.declared and e.declared.is_offered]
+    sums = [each for each in plan.step_edges if each.takes_first]
     servers = [n.name for n in plan.nodes if any(n.name in e.targets for e in sums)]
     if me.name in servers:
-        own = [e for e in (*offers, *sums) if me.name in (*e.sources, *e.targets)]
-
         shards = {name: plan.pushed_rows(name) for name in sums[0].sources}
 
         def rows_of(count: int) -> dict[str, int]:
-            parts = plan.microbatches
+            parts = plan.settings.train.microbatches
             return {name: each.num_rows(count, parts) for name, each in shards.items()}
 
-        return FirstWorkers(exchange, own, servers, rows_of, order), None
+        own = [each for each in sums if me.name in each.targets]
+        return FirstWorkers(exchange, own, servers, rows_of, order)
     if not any(me.name in each.sources for each in sums):
-        return None, None
+        return AllWorkers()
     by_server = {
         server: [each.id for each in offers if server in each.sources]
         for server in servers
     }
-    return None, NewestStep(exchange.channel, by_server, order)
+    return NewestStep(exchange.channel, by_server, order)
 
 
 def open_order(

@@ -71,9 +71,9 @@ def make_watches(execution: Execution) -> Watches:
     """Return the watches of a run."""
     settings = execution.checkpointing
     best = settings.best if settings is not None else None
-    stop = execution.plan.early_stopping
+    stop = execution.plan.settings.train.early_stopping
     return Watches(
         None if best is None else EvaluationWatch(best),
         None if stop is None
-        else EvaluationWatch(stop.best, stop.patience, stop.min_delta),
+        else EvaluationWatch(stop, stop.patience, stop.min_delta),
     )  # fmt: skip

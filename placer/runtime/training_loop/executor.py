@@ -49,7 +49,7 @@ from placer.runtime.node.warm_up import run_warm_up
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
 from placer.runtime.saving.parameter_files import save
-from placer.runtime.saving.resuming import resume
+from placer.runtime.saving.resumed_checkpoint import resume
 from placer.runtime.saving.start_facts import gather_facts
 from placer.runtime.saving.start_parameters import (
     StartParameters,
@@ -158,7 +158,7 @@ def _start(
     history.open(batches.training.order.steps_per_epoch, progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
-    batches.training.begin(done, shards, plan.microbatches)
+    batches.training.begin(done, shards, plan.settings.train.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
     execution.report_state(COMPILING)
     node.position.where = "compiling"
@@ -251,7 +251,9 @@ def _finish(training: Training) -> Result | None:
         execution.report_state("done")
         return None
     execution.report_state("writing")
-    not_finite = find_not_finite(parameters) if plan.nan == "stop" else ""
+    not_finite = (
+        find_not_finite(parameters) if plan.settings.train.nan == "stop" else ""
+    )
     if options.save_params is not None and not not_finite:
         save(options.save_params, parameters)
     history.close()
@@ -316,7 +318,7 @@ def _add_tables(
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
     """Return a `step` that checks the result of each op."""
     plan, me = execution.plan, execution.me
-    check = NanCheck(execution.folder, me.program, plan.minimize)
+    check = NanCheck(execution.folder, me.program, plan.settings.train.minimize)
     calls = node.batch_calls
     calls.on_record = check.checking_loss(calls.on_record)
 

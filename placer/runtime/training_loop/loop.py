@@ -193,7 +193,7 @@ class Training:
     def _skips(self, number: int) -> bool:
         """Whether this node has no part in a step, which is over already."""
         start = time.perf_counter()
-        joins = self.driver.joins(number)
+        joins = self.driver.node.step_workers.joins(number)
         self._end_metrics()
         if not joins:
             self.execution.step = number
@@ -203,9 +203,10 @@ class Training:
         return not joins
 
     def _end_metrics(self) -> None:
-        """Pass on the metrics of the last step, once it is known whether they count."""
-        if self._open is not None:
-            self.metrics.end(self._open, counts=self.driver.is_taken)
+        """Pass on the metrics of the last step, if it is known whether they count."""
+        counts = self.driver.node.step_workers.is_taken
+        if self._open is not None and counts is not None:
+            self.metrics.end(self._open, counts=counts)
             self._open = None
 
     def _end_steps(self, step: int) -> None:
@@ -232,8 +233,7 @@ class Training:
             return False
         if number > self._begun_step:  # else its metrics have ended at a drain
             self._open, self._begun_step = self.steps.phase(number), number
-        if node.newest is None:
-            self._end_metrics()
+        self._end_metrics()
         self.metrics.forget(driver.horizon)
         return True
 

@@ -39,7 +39,9 @@ def make_tables(
             initial = start.read(planned.blocks)
         else:
             initial = (
-                compute_values(parameters[block.parameter], block, plan.seed, build)
+                compute_values(
+                    parameters[block.parameter], block, plan.settings.seed, build
+                )
                 for block in planned.blocks
             )
         shaped = map(np.reshape, initial, (block.shape for block in planned.blocks))

@@ -45,7 +45,7 @@ def make_sparse_tables(
     held = {
         name: _make_table(
             table,
-            plan.seed,
+            plan.settings.seed,
             memory,
             table.partitions_of(me.name),
             trains=trains,
@@ -127,7 +127,7 @@ def make_row_calls(
             rates,
             ends,
             plan.pushed_rows(node),
-            drops_not_finite=plan.nan == "warn",
+            drops_not_finite=plan.settings.train.nan == "warn",
             on_warning=lambda text: execution.report(NodeWarning(f"{node}: {text}")),
         ),
         next_rows,

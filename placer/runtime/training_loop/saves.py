@@ -139,7 +139,7 @@ class Saves:
         plan, counted = self.execution.plan, set()
         for each in ahead:
             batch, shard = self.steps.phase(each.step).rows, plan.pushed_rows(each.node)
-            rows = shard.num_rows(batch, plan.microbatches)
+            rows = shard.num_rows(batch, plan.settings.train.microbatches)
             if (each.step, shard) in counted:
                 rows = 0  # those of its companion
             counted.add((each.step, shard))

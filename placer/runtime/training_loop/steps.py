@@ -73,14 +73,14 @@ def count_steps(execution: Execution, batches: Batches) -> int:
     """Return the number of the last step of a run over these batches."""
     if execution.options.steps is not None:
         return execution.options.steps
-    return execution.plan.epochs * batches.order.steps_per_epoch
+    return execution.plan.settings.train.epochs * batches.order.steps_per_epoch
 
 
 def steps_of(
     execution: Execution, batches: Batches, evaluating: Batches | None
 ) -> Steps:
     """Return the steps of a run over these batches."""
-    every = execution.plan.evaluate_every
+    every = execution.plan.settings.train.eval.interval
     per_epoch = batches.order.steps_per_epoch
     return Steps(
         count_steps(execution, batches),

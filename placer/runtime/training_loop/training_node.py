@@ -94,8 +94,7 @@ def make_node(
     if service is not None and serve is not None:
         serve = _in_service_thread(serve, plan, me, devices)
     exchange = Exchange(me.name, channel, edges, plan.workers)
-    first_workers, newest = open_backup(plan, me, exchange, order)
-    position = Position(plan.microbatches)
+    position = Position(plan.settings.train.microbatches)
     planned: Sequence[Table | PlannedSparse] = (*me.tables, *plan.sparse_tables)
     rates = LearningRates(
         position,
@@ -118,8 +117,7 @@ def make_node(
         devices=devices,
         shard=shard,
         local_tables=frozenset(local),
-        first_workers=first_workers,
-        newest=newest,
+        step_workers=open_backup(plan, me, exchange, order),
         next_parameters=NextParameters(
             position,
             exchange,

@@ -253,12 +253,12 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "rounding": _PLACEMENT,
         "dispatch": _PLACEMENT,
     },
-    "Eval": {"every": train("eval: {every: epoch}", "needs rows to evaluate on")},
-    "BestKeys": dict.fromkeys(
+    "Evaluating": {"every": train("eval: {every: epoch}", "needs rows to evaluate on")},
+    "Best": dict.fromkeys(
         ("metric", "mode"),
         train("checkpoint: {best: {metric: loss, mode: min}}", _EVALUATED),
     ),
-    "CheckpointKeys": {
+    "Checkpointing": {
         **dict.fromkeys(("to", "every", "keep"), "files that are written"),
         "best": train("checkpoint: {best: {metric: loss, mode: min}}", _EVALUATED),
     },

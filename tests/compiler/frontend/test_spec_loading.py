@@ -12,6 +12,7 @@ from placer.compiler.graph.text import parse_graph, print_graph
 from placer.errors import SpecError
 from placer.place.types import TensorType
 from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.training.update_modes import Sync
 from placer.system.resources import find_file
 
 SPECS = ("digits", "diabetes", "seed_ctr", "two_workers")
@@ -64,8 +65,12 @@ def test_the_rows_of_digits():
         "image": TensorType("float32", ("batch", 64)),
         "label": TensorType("int32", ("batch",)),
     }
-    assert (model.epochs, model.seed, model.precision) == (20, 0, "float32")
-    assert model.metrics == ("loss", "accuracy")
+    assert (
+        model.settings.train.epochs,
+        model.settings.seed,
+        model.settings.precision,
+    ) == (20, 0, "float32")
+    assert model.settings.train.metrics == ["loss", "accuracy"]
     assert model.modules == ()
 
 
@@ -148,8 +153,8 @@ def test_defaults_of_missing_keys(tmp_path):
     assert model.train.remainder == "drop"
     assert model.train.columns == {"x": "x", "n": "n"}
     assert model.eval is None
-    assert model.epochs == 1
-    assert model.metrics == ("loss",)
+    assert model.settings.train.epochs == 1
+    assert model.settings.train.metrics == ["loss"]
     assert "n" not in model.graph.values  # an input that no op uses is not read
     (optimizer,) = model.graph.of_kind("optimizer")
     assert optimizer.place is None
@@ -246,7 +251,7 @@ def test_the_first_matching_optimizer_applies(tmp_path):
         "group": 0,
         "rule": "momentum",
         "learning_rate": 1.0,
-        "update": "sync",
+        "update": Sync(),
         "momentum": 0.5,
         "clip": {"global_norm": 2.0},
         "slicing": slicing,
@@ -255,7 +260,7 @@ def test_the_first_matching_optimizer_applies(tmp_path):
         "group": 1,
         "rule": "adam",
         "learning_rate": 0.001,
-        "update": "sync",
+        "update": Sync(),
         "slicing": slicing,
     }
     assert str(second.place) == "/node:ps/cpu"

@@ -13,6 +13,7 @@ from placer.compiler.frontend import load
 from placer.compiler.frontend.single_process import to_single_process
 from placer.plan.plan import read_plan
 from placer.runtime.control.options import Options
+from placer.runtime.node import program_file
 from placer.runtime.process import threads
 from placer.system.resources import find_file
 
@@ -116,7 +117,7 @@ def test_an_op_has_one_forward_and_one_backward_in_a_program(placement, tmp_path
 def xla_flops(monkeypatch):
     """The FLOPs that XLA counts for the functions that a program calls, by its path."""
     counted = {}
-    load_program = threads.load_program
+    load_program = program_file.load_program
 
     def count(path, function):
         def call(*arguments):
@@ -142,7 +143,7 @@ def xla_flops(monkeypatch):
             flops[path] += count
         return flops
 
-    monkeypatch.setattr(threads, "load_program", load_and_count)
+    monkeypatch.setattr(program_file, "load_program", load_and_count)
     return flops_of
 
 

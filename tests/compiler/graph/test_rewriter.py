@@ -62,7 +62,7 @@ def test_the_current_op_is_replaced_erased_or_gets_other_operands():
             case "h":
                 rewriter.replace(Op("sigmoid", op.operands, op.results))
             case "h.copy":
-                rewriter.insert(copy_of(rewriter, "h"))
+                rewriter.replace(copy_of(rewriter, "h"), copy_of(rewriter, "x"))
                 rewriter.erase()
             case "y":
                 # The loop gives the op of the old graph, and calls add up.

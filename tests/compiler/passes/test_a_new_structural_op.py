@@ -7,6 +7,7 @@ from support.small_models import load_model
 
 from placer.compiler.driver import compile as compile_model
 from placer.compiler.emit.choices import explain_choices
+from placer.compiler.graph.attributes import attributes, own
 from placer.compiler.graph.graph import Op
 from placer.compiler.graph.structural_ops import KINDS, StructuralKind
 from placer.compiler.graph.text import parse_graph, print_graph
@@ -20,6 +21,7 @@ from placer.compiler.schedule.units import LoweredGraph
 PROBE = StructuralKind(
     name="probe",
     doc="show a value to the user",
+    attrs=attributes(own("every", int, "steps", passed=True)),
     why="inserted: shows {operands} every {every} steps",
     effect=True,
     host_memory=True,

@@ -5,7 +5,6 @@ from support.small_models import load_model, two_layers
 
 from placer.compiler.driver import lower_model
 from placer.errors import PlacerError, SpecError
-from placer.plan.settings.training.update_modes import read_mode
 
 
 def model(outer, zeros=False):
@@ -49,7 +48,7 @@ def test_the_outer_ftrl_takes_parameters_that_begin_at_zero():
 def test_linear_scaling_of_an_outer_optimizer_has_the_global_batch():
     rate = "{linear_scaling: {base_batch: 4, then: 0.5}}"
     (group,) = model(f"{{op: sgd, learning_rate: {rate}}}").graph.optimizers.values()
-    scaling = read_mode(group.attrs["update"]).outer["learning_rate"]["linear_scaling"]
+    scaling = group.attrs["update"].outer["learning_rate"]["linear_scaling"]
     assert scaling["batch"] == 8
 
 

@@ -88,7 +88,7 @@ def plan_and_programs(spec):
     lowered = lower_model(spec)
     step, evaluation, _ = lowered
     graphs = lowered_graphs(spec, lowered)
-    schedule = make_schedule(step, spec.schedule)
+    schedule = make_schedule(step, spec.settings.train.schedule)
     tables = plan_tables(spec, step, evaluation)
     programs = emit_programs(step, graphs, tables, schedule)
     plan = make_plan(spec, graphs, tables, schedule, programs.of_node, {})

@@ -31,6 +31,8 @@ from placer.plan.plan import read_plan
 from placer.runtime.asynchronous.backup_workers import FirstWorkers
 from placer.runtime.training_loop.loop import Training
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 ROWS = 86  # 8 steps in an epoch, the last one with 2 rows
 STEPS = 16
 RULES = {"sgd": sgd, "adam": adam}

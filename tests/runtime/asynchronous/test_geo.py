@@ -30,6 +30,8 @@ from placer.checkpoint.folder import list_checkpoints
 from placer.plan.plan import read_plan
 from placer.plan.settings.training.update_modes import Geo
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 NESTEROV = {"op": "nesterov", "learning_rate": 0.7, "momentum": 0.8}
 OUTER = {
     "nesterov": of_optax(partial(optax.sgd, momentum=0.8, nesterov=True)),

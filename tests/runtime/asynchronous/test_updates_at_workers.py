@@ -24,6 +24,8 @@ from placer.checkpoint.folder import list_checkpoints
 from placer.plan.plan import read_plan
 from placer.plan.settings.training.update_modes import Async, HalfAsync
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 RULES = {"sgd": sgd, "adam": adam, "lamb": lamb}
 AT = "/node:worker"
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a smaller run is not simpler

@@ -30,6 +30,8 @@ from placer.runtime.callbacks.callbacks import STOP, CallbackQueue
 from placer.runtime.control.events import WAITING, Event, State, Step
 from placer.runtime.control.pace import MAX_LEAD, ControlPace, Pace, ToldPace
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 WAYS = pytest.mark.parametrize(
     "in_process", [True, False], ids=["threads", "processes"]
 )

@@ -10,10 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
+import pytest
 from support.free_addresses import free_addresses
 
 import placer
 from placer.runtime.callbacks.printed_output import MAX_LINE, report_output
+
+pytestmark = pytest.mark.usefixtures("threads_watched")
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from placer.runtime.process import entry_point
 from placer.runtime.training_loop.loop import Training
 from placer.system.resources import find_file
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 
 @pytest.fixture
 def build(tmp_path):
@@ -113,7 +115,12 @@ def test_a_thread_that_fails_is_reported_while_another_one_is_stuck(
     watcher.start()
     try:
         with pytest.raises(RunError, match="no such patient"):
-            placer.run(tmp_path / "build", "worker:0", report_fd=write)
+            placer.run(
+                tmp_path / "build",
+                "worker:0",
+                endpoints=free_endpoints(["worker:0"]),
+                report_fd=write,
+            )
     finally:
         os.close(write)
         watcher.join()

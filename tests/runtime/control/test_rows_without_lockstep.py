@@ -30,6 +30,8 @@ from placer.plan.settings.training.update_modes import Async, HalfAsync
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 DIM, BATCH, STEPS = 2, 6, 9
 ROWS = 3 * BATCH + 1  # the last batch of an epoch has a row of one worker only
 KEYS = [key % 2**64 for key in EXTREMES]

@@ -13,7 +13,9 @@ from placer import launch
 from placer.compiler.driver import compile as compile_model
 from placer.compiler.frontend import load, load_text
 from placer.runtime.control.options import Options
+from placer.runtime.node import program_file
 from placer.runtime.process import threads
+from placer.runtime.training_loop import executor
 from placer.system.caches.compilation import cache_folder, keep_compiled
 from placer.system.memory.allocator import MIN_STEP_BYTES
 from placer.system.resources import find_file
@@ -23,7 +25,7 @@ from placer.system.resources import find_file
 def programs(monkeypatch):
     """The jitted functions of all loaded programs, by node and name."""
     functions = {}
-    load_program = threads.load_program
+    load_program = program_file.load_program
 
     def load_and_record(folder, plan, node):
         hooks = load_program(folder, plan, node)
@@ -32,7 +34,7 @@ def programs(monkeypatch):
                 functions[node.name, name] = value
         return hooks
 
-    monkeypatch.setattr(threads, "load_program", load_and_record)
+    monkeypatch.setattr(program_file, "load_program", load_and_record)
     return functions
 
 
@@ -68,17 +70,17 @@ def test_a_node_without_rows_compiles_the_short_batch_in_the_warm_up(
 
 def check_compiled_ahead(build, programs, steps):
     sizes = []
-    run_warm_up = threads.execute.__globals__["run_warm_up"]
+    run_warm_up = executor.run_warm_up
 
     def warm_up_and_count(*args):
         run_warm_up(*args)
         sizes.append({key: fn._cache_size() for key, fn in programs.items()})
 
-    threads.execute.__globals__["run_warm_up"] = warm_up_and_count
+    executor.run_warm_up = warm_up_and_count
     try:
         threads.run_in_threads(build, Options(steps=steps))
     finally:
-        threads.execute.__globals__["run_warm_up"] = run_warm_up
+        executor.run_warm_up = run_warm_up
     assert programs
     assert sizes
     after = {key: fn._cache_size() for key, fn in programs.items()}

@@ -24,6 +24,8 @@ from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, RunError
 from placer.runtime.saving import checkpoint_files, checkpoints
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 OPTIONS = {"checkpoint_every": 2, "checkpoint_keep": 1, "steps": 8}
 SHORT = {**OPTIONS, "steps": 6}  # an epoch
 WHOLE = {**OPTIONS, "steps": 12}

@@ -19,9 +19,11 @@ from placer.errors import CheckpointError, PlacerError, RunError
 from placer.plan.plan import read_plan
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
-from placer.runtime.saving import resuming
+from placer.runtime.saving import resumed_tables
 from placer.runtime.saving.row_files import groups_of_file, read_partitions
 from placer.tables.sparse.table import SparseTable
+
+pytestmark = pytest.mark.usefixtures("threads_watched")
 
 PARTITIONS = 8
 
@@ -379,7 +381,7 @@ def test_nodes_that_do_not_see_a_folder_load_one_checkpoint(
             load(table, partition, *args, **kwargs)
 
         monkeypatch.setattr(SparseTable, "load_partition", fail_once)
-    monkeypatch.setattr(resuming, "_sees", lambda choice: False)
+    monkeypatch.setattr(resumed_tables, "_sees", lambda choice: False)
     again = tmp_path / "again"
     run_in_threads(made, Options(resume=saved, checkpoint=again, steps=3))
     assert "an earlier one is taken" in capsys.readouterr().err

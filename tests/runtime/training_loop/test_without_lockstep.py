@@ -36,6 +36,8 @@ from placer.runtime.asynchronous.communicator import Communicator
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
 RULES = {"sgd": sgd, "adam": adam, "lamb": lamb, "lars": lars}
 
 

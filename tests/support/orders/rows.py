@@ -128,7 +128,7 @@ class RowPushes:
         return {n: [server.tables[n] for server in self._servers] for n in self._names}
 
     def _server(self, name: str, planned: Sequence[SparseTable]) -> _Server:
-        seed = self._run.plan.seed
+        seed = self._run.plan.settings.seed
         return _Server(
             {table.name: DictTable(table.settings, seed) for table in planned},
             {table.name: table.partitions_of(name) for table in planned},

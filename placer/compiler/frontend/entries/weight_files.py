@@ -114,7 +114,7 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
         except OSError as error:
             raise BuildError(f"'{file}' cannot be read: {error.strerror}") from error
         check_content(file, content)
-        if model.nan == "stop":
+        if model.settings.train.nan == "stop":
             _check_finite(model.graph, file, content, ops)
         if files.setdefault(file_in_build(file), content) is not content:
             raise BuildError(

@@ -72,9 +72,9 @@ class Program:
 
     Args:
         **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
-            `data`, `parameters`, `precision`, `seed`, `emulate`, `predict`; and the keys of its
-            section `train`: `epochs`, `microbatches`, `gradient_accumulation`, `schedule`, `nan`, `metrics`,
-            `clip`, `slicing`, `bucket_cap_mb`, `threads`, `eval`, `early_stopping`, `checkpoint`. `name` is by default that of the file.
+            `data`, `parameters`, `predict`, `precision`, `seed`, `emulate`; and all keys of its
+            section `train` but `minimize`, `optimizer` and `backward`, such as `epochs` and
+            `metrics`. `name` is by default that of the file.
 
     Raises:
         SpecError: At the caller's line, if a section is wrong.

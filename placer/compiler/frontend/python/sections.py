@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.frontend.schema import Train
+from placer.plan.settings.run import ModelKeys
 
 
 class Sections(TypedDict, total=False):
@@ -39,5 +40,5 @@ class Sections(TypedDict, total=False):
 
 
 SECTION_KEYS = tuple(Sections.__annotations__)
-KEYS_BEFORE_INPUTS = ("emulate", "precision", "seed", "nodes")
+KEYS_BEFORE_INPUTS = (*ModelKeys.__struct_fields__, "nodes")
 TRAIN_KEYS = tuple(key for key in SECTION_KEYS if key in Train.__struct_fields__)

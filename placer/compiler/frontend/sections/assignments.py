@@ -17,7 +17,7 @@ from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.errors import did_you_mean
 from placer.plan.settings.training.optimizers import read_rule
-from placer.plan.settings.training.update_modes import Async, Geo, read_mode
+from placer.plan.settings.training.update_modes import Async, Geo
 
 
 def check_assignments(
@@ -97,7 +97,7 @@ def _weight_decays(group: Group) -> Iterator[tuple[float, MappingNode]]:
     own, and that of the servers in the mode geo."""
     rules: list[tuple[Mapping[str, Any], str, MappingNode]]
     rules = [(group.attrs, group.attrs["rule"], group.node)]
-    mode = read_mode(group.attrs["update"])
+    mode = group.attrs["update"]
     if isinstance(mode, Geo) and mode.outer is not None:
         outer = _settings_node(group, "geo").entries["outer"]
         assert isinstance(outer, MappingNode)
@@ -112,7 +112,7 @@ def _check_settings_of_dense(
 ) -> None:
     """Report settings for dense parameters where all parameters are sparse tables."""
     for group in parameters.groups:
-        mode = read_mode(group.attrs["update"])
+        mode = group.attrs["update"]
         if not isinstance(mode, Async) or not _are_sparse(_trained(group, parameters)):
             continue
         for key in ("max_merge", "queue"):

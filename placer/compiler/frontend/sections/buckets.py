@@ -8,7 +8,7 @@ from placer.compiler.frontend.sections.parameters import Group
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode
 from placer.place import SERVER, Cluster
-from placer.plan.settings.training.update_modes import SYNC
+from placer.plan.settings.training.update_modes import Sync
 
 KEY = "bucket_cap_mb"
 
@@ -36,7 +36,7 @@ def check_buckets(
     for group in groups:
         if not _is_on_servers(group, cluster):
             problem = problem or ("is not on servers", "place it on servers")
-        elif group.attrs["update"] not in (SYNC, None):  # None: an error was reported
+        elif group.attrs["update"] not in (Sync(), None):  # None: an error was reported
             problem = problem or ("has another 'update'", "use 'update: sync'")
         else:
             return

@@ -1,114 +1,72 @@
-"""Reads the keys of `train` about evaluations and checkpoints."""
+"""Checks the keys of `train` about evaluations, checkpoints and early stopping."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placer.compiler.frontend.schema import (
-    BestKeys,
-    CheckpointKeys,
-    EarlyStopping,
-    Eval,
-)
-from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
 from placer.errors import PlacerError, did_you_mean
-from placer.plan.settings.evaluation_and_stopping import (
-    EPOCH,
-    Best,
-    Checkpointing,
-    EarlyStop,
-    Interval,
-)
+from placer.plan.settings.evaluation_and_stopping import Checkpointing, Evaluating
 
 
-def read_eval(node: SpecNode | None, problems: Problems) -> Interval:
-    """Read `train.eval`: how often to evaluate."""
-    if node is None:
-        return EPOCH
-    good = decode(node, Eval, "train.eval", problems)
-    hint = "write epoch, or 100 steps"
-    every = _interval(node, good.get("every", "epoch"), problems, hint)
-    if every.unit == "seconds":
-        assert isinstance(node, MappingNode)
-        problems.add(
-            "an evaluation comes after a number of steps, not after a time",
-            node.entries["every"].span,
-            hint,
-        )
-        return EPOCH
-    return every
-
-
-def read_checkpoint(
-    node: SpecNode | None,
+def check_evaluations(
+    section: MappingNode,
+    settings: Mapping[str, Any],
     metrics: Sequence[str] | None,
     has_eval: bool,
     problems: Problems,
-) -> Checkpointing | None:
-    """Read `train.checkpoint`; `metrics` are those of an evaluation,
-    None after an error."""
-    if node is None:
-        return None
-    good = decode(node, CheckpointKeys, "train.checkpoint", problems)
-    every = _interval(node, good.get("every", "epoch"), problems)
-    best = None
-    if (entry := good.get("best")) is not None:
-        where = "train.checkpoint.best"
-        keys = decode(entry, BestKeys, where, problems)
-        best = _best(entry, keys, where, metrics, has_eval, problems)
-    if "to" not in good or "keep" not in good:
-        return None
-    return Checkpointing(good["to"], every, good["keep"], best)
+) -> None:
+    """Report intervals that are not valid, and metrics that no evaluation has.
+
+    Args:
+        section: the section `train`.
+        settings: its valid settings, by the keys of `TrainKeys`.
+        metrics: those of an evaluation; None after an error.
+        has_eval: whether there are rows to evaluate on.
+        problems: where errors are reported.
+    """
+    eval_, checkpoint = section.get("eval"), section.get("checkpoint")
+    _check_interval(eval_, settings.get("eval"), Evaluating, problems)
+    _check_interval(checkpoint, settings.get("checkpoint"), Checkpointing, problems)
+    if section.get_non_null("eval") is not None and not has_eval:
+        message = "'eval' in train needs rows to evaluate on"
+        span = section.keys["eval"].span
+        problems.add(message, span, "add a source as data.eval")
+    best = checkpoint.get("best") if isinstance(checkpoint, MappingNode) else None
+    for where, node, good in (
+        (
+            "early_stopping",
+            section.get("early_stopping"),
+            settings.get("early_stopping"),
+        ),
+        ("checkpoint.best", best, (settings.get("checkpoint") or {}).get("best")),
+    ):
+        metric = node.get("metric") if isinstance(node, MappingNode) else None
+        if not isinstance(metric, ScalarNode) or not {"metric", "mode"} <= {
+            *(good or ())
+        }:
+            continue  # there is none, or it has errors of its own
+        if not has_eval:
+            message = f"train.{where} needs rows to evaluate on"
+            problems.add(message, metric.span, "add a source as data.eval")
+        elif metrics is not None and metric.text not in metrics:
+            hint = did_you_mean(metric.text, metrics)
+            problems.add(f"'{metric.text}' is not in train.metrics", metric.span, hint)
 
 
-def read_early_stopping(
+def _check_interval(
     node: SpecNode | None,
-    metrics: Sequence[str] | None,
-    has_eval: bool,
+    good: Mapping[str, Any] | None,
+    struct: type[Evaluating | Checkpointing],
     problems: Problems,
-) -> EarlyStop | None:
-    """Read `train.early_stopping`; `metrics` are those of an evaluation,
-    None after an error."""
-    if node is None:
-        return None
-    where = "train.early_stopping"
-    good = decode(node, EarlyStopping, where, problems)
-    best = _best(node, good, where, metrics, has_eval, problems)
-    if best is None or not {"patience", "min_delta"} <= good.keys():
-        return None
-    return EarlyStop(best, good["patience"], float(good["min_delta"]))
-
-
-def _interval(
-    node: SpecNode, text: str | int, problems: Problems, hint: str | None = None
-) -> Interval:
+) -> None:
+    """Check the key `every` of a mapping, whose valid fields are `good`."""
+    every = node.get("every") if isinstance(node, MappingNode) else None
+    if every is None or good is None or "every" not in good:
+        return
     try:
-        return Interval.parse(text)
+        _ = struct(every=good["every"]).interval
     except PlacerError as error:
-        assert isinstance(node, MappingNode)
-        problems.add(error.message, node.entries["every"].span, hint or error.hint)
-        return EPOCH
-
-
-def _best(
-    node: SpecNode,
-    good: Mapping[str, Any],
-    where: str,
-    metrics: Sequence[str] | None,
-    has_eval: bool,
-    problems: Problems,
-) -> Best | None:
-    if not isinstance(node, MappingNode) or not {"metric", "mode"} <= good.keys():
-        return None
-    metric = node.entries["metric"]
-    assert isinstance(metric, ScalarNode)
-    if not has_eval:
-        message = f"{where} needs rows to evaluate on"
-        problems.add(message, metric.span, "add a source as data.eval")
-    elif metrics is not None and metric.text not in metrics:
-        hint = did_you_mean(metric.text, metrics)
-        problems.add(f"'{metric.text}' is not in train.metrics", metric.span, hint)
-    return Best(good["metric"], good["mode"])
+        problems.add_error(error, span=every.span)

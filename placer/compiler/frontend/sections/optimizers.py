@@ -25,7 +25,12 @@ from placer.place import SERVER, Place
 from placer.plan.settings.checks import describe_value
 from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.schedules import Rate
-from placer.plan.settings.training.update_modes import MODES, SYNC
+from placer.plan.settings.training.update_modes import (
+    MODES,
+    Settings,
+    Sync,
+    from_text,
+)
 
 
 def read_clip(
@@ -43,20 +48,20 @@ def read_clip(
     return None
 
 
-def _update(node: Any, where: str, batch: int | None, problems: Problems) -> Any:
-    """Return the mode of a group: its name, or its name and its settings."""
+def _update(
+    node: object, where: str, batch: int | None, problems: Problems
+) -> Settings | None:
+    """Return how the nodes of a group agree; report errors and return None."""
     if not isinstance(node, SpecNode):
-        return node  # the default
+        return Sync()  # the default
     names = tuple(MODES)
     if isinstance(node, ScalarNode):
-        if node.value == SYNC:
-            return SYNC
         if node.value == "geo":
             message = "'update: geo' needs the number of steps between two exchanges"
             problems.add(message, node.span, "write {geo: {every: 100}}")
             return None
         if node.value in names:
-            return {node.value: {}}
+            return from_text(node.value)
         problems.add(
             f"'update' must be one of {', '.join(names)}, or a mapping, not"
             f" {describe_value(node.value)}",
@@ -78,14 +83,8 @@ def _update(node: Any, where: str, batch: int | None, problems: Problems) -> Any
         good["outer"] = _outer(outer, f"{where}.{name}.outer", batch, problems)
     if len(good) < len(MODES[name].__struct_fields__):
         return None
-    try:
-        mode = MODES[name](**good)
-    except ValueError as error:
-        problems.add(str(error), entry.span)
-        return None
-    if mode.is_sync:
-        return SYNC
-    return {name: {key: good[key] for key in good if key in entry.entries}}
+    mode = problems.make(MODES[name], good, entry)
+    return Sync() if mode is not None and mode.is_sync else mode
 
 
 def _outer(

@@ -13,7 +13,7 @@ from placer.compiler.frontend.yaml.tree import ScalarNode
 from placer.errors import PlaceError
 from placer.place import Cluster, NodeKind
 from placer.place.node_kinds import HETER, WORKER
-from placer.plan.settings.training.update_modes import read_mode
+from placer.plan.settings.training.update_modes import mode_of
 
 
 def with_threads(
@@ -47,7 +47,7 @@ def with_threads(
                 problems.add_error(error, span=threads.span)
                 return cluster
             cluster = _with_kind(cluster, threaded)
-    in_lockstep = all(read_mode(group.attrs.get("update")) is None for group in groups)
+    in_lockstep = all(mode_of(group.attrs.get("update")) is None for group in groups)
     heter = next((kind for kind in cluster.kinds if kind.name == HETER), None)
     if in_lockstep or heter is None or heter.count >= cluster.workers:
         return cluster

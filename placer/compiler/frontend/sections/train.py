@@ -13,14 +13,10 @@ from placer.compiler.frontend.schema import Slicing, Train
 from placer.compiler.frontend.sections.buckets import KEY as BUCKETS
 from placer.compiler.frontend.sections.buckets import check_buckets
 from placer.compiler.frontend.sections.data import RowSources
-from placer.compiler.frontend.sections.evaluations import (
-    read_checkpoint,
-    read_early_stopping,
-    read_eval,
-)
+from placer.compiler.frontend.sections.evaluations import check_evaluations
 from placer.compiler.frontend.sections.optimizers import read_clip, read_groups
 from placer.compiler.frontend.sections.parameters import Group
-from placer.compiler.frontend.yaml.decode import decode
+from placer.compiler.frontend.yaml.decode import decode, decode_parts
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import (
     MappingNode,
@@ -30,19 +26,14 @@ from placer.compiler.frontend.yaml.tree import (
 )
 from placer.place import Place
 from placer.plan.settings.checks import describe_value
-from placer.plan.settings.evaluation_and_stopping import (
-    EPOCH,
-    Checkpointing,
-    EarlyStop,
-    Interval,
-)
+from placer.plan.settings.run import TrainKeys
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
     """The content of the section, without keys that have errors.
 
-    `settings` are the fields of `Train`.
+    `settings` are the fields of `TrainKeys`, also of the structs in it.
     """
 
     settings: Mapping[str, Any]
@@ -51,9 +42,6 @@ class Training:
     groups: Sequence[Group]
     clip: dict[str, float] | None
     backward: Place | None
-    evaluate_every: Interval = EPOCH
-    checkpoint: Checkpointing | None = None
-    early_stopping: EarlyStop | None = None
     threads: ScalarNode | None = None
 
 
@@ -76,6 +64,9 @@ def read_train(
         metrics = _distinct(section.entries["metrics"], problems)
     elif "metrics" in good and loss is not None:
         metrics = (loss,)
+    names = None if metrics is None else [node.text for node in metrics]
+    settings = {**decode_parts(good, TrainKeys, "train", problems), "metrics": names}
+    check_evaluations(section, settings, names, rows.has_eval, problems)
     backward = None
     if good.get("backward") is not None:
         backward = context.places.merge(None, section.get("backward"))
@@ -91,34 +82,13 @@ def read_train(
             section.keys["schedule"].span,
             "add microbatches: 4, or leave schedule out",
         )
-    every = read_eval(good.get("eval"), problems)
-    if good.get("eval") is not None and not rows.has_eval:
-        message = "'eval' in train needs rows to evaluate on"
-        span = section.keys["eval"].span
-        problems.add(message, span, "add a source as data.eval")
-    names = None if metrics is None else [node.text for node in metrics]
-    checkpoint = read_checkpoint(good.get("checkpoint"), names, rows.has_eval, problems)
-    stopping = read_early_stopping(
-        good.get("early_stopping"), names, rows.has_eval, problems
-    )
     groups: Sequence[Group] = ()
     if (entries := good.get("optimizer")) is not None:
         batch = None if rows.train is None else rows.train.batch
         groups = read_groups(entries, of_groups, batch, context)
     if BUCKETS in of_groups and entries and len(groups) == len(as_list(entries)):
         check_buckets(section, groups, parts or 1, context.cluster, problems)
-    return Training(
-        good,
-        loss,
-        metrics or (),
-        groups,
-        clip,
-        backward,
-        every,
-        checkpoint,
-        stopping,
-        threads,
-    )
+    return Training(settings, loss, metrics or (), groups, clip, backward, threads)
 
 
 def _microbatches(

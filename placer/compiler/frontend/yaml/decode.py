@@ -6,7 +6,7 @@ Nested structs are returned as nodes, which their own readers decode.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -36,10 +36,12 @@ _SECTIONS = ("the spec", "data", "data.train", "data.eval", "train", "predict")
 
 @cache
 def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
-    """Return each field of a struct by key, and whether its own reader decodes it."""
+    """Return each field of a struct by key, those first that a mapping must have, and
+    whether its own reader decodes it."""
+    fields = sorted(msgspec.structs.fields(struct), key=lambda each: not each.required)
     return {
         field.encode_name: (field, _is_nested(inspect.type_info(field.type)))
-        for field in msgspec.structs.fields(struct)
+        for field in fields
     }
 
 
@@ -104,6 +106,22 @@ def decode_fields(
                 result[key] = default
         elif check_type(key, value, field.type, problems):
             result[key] = msgspec.convert(value.value, field.type)
+    return result
+
+
+def decode_parts(
+    good: Mapping[str, Any], struct: type[Struct], where: str, problems: Problems
+) -> dict[str, Any]:
+    """Return the fields of a struct among decoded ones, with mappings in place of nodes:
+    the valid fields of structs in it, which `where.KEY` names in messages."""
+    result = {key: good[key] for key in _fields_of(struct) if key in good}
+    for key, value in result.items():
+        if isinstance(value, SpecNode):
+            options = _options(inspect.type_info(_fields_of(struct)[key][0].type))
+            (part,) = (o.cls for o in options if isinstance(o, inspect.StructType))
+            path = f"{where}.{key}"
+            inner = decode(value, part, path, problems)
+            result[key] = decode_parts(inner, part, path, problems)
     return result
 
 

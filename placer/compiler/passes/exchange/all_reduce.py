@@ -73,8 +73,7 @@ class _Exchange:
             if op.kind == "sum_of_squares":
                 parts = self._sums_of_squares(op)
                 sums[op.name] = tuple(part.name for part in parts)
-                rewriter.insert(*parts)
-                rewriter.erase()
+                rewriter.replace(*parts)
                 continue
             if op.kind in SCALES:
                 names = [p for name in op.operands for p in sums.get(name, (name,))]

@@ -21,6 +21,7 @@ from typing import Any
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.rewriter import Rewriter
+from placer.plan.exchanges import EXCHANGES
 from placer.plan.settings.training.update_modes import Geo
 
 
@@ -62,5 +63,4 @@ def _settings(graph: Graph, update: Op) -> tuple[dict[str, Any], str]:
     dtype = graph.tensor_type(update.operands[0]).dtype
     if mode.dtype not in (None, dtype):
         attrs["dtype"] = mode.dtype
-    why = f"inserted: workers exchange what they have trained every {mode.every} steps"
-    return attrs, why
+    return attrs, EXCHANGES["push_delta"].why.format(**attrs)

@@ -56,7 +56,7 @@ def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
                 span=gradient.source,
                 hint=hint,
             )
-    has_backup = any(op.kind == "sum_of_first" for op in pushes)
+    has_backup = any(not op.is_push for op in pushes)
     if has_backup and len(graph.nodes(most)) < len(graph.cluster.worker_nodes):
         raise GraphError(
             f"{places}, and a step with backup workers takes those of the workers that"
@@ -137,8 +137,8 @@ def pushing_nodes(graph: Graph) -> set[tuple[NodeId, ...]]:
 
 def _pushes(graph: Graph) -> Sequence[Op]:
     """Return the ops that take gradients of workers without waiting for all of them."""
-    pushes = [op for op in graph.ops if op.is_push]
-    return [*pushes, *graph.of_kind("sum_of_first")]
+    of_first = (op for op in graph.ops if op.exchange and op.exchange.takes_first)
+    return [*(op for op in graph.ops if op.is_push), *of_first]
 
 
 def _joins_workers(graph: Graph, op: Op) -> bool:

@@ -41,7 +41,7 @@ from placer.compiler.graph.structural_ops import (
 from placer.errors import GraphError
 from placer.place import SERVER, WORKER, Place
 from placer.plan.settings.training.schedules import read_rate
-from placer.plan.settings.training.update_modes import SYNC, Geo
+from placer.plan.settings.training.update_modes import Geo, Sync
 
 
 def local_updates(graph: Graph) -> Graph:
@@ -150,15 +150,16 @@ class _LocalUpdates:
             **outer,
             **{key: op.attrs[key] for key in kept if key in op.attrs},
         }
-        self._rewriter.replace(replace(op, attrs=attrs))
+        of_servers = replace(op, attrs=attrs)
         of_worker = {k: v for k, v in op.attrs.items() if k not in kept}
-        of_worker |= {"group": self._local_groups[group], "update": SYNC}
+        of_worker |= {"group": self._local_groups[group], "update": Sync()}
         place = next(
             self._places[name]
             for name, update in self._updates.items()
             if update.attrs["group"] == group
         )
-        self._rewriter.insert_after(replace(op, attrs=of_worker, place=place))
+        of_workers = replace(op, attrs=of_worker, place=place)
+        self._rewriter.replace(of_servers, of_workers)
 
     def _insert_local_parameter(self, op: Op) -> None:
         name, place = op.name, self._places[op.name]

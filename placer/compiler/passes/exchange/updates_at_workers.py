@@ -32,7 +32,7 @@ from placer.place import Place
 from placer.place.layouts import Layout
 from placer.place.layouts.ranges import Flat
 from placer.place.node_kinds import WORKER
-from placer.plan.settings.training.update_modes import GradientMode
+from placer.plan.settings.training.update_modes import GradientMode, name_of
 
 _Exchange = Callable[[Rewriter, Op, str], Sequence[Op]]
 """A function from an update and the name of its gradient to the ops that exchange it; the
@@ -124,7 +124,7 @@ def _optimizers(graph: Graph, updates: Sequence[Op]) -> list[tuple[Op, GradientM
         assert isinstance(mode, GradientMode), group
         for setting in ("shard_state", "all_reduce"):
             if setting in optimizer.attrs:
-                (name,) = optimizer.attrs["update"]
+                name = name_of(optimizer.attrs["update"])
                 why = (
                     f"'{setting}' needs all workers in each step, and 'update: {name}'"
                 )
@@ -177,7 +177,7 @@ def _check_users(graph: Graph, updates: Mapping[str, Op]) -> None:
             update = updates[name]
             if not set(graph.nodes(op)) <= set(graph.nodes(update)):
                 optimizer = graph.optimizers[update.attrs["group"]]
-                (mode,) = optimizer.attrs["update"]
+                mode = name_of(optimizer.attrs["update"])
                 raise GraphError(
                     f"'{op.name if op.results else op.kind}' at {op.place} uses '{name}',"
                     f" whose optimizer at {update.place} has 'update: {mode}'",

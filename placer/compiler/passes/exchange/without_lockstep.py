@@ -33,6 +33,7 @@ from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import is_optimizer_part
 from placer.errors import GraphError
 from placer.place import HETER, WORKER
+from placer.plan.settings.training.update_modes import name_of
 
 
 def without_lockstep(graph: Graph, updates: Sequence[Op]) -> Graph:
@@ -117,7 +118,7 @@ def pulled(
     kinds = (WORKER, HETER) if kind == "pull" else (WORKER,)
     for op in users:
         if op.known_place.node not in kinds:
-            (mode,) = optimizer.attrs["update"]
+            mode = name_of(optimizer.attrs["update"])
             raise GraphError(
                 f"'{parameter.attrs.get('whole', name)}' is used at {op.place}, and its"
                 f" optimizer has 'update: {mode}'",

@@ -16,10 +16,9 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from placer import ops
-from placer.compiler.graph.declared import declared, works_by_rows
+from placer.compiler.graph.declared import declared, declared_attrs, works_by_rows
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.needed_ops import needed_ops
-from placer.compiler.graph.structural_ops import declared_attrs
 from placer.compiler.passes.gradients.updates import update_ops
 from placer.errors import GraphError
 from placer.place.types import ResidualType, TensorType
@@ -217,7 +216,7 @@ def _gradient_op(
     """
     declaration, types, complete_attrs = declared(graph, op)
     saved = declaration.saves(types, complete_attrs)
-    attrs = {**declared_attrs(op.attrs), "wrt": tuple(wrt)}
+    attrs = {**declared_attrs(op), "wrt": tuple(wrt)}
     if len(cotangents) < len(op.results):
         attrs["cotangents"] = tuple(cotangents)
     saved_names = (op.operands[i] for i in saved)

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from placer.compiler.graph.declared import works_by_rows
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.needed_ops import needed_ops
+from placer.compiler.graph.rewriter import Rewriter
 from placer.place import Place
 from placer.place.types import ResidualType
 
@@ -41,16 +42,14 @@ def recompute(graph: Graph) -> Graph:
         suffix = "again" if number == 1 else f"again.{number}"
         copies = list(_recomputed_ops(graph, part, needed, suffix))
         recomputed_before[part.backward[0]] = copies
-    new_ops: list[Op] = []
-    for op in graph.ops:
-        new_ops.extend(recomputed_before.get(op, ()))
+    rewriter = Rewriter(graph)
+    for op in rewriter:
+        rewriter.insert(*recomputed_before.get(op, ()))
         if op in recomputed:
-            op = op.with_values(op.operands, op.tensors)
+            rewriter.replace(op.with_values(op.operands, op.tensors))
         elif op.is_gradient and op.operands[0] in part_of_residual:
-            names = part_of_residual[op.operands[0]].names
-            op = op.with_operands(tuple(names.get(name, name) for name in op.operands))
-        new_ops.append(op)
-    return graph.with_ops(new_ops)
+            rewriter.replace_operands(part_of_residual[op.operands[0]].names)
+    return rewriter.graph()
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from placer.errors import GraphError
 from placer.ops.attributes import condense
 from placer.place.types import TensorType
 from placer.plan.settings.training import optimizers
-from placer.plan.settings.training.update_modes import Geo, Mode
+from placer.plan.settings.training.update_modes import Geo, Mode, name_of
 
 
 def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op]:
@@ -80,7 +80,7 @@ def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
     modes = {}
     for group, names in groups.items():
         if graph.modes[group] is not None:
-            (mode,) = graph.optimizers[group].attrs["update"]
+            mode = name_of(graph.optimizers[group].attrs["update"])
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             modes[group] = f"'update: {mode}' of '{names[0]}'{more}"
     return GraphError(

@@ -20,7 +20,6 @@ from math import gcd, lcm, prod
 
 from msgspec.structs import replace
 
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed, keyed_signature
 from placer.compiler.graph.layout_rules import (
@@ -32,6 +31,7 @@ from placer.compiler.graph.layout_rules import (
     gradient_signature,
     replicated_signature,
 )
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import (
     CONVERSIONS,
     PARTIAL,
@@ -256,17 +256,16 @@ def _insert_conversions(
                 place = _needed_at(graph, name, op)
                 requests.setdefault(name, []).append((layout, place))
                 to_convert.setdefault(number, []).append(i)
-    used_names = set(graph.values)
+    rewriter = Rewriter(graph)
     is_free = has_pushes(graph)
     plans = {
         name: _plan_conversions(
-            graph, name, layouts[name], requested, used_names, is_free
+            rewriter, graph, name, layouts[name], requested, is_free
         )
         for name, requested in requests.items()
     }
-    ops: list[Op] = []
     emitted: set[Op] = set()
-    for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
+    for number, (op, needs) in enumerate(zip(rewriter, needed, strict=True)):
         operands = op.operands
         if number in to_convert:
             names = list(operands)
@@ -274,7 +273,7 @@ def _insert_conversions(
                 chains = plans[names[i]]
                 place = _needed_at(graph, names[i], op)
                 chain = next(c for c in chains if _serves(graph, c, needs[i], place))
-                ops.extend(each for each in chain if each not in emitted)
+                rewriter.insert(*(each for each in chain if each not in emitted))
                 emitted.update(chain)
                 names[i] = chain[-1].name
             operands = tuple(names)
@@ -284,8 +283,8 @@ def _insert_conversions(
                 for v in op.results
             ]
         )
-        ops.append(op.with_values(operands, results))
-    return graph.with_ops(ops)
+        rewriter.replace(op.with_values(operands, results))
+    return rewriter.graph()
 
 
 def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> bool:
@@ -319,11 +318,11 @@ def _needed_at(graph: Graph, name: str, op: Op) -> Place:
 
 
 def _plan_conversions(
+    rewriter: Rewriter,
     graph: Graph,
     name: str,
     have: Layout,
     requests: Sequence[tuple[Layout, Place]],
-    used_names: set[str],
     is_free: bool,
 ) -> list[_Chain]:
     """Plan the conversions of one value, for all its users. `is_free`: some gradients are
@@ -334,7 +333,7 @@ def _plan_conversions(
     conversion per set. The result is on the devices of the first user.
     """
     nodes_of = graph.cluster.nodes
-    value, producer = graph.values[name], graph.producers[name]
+    producer = graph.producers[name]
     chains: list[_Chain] = []
     for layout in ("R", "S", "P"):
         groups: dict[object, list[Place]] = {}
@@ -351,15 +350,14 @@ def _plan_conversions(
             )
             if counts_by_rows:
                 kind = ROW_SHARE
-            new_name = unique_name(f"{name}.{kind}", used_names)
-            result = replace(value, name=new_name, layout=layout)
+            result = rewriter.new_value(name, kind, layout=layout)
             # If some op needs the whole value on these nodes, it moves there anyway:
             # the local rows are taken from that replica and do not move a second time.
             at_target = (c for c in chains if _serves(graph, c, "R", target))
             takes_replica = layout == "S" or counts_by_rows
             replica = next(at_target, ()) if takes_replica else ()
             if counts_by_rows and not replica:
-                replica = _companions_replica(graph, name, target, used_names)
+                replica = _companions_replica(rewriter, graph, name, target)
             if producer.structure.anywhere and not replica:
                 # The target reads the rows itself.
                 at = graph.cluster.host_memory(target)
@@ -378,12 +376,12 @@ def _plan_conversions(
                 # so it stays between companions.
                 chains.append((*replica, conversion))
             else:
-                chains.append(_over_first_threads(graph, conversion, have, used_names))
+                chains.append(_over_first_threads(rewriter, graph, conversion, have))
     return chains
 
 
 def _over_first_threads(
-    graph: Graph, conversion: Op, have: Layout, used_names: set[str]
+    rewriter: Rewriter, graph: Graph, conversion: Op, have: Layout
 ) -> _Chain:
     """Return the ops of a conversion from a layout: it sums a value over the threads of
     each process first, and gives a replica to the first thread of each process before the
@@ -409,7 +407,7 @@ def _over_first_threads(
     for layout, place in (*steps, (want, target)):
         kind = conversion_kind(have, layout, len(cluster.nodes(place)))
         if place is not target:
-            new_name = unique_name(f"{name}.{kind}", used_names)
+            new_name = rewriter.new_name(f"{name}.{kind}")
             result = replace(conversion.result, name=new_name, layout=layout)
             chain.append(
                 replace(
@@ -436,7 +434,7 @@ def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
 
 
 def _companions_replica(
-    graph: Graph, name: str, target: Place, used_names: set[str]
+    rewriter: Rewriter, graph: Graph, name: str, target: Place
 ) -> _Chain:
     """Return the op that copies a replica from workers to their heter nodes, or back;
     nothing if the target has it."""
@@ -444,8 +442,7 @@ def _companions_replica(
     if graph.nodes(producer) == graph.cluster.nodes(target):
         return ()
     kind = CONVERSIONS["R", "R"]
-    copied = unique_name(f"{name}.{kind}", used_names)
-    result = replace(graph.values[name], name=copied, layout="R")
+    result = rewriter.new_value(name, kind, layout="R")
     return (Op(kind, (name,), (result,), {}, target, producer.source),)
 
 

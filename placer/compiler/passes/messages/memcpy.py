@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from msgspec.structs import replace
-
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.order import earliest_levels, level_phase
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import LevelPhase
 from placer.place import Place
 from placer.place.types import TensorType
@@ -29,13 +27,11 @@ def memcpy(graph: Graph) -> Graph:
 
 def _insert_copies(graph: Graph) -> Graph:
     """Insert each copy as an op of its own, directly after the op that it copies."""
-    used_names = set(graph.values)
-    copies: dict[tuple[str, str], str] = {}  # by value and devices
-    ops: list[Op] = []
-    for op in graph.ops:
+    copies: dict[str, dict[str, str]] = {}  # by devices and value
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         devices = graph.devices(op)
-        operands = tuple([copies.get((name, devices), name) for name in op.operands])
-        ops.append(op.with_operands(operands))
+        rewriter.replace_operands(copies.get(devices, {}))
         for value in op.results:
             elsewhere: dict[str, list[Op]] = {}  # users on other devices
             for user in graph.uses.get(value.name, ()):
@@ -43,13 +39,14 @@ def _insert_copies(graph: Graph) -> Graph:
                 if target != devices and not user.structure.in_table:
                     elsewhere.setdefault(target, []).append(user)
             for target, users in elsewhere.items():
-                ops.append(_copy(graph, op, value, users, used_names))
-                copies[value.name, target] = ops[-1].name
-    return graph.with_ops(ops)
+                copy = _copy(rewriter, graph, op, value, users)
+                rewriter.insert_after(copy)
+                copies.setdefault(target, {})[value.name] = copy.name
+    return rewriter.graph()
 
 
 def _copy(
-    graph: Graph, op: Op, value: Value, users: list[Op], used_names: set[str]
+    rewriter: Rewriter, graph: Graph, op: Op, value: Value, users: list[Op]
 ) -> Op:
     """Return the copy of a value for some users, which are on the same devices.
 
@@ -64,8 +61,7 @@ def _copy(
         nodes = tuple(node for node in nodes if node in user_nodes)
     direction = _direction(graph, place, devices)
     place = graph.cluster.place_of(nodes, users[0].known_place)
-    name = unique_name(f"{value.name}.{direction}", used_names)
-    copy = replace(value, name=name)
+    copy = rewriter.new_value(value.name, direction)
     attrs = {"once": True} if op.is_once else {}
     kind = f"memcpy_{direction}"
     return Op(kind, (value.name,), (copy,), attrs, place, op.source)

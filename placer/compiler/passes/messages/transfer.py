@@ -177,9 +177,9 @@ def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
     source = first.conversion.source
     if "bucket" in first.conversion.attrs:
         marks["bucket"] = first.conversion.attrs["bucket"]
-    if first.conversion.structure.moves:
-        marks["exchange"] = first.conversion.kind
-        kept = ("group", "first", "every", "dtype")
+    if (exchange := first.conversion.exchange) is not None:
+        marks["exchange"] = exchange.name
+        kept = ("group", *exchange.settings)
         attrs = first.conversion.attrs
         marks |= {key: attrs[key] for key in kept if key in attrs}
     sent = tuple(each.operand.name for each in transfers)

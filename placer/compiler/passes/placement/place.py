@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.split_sums import combine_sums, sums_at_places
 from placer.compiler.graph.structural_ops import (
     CLIP_PART,
@@ -49,10 +50,10 @@ def place(graph: Graph) -> Graph:
     places |= parameter_places
     whys |= parameter_whys
     places |= _places_of_others(graph, places)
-    placed = [
+    placed = graph.with_ops(
         op.with_place(places[op], whys.get(op, "")) for op in graph.ops if op in places
-    ]
-    return _copy_sources(graph.with_ops(_split_clips(_split_norms(graph, placed))))
+    )
+    return _copy_sources(_split_clips(_split_norms(placed)))
 
 
 def _place_with_gradients(graph: Graph) -> Graph:
@@ -275,49 +276,45 @@ def _is_used_on_one_server(
     return len({node for place in used_at for node in cluster.nodes(place)}) == 1
 
 
-def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
+def _split_norms(graph: Graph) -> Graph:
     """Split each norm into one sum of squares per place of optimizers.
 
     The scale is computed from all of them, at the first node if there are several
     places.
     """
-    weights = ("parameter", "sparse_table")
-    place_of = {op.name: op.known_place for op in placed if op.kind in weights}
     owners = owning_parameters(graph)
     parts: dict[str, list[Op]] = {}
-    ops: list[Op] = []
-    for op in placed:
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         if op.kind == "sum_of_squares":
             groups: dict[Place, list[str]] = {}
             for name in op.operands:
-                groups.setdefault(place_of[owners[name]], []).append(name)
+                owner = graph.producers[owners[name]]
+                groups.setdefault(owner.known_place, []).append(name)
             parts[op.name] = sums_at_places(op, groups)
-            ops.extend(parts[op.name])
+            rewriter.replace(*parts[op.name])
         elif op.kind in SCALES:
             squares = [part for name in op.operands for part in parts[name]]
-            ops.append(combine_sums(graph.cluster, op, squares))
-        else:
-            ops.append(op)
-    return ops
+            rewriter.replace(combine_sums(graph.cluster, op, squares))
+    return rewriter.graph()
 
 
-def _split_clips(placed: Sequence[Op]) -> list[Op]:
+def _split_clips(graph: Graph) -> Graph:
     """Split each op that clips what one worker has computed into one for each kind of
     nodes: a worker clips its gradients, and its heter node others.
 
     Raises GraphError for one norm over both.
     """
-    place_of = {value.name: op.known_place for op in placed for value in op.results}
-    ops: list[Op] = []
-    for op in placed:
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         if op.kind != CLIP_PART:
-            ops.append(op)
             continue
+        places = [graph.producers[name].known_place for name in op.operands]
         parts: dict[str | None, list[int]] = {}
-        for i, name in enumerate(op.operands):
-            parts.setdefault(place_of[name].node, []).append(i)
+        for i, place in enumerate(places):
+            parts.setdefault(place.node, []).append(i)
         if len(parts) > 1 and "global_norm" in op.attrs:
-            at = [place_of[op.operands[indices[0]]] for indices in parts.values()]
+            at = [places[indices[0]] for indices in parts.values()]
             raise GraphError(
                 f"'global_norm' is one norm of gradients that are computed at {at[0]} and"
                 f" at {at[1]}: without lockstep each of them clips its own",
@@ -328,8 +325,9 @@ def _split_clips(placed: Sequence[Op]) -> list[Op]:
         for indices in parts.values():
             operands = tuple(op.operands[i] for i in indices)
             clipped = op.with_values(operands, tuple(op.results[i] for i in indices))
-            ops.append(clipped.with_place(place_of[operands[0]]))
-    return ops
+            rewriter.insert(clipped.with_place(places[indices[0]]))
+        rewriter.erase()
+    return rewriter.graph()
 
 
 def _copy_sources(graph: Graph) -> Graph:
@@ -347,22 +345,22 @@ def _copy_sources(graph: Graph) -> Graph:
                 of_source = copies.setdefault(name, {})
                 number = len(of_source)
                 of_source.setdefault(at, f"{name}.{number}" if number else name)
-    ops: list[Op] = []
-    for op in graph.ops:
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         if _is_anywhere(op):
             why = "" if op.is_computed else _READ_ANYWHERE
             for at, name in copies.get(op.name, {}).items():
                 copy = replace(op, results=(replace(op.result, name=name),))
-                ops.append(copy.with_place(at, why))
+                rewriter.insert(copy.with_place(at, why))
+            rewriter.erase()
             continue
-        operands = tuple(
-            copies[name][_memory_at(graph, sources[name], op.known_place)]
-            if name in copies
-            else name
+        names = {
+            name: copies[name][_memory_at(graph, sources[name], op.known_place)]
             for name in op.operands
-        )
-        ops.append(op.with_operands(operands))
-    return graph.with_ops(ops)
+            if name in copies
+        }
+        rewriter.replace_operands(names)
+    return rewriter.graph()
 
 
 def _memory_at(graph: Graph, op: Op, at: Place) -> Place:

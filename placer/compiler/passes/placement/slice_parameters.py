@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.split_sums import combine_sums, sums_at_places
 from placer.compiler.graph.stored_bytes import stored_bytes
 from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part, is_update
@@ -28,6 +29,7 @@ from placer.place import SERVER, Place
 from placer.place.types import TensorType
 from placer.plan.settings.training import optimizers, slicing
 from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.update_modes import name_of
 
 Placement = tuple[tuple[Block, Place], ...]
 """The blocks of a parameter, each with the place of its server."""
@@ -51,40 +53,41 @@ def slice_parameters(graph: Graph) -> Graph:
         if parameter in placements
     }
     partial_sums: dict[str, list[Op]] = {}  # sums of squares, by original name
-    ops: list[Op] = []
-    for op in graph.ops:
+    rewriter = Rewriter(graph)
+    for op in rewriter:
         if op.kind == "parameter" and op.name in placements:
             wholes = assembled.get(op.name, {}).values()
-            ops.extend(_parameter_ops(op, placements[op.name], wholes))
+            rewriter.replace(*_parameter_ops(op, placements[op.name], wholes))
         elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
             if op.kind in ("sum_of_squares", "exact_squares"):
                 partial_sums[op.name] = _sums_of_squares(op, value_placements)
-                ops.extend(partial_sums[op.name])
+                rewriter.replace(*partial_sums[op.name])
             else:
-                ops.extend(_ops_by_block(op, value_placements))
+                rewriter.replace(*_ops_by_block(op, value_placements))
         elif op.kind == "store" and op.operands[0] in placements:
-            ops.extend(_stores(op, placements[op.operands[0]]))
+            rewriter.replace(*_stores(op, placements[op.operands[0]]))
         elif op.kind in SCALES:
-            ops.append(_scale(graph, op, partial_sums))
+            rewriter.replace(_scale(graph, op, partial_sums))
         elif op.kind == "rounded_sum":
             parts = [
                 part
                 for name in op.operands
                 for part in partial_sums.get(name, (graph.producers[name],))
             ]
-            partial_sums[op.name] = [combine_sums(graph.cluster, op, parts)]
-            ops += partial_sums[op.name]
+            combined = combine_sums(graph.cluster, op, parts)
+            partial_sums[op.name] = [combined]
+            rewriter.replace(combined)
         elif op.kind == "local_parameter" and op.operands[0] in placements:
             (name,) = op.operands
             blocks = tuple(block.name for block, _ in placements[name])
-            ops.append(op.with_operands(blocks))
+            rewriter.replace(op.with_operands(blocks))
         else:
-            ops.append(_with_assembled_operands(op, assembled))
+            rewriter.replace(_with_assembled_operands(op, assembled))
             for value in op.results:
                 if value.name in value_placements:
                     placement = value_placements[value.name]
-                    ops.extend(_cuts(graph, ops[-1], value, placement))
-    return graph.with_ops(ops)
+                    rewriter.insert_after(*_cuts(graph, op, value, placement))
+    return rewriter.graph()
 
 
 def _place_blocks(graph: Graph) -> dict[str, Placement]:
@@ -130,7 +133,7 @@ def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
     for op in updates:
         if _is_kept_whole(graph, op):
             optimizer = graph.optimizers[op.attrs["group"]]
-            (mode,) = optimizer.attrs["update"]
+            mode = name_of(optimizer.attrs["update"])
             raise GraphError(
                 f"'update: {mode}' with {optimizer.attrs['rule']} keeps each parameter"
                 " on one server, and 'dispatch: merged' slices all of them as one",

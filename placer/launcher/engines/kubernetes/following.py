@@ -23,6 +23,7 @@ from placer.launcher.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
 from placer.launcher.engines.kubernetes.logs import PodLog
 from placer.launcher.engines.kubernetes.pods import End, Pod, Pods, joined
 from placer.launcher.engines.said import in_one_line
+from placer.system.owned_threads import OwnedThreads
 
 POLL: Final = 2.0
 """Seconds between two questions for the pods."""
@@ -93,7 +94,8 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
                 put(error)
             closing.wait(POLL)
 
-    threading.Thread(target=poll, daemon=True).start()
+    threads = OwnedThreads()
+    threads.begin(poll, "placer pods")
     following = _Following(job, put)
     try:
         while not following.is_over:
@@ -109,6 +111,7 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
     finally:
         closing.set()
         following.close()
+        threads.join(CLOSED)
 
 
 @dataclass(slots=True)

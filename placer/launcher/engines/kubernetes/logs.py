@@ -18,6 +18,7 @@ from placer.launcher.engines.kubernetes.kubectl import (
 )
 from placer.launcher.engines.kubernetes.manifests import CONTAINER
 from placer.runtime.control.events import read_event
+from placer.system.owned_threads import OwnedThreads
 
 _EVENT: Final = b'{"event"'
 """How an event begins, in a log that has other lines, too."""
@@ -69,8 +70,8 @@ class PodLog:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._process: Child | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._threads = OwnedThreads()
+        self._threads.begin(self._run, f"placer log of {node}")
 
     def finish(self) -> None:
         """Say that the pod has ended: its log ends where it is read to its end. After an
@@ -87,14 +88,14 @@ class PodLog:
 
     def wait(self) -> None:
         """Wait until a log that was closed is read no more."""
-        self._thread.join(_CLOSING)
+        self._threads.join(_CLOSING)
 
     def _run(self) -> None:
-        error = "it is read no more"
         try:
             error = self._read_to_end()
-        finally:
-            self._ended(error)
+        except BaseException as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        self._ended(error)
 
     def _read_to_end(self) -> str:
         """Read until the end of the log; return why that was not possible, if it was not."""

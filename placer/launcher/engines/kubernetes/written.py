@@ -61,7 +61,7 @@ def _written(
             named[flag] = path
     for flag, path in named.items():
         yield flag, PurePosixPath(normpath(path)), ""
-    planned = request.plan.checkpoint
+    planned = request.plan.settings.train.checkpoint
     if planned is not None and planned.to is not None and "--checkpoint" not in named:
         sources = decode_sources(request.files[SOURCES], Path(build, SOURCES))
         folder = normpath(f"{build}/{sources.spec}/../{planned.to}")

@@ -42,7 +42,7 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
         hint="`ray start --head` prints the address of a cluster",
     )
     timer = threading.Timer(ANSWER_TIMEOUT, give_up, [silence])
-    timer.daemon = True
+    timer.daemon, timer.name = True, "placer silence"
     timer.start()
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
@@ -58,6 +58,7 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
         ) from None
     finally:
         timer.cancel()
+        timer.join()
 
 
 def _check_reachable(address: str) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from placer.launcher.engines.ray.messages import (
 from placer.launcher.engines.ray.nodes import RayNodes
 from placer.launcher.engines.ray.room import check_fits, no_room
 from placer.launcher.engines.said import in_one_line, quoting
+from placer.system.owned_threads import OwnedThreads
 
 POLL: Final = 1.0
 """Seconds between two checks for limits of time."""
@@ -58,12 +60,14 @@ def main(folder: Path) -> None:
     os.dup2(2, 1)
     job = msgspec.json.decode(_read_line(), type=RayJobDescription)
     orders = _Orders()
-    threading.Thread(target=orders.obey, daemon=True).start()
+    threads = OwnedThreads()
 
     def tell(message: Message) -> None:
+        threads.check()
         if not orders.have_ended.is_set():
             write_message(fd, message)
 
+    threads.begin(partial(orders.obey, tell), "placer orders")
     try:
         _run(job, folder, tell, orders)
     except PlacerError as error:
@@ -129,13 +133,20 @@ class _Orders:
         self.nodes: RayNodes | None = None
         self.have_ended = threading.Event()
 
-    def obey(self) -> None:
+    def obey(self, tell: Callable[[Message], None]) -> None:
         """Obey the orders, and end this process after the last."""
         while line := _read_line():
             if line == STOP and self.nodes is not None:
-                self.nodes.stop()
+                try:
+                    self.nodes.stop()
+                except Exception as error:  # such as those of Ray Client
+                    tell(
+                        Note(f"the nodes cannot be stopped: {in_one_line(str(error))}")
+                    )
         self.have_ended.set()  # the launcher hears of the end when nothing is left
-        threading.Timer(EXIT_GRACE, os._exit, [1]).start()
+        timer = threading.Timer(EXIT_GRACE, os._exit, [1])
+        timer.name = "placer exit"
+        timer.start()
         if self.nodes is not None:
             self.nodes.end()
         os._exit(0)  # Ray may wait for something that nobody needs any more

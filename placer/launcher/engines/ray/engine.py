@@ -156,6 +156,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
             stdout=subprocess.PIPE,
             stderr=output,
             folder="/",  # Ray's workers would import modules from that of the user
+            left=True,  # it ends with its input, once the job has ended
         )
     job = RayJob(driver, log)
     job.order(msgspec.json.encode(describe_job(request, options)) + b"\n")

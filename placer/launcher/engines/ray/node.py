@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Final
 
 from placer.channel.endpoint import show_endpoint
@@ -27,6 +27,7 @@ from placer.plan.received_builds import keep_build
 from placer.runtime.process.environment import node_environment
 from placer.runtime.process.interpreter import interpreter
 from placer.runtime.signals.signals import STOP_SIGNAL
+from placer.system.owned_threads import OwnedThreads
 
 LEAST_PORT: Final = 20_000
 """Ray's workers have the ports below it."""
@@ -64,11 +65,13 @@ class RayNode:
         self._node = node
         self._port: socket.socket | None = None
         self._process: Child | None = None
-        self._changed = threading.Condition()
+        self._threads = OwnedThreads()
+        self._changed = self._threads.changed
         self._events = bytearray()
         self._log = bytearray()
         self._status: int | None = None
-        _start_thread(self._end_with_raylet, os.getppid())
+        end = partial(self._end_with_raylet, os.getppid())
+        self._threads.begin(end, "placer raylet")
 
     def _end_with_raylet(self, raylet: int) -> None:
         """End this process if its parent has ended, Ray's process on this machine: a
@@ -112,7 +115,8 @@ class RayNode:
         command += ["--events", "-", *arguments]
         started: Future[None] = Future()
         # The process ends with this thread, so the thread waits for it.
-        _start_thread(self._run_process, command, RunKey(secret), started)
+        run = partial(self._run_process, command, RunKey(secret), started)
+        self._threads.begin(run, f"placer process of {self._node}")
         started.result()
 
     def _run_process(
@@ -124,16 +128,13 @@ class RayNode:
         except BaseException as error:
             started.set_exception(error)
             return
-        readers = [
-            _start_thread(self._keep, process, pipe, kept)
-            for pipe, kept in (
-                (process.stdout, self._events),
-                (process.stderr, self._log),
-            )
-        ]
+        readers = OwnedThreads()
+        for pipe, kept in ((process.stdout, self._events), (process.stderr, self._log)):
+            keep = partial(self._keep, process, pipe, kept)
+            readers.begin(keep, f"placer output of {self._node}")
         status = process.wait()
-        for reader in readers:
-            reader.join()
+        readers.join()
+        readers.check()
         process.close()
         with self._changed:
             self._status = status
@@ -166,6 +167,7 @@ class RayNode:
         """Return what the process has written; wait until there is something."""
         with self._changed:
             self._changed.wait_for(self._has_something, POLL)
+            self._threads.check()
             is_over = self._status is not None
         if not is_over:
             time.sleep(COLLECT)
@@ -194,9 +196,3 @@ class RayNode:
         if self._process is not None:
             self._process.kill()
             self._process.wait(KILL_GRACE)
-
-
-def _start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:
-    thread = threading.Thread(target=call, args=arguments, daemon=True)
-    thread.start()
-    return thread

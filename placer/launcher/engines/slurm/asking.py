@@ -3,7 +3,6 @@ files: the controller may not answer for minutes."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from placer.launcher.engines.slurm.job import Answer, SlurmJob
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 ASK: Final = 5.0
 """Seconds between an answer and the next question."""
@@ -47,8 +47,10 @@ class Asking:
 
     def run(self) -> None:
         """Ask, until `close`."""
-        while not self._is_closed:
+        while True:
             self.job.ask_at_once.clear()
+            if self._is_closed:
+                return
             is_urgent, self._is_urgent = self._is_urgent, False
             asked = time.monotonic()
             try:
@@ -65,8 +67,10 @@ class Asking:
 def asking(job: SlurmJob) -> Iterator[Asking]:
     """Ask for a job, in a thread, within the context."""
     made = Asking(job)
-    threading.Thread(target=made.run, name="placer squeue", daemon=True).start()
+    threads = OwnedThreads()
+    threads.begin(made.run, "placer squeue")
     try:
         yield made
     finally:
         made.close()
+        threads.join(END_LIMIT)

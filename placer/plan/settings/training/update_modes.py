@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from placer.plan.settings.fields import Count, doc
+from placer.plan.settings.mistake import Mistake, refuse
 
 SYNC: Final = "sync"
 Steps = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -83,27 +84,35 @@ class Async(
         return None if self.max_staleness == "none" else int(self.max_staleness)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if these settings contradict each other."""
+        """Raise MistakeError if these settings contradict each other."""
+        refuse(self._find_mistake())
+
+    def _find_mistake(self) -> Mistake | None:
         if self.compensate is not None and self.max_merge > 1:
-            raise ValueError(
-                "compensate corrects the gradient of one step: max_merge must be 1"
+            return Mistake(
+                ("max_merge",),
+                "compensate corrects the gradient of one step: max_merge must be 1",
             )
         bound = self.bound
         if bound == 0:
             for each in msgspec.structs.fields(self):
                 value = getattr(self, each.name)
                 if each.name != "max_staleness" and value != each.default:
-                    raise ValueError(
+                    message = (
                         f"max_staleness 0 is the mode sync, which has no {each.name}"
                     )
+                    return Mistake((each.name,), message, of_key=True)
         if self.merge != "sum" and self.max_merge == 1:
-            raise ValueError(f"'merge: {self.merge}' has no effect: max_merge is 1")
+            message = f"'merge: {self.merge}' has no effect: max_merge is 1"
+            return Mistake(("merge",), message)
         if bound is not None and self.max_merge > bound + 1:
-            raise ValueError(
+            return Mistake(
+                ("max_merge",),
                 f"max_merge is {self.max_merge}, and max_staleness {bound} allows"
                 f" {bound + 1} at most: the first of more steps would not be applied when"
-                " the last one may begin"
+                " the last one may begin",
             )
+        return None
 
 
 class HalfAsync(Struct, frozen=True, forbid_unknown_fields=True, tag="half_async"):
@@ -158,11 +167,12 @@ class Geo(
         return self.outer is not None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if these settings contradict each other."""
+        """Raise MistakeError if these settings contradict each other."""
         if self.outer is not None and self.scale == "sum":
-            raise ValueError(
+            message = (
                 "an outer optimizer takes the mean of the differences, not their sum"
             )
+            refuse(Mistake(("scale",), message))
 
 
 GradientMode = Async | HalfAsync
@@ -179,34 +189,58 @@ MODES: Final[dict[str, type[Settings]]] = {
 }
 
 
-def read_mode(setting: Any) -> Mode | None:
-    """Return the mode of the attribute `update` of an `optimizer` op: its name, or its
-    name and its settings; None if its nodes go in lockstep."""
-    mode = _read(setting)
-    return None if isinstance(mode, Sync) else mode
+def mode_of(update: object) -> Mode | None:
+    """Return the mode of the settings `update` of an optimizer; None if its nodes go in
+    lockstep."""
+    return update if isinstance(update, Mode) else None
 
 
-def read_backup(setting: Any) -> int:
-    """Return the number of backup workers of the attribute `update`."""
-    mode = _read(setting)
-    return mode.backup if isinstance(mode, Sync) else 0
+def name_of(update: Settings) -> str:
+    """Return the name of the mode that settings are of, as in a spec: "async"."""
+    return str(update.__struct_config__.tag)
 
 
-def _read(setting: Any) -> Settings:
-    if setting is None or setting == SYNC:
-        return Sync()
-    ((name, settings),) = setting.items()
-    return msgspec.convert(dict(settings), MODES[name])
+def to_text(update: Settings) -> str | dict[str, Any]:
+    """Return settings as the text of a graph has them: the name of a mode, or its name and
+    the settings that are not the default.
+
+    >>> to_text(Sync()), to_text(Async(queue=1))
+    ('sync', {'async': {'queue': 1}})
+    """
+    changed = _changed(update)
+    return SYNC if update == Sync() else {name_of(update): changed}
+
+
+def from_text(written: Any) -> Settings:
+    """Return the settings that `to_text` has given.
+
+    Raises:
+        ValueError: these are not the name and the settings of a mode.
+    """
+    entries = {written: {}} if isinstance(written, str) else written
+    names = [*entries] if isinstance(entries, dict) else []
+    if len(names) != 1 or names[0] not in MODES:
+        raise ValueError(f"needs one of {', '.join(MODES)}, and its settings")
+    name, settings = names[0], entries[names[0]]
+    try:
+        return msgspec.convert(settings, MODES[name])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _changed(update: Settings) -> dict[str, Any]:
+    """Return the settings that are not the default."""
+    return {
+        field.name: value
+        for field in msgspec.structs.fields(update)
+        if (value := getattr(update, field.name)) != field.default
+    }
 
 
 def describe_mode(mode: Mode) -> str:
     """Return a mode and its settings that are not the default: "async, queue 1"."""
-    settings = [
-        f"{field.name} {_describe(value)}"
-        for field in msgspec.structs.fields(mode)
-        if (value := getattr(mode, field.name)) != field.default
-    ]
-    return ", ".join([str(mode.__struct_config__.tag), *settings])
+    settings = [f"{key} {_describe(value)}" for key, value in _changed(mode).items()]
+    return ", ".join([name_of(mode), *settings])
 
 
 def _describe(setting: Any) -> str:

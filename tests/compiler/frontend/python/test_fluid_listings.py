@@ -140,4 +140,6 @@ def test_the_paddle_network_trains(tmp_path: Path) -> None:
     placer.launch(tmp_path / "build", history=history)
     lines = [json.loads(line)["metrics"] for line in history.read_text().splitlines()]
     assert len(lines) == 8
-    assert lines[0][plan.metrics[0]] == pytest.approx(np.log(2), abs=0.02)
+    assert lines[0][plan.settings.train.metrics[0]] == pytest.approx(
+        np.log(2), abs=0.02
+    )

@@ -281,4 +281,4 @@ def test_a_wrong_optimizer_does_not_change_the_program() -> None:
             append_backward(other)
         optimizer.SGD(0.1).minimize(loss)
     assert train(new_program)["optimizer"] == {"op": "sgd", "learning_rate": 0.1}
-    assert new_program.model().metrics == ("loss",)
+    assert new_program.model().settings.train.metrics == ["loss"]

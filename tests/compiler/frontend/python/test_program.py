@@ -15,6 +15,7 @@ from placer import Place, Program, default_program, layers, optimizer, place_gua
 from placer.compiler.frontend.python.sections import SECTION_KEYS
 from placer.compiler.frontend.schema import Train
 from placer.errors import SpecError
+from placer.plan.settings.run import ModelKeys
 
 
 def test_a_value_has_a_name_a_shape_and_a_dtype() -> None:
@@ -229,10 +230,11 @@ print({'jax', 'numpy'} & set(sys.modules))
     assert ended.stdout == "set()\n"
 
 
-def test_a_program_has_every_key_of_the_section_train():
+def test_a_program_has_every_setting_of_a_run():
     others = {
         "minimize",
         "optimizer",
         "backward",
     }  # the program has functions for these
-    assert {*Train.__struct_fields__} - others <= {*SECTION_KEYS}
+    keys = {*Train.__struct_fields__, *ModelKeys.__struct_fields__} - others
+    assert keys <= {*SECTION_KEYS}

@@ -100,7 +100,7 @@ def test_the_heter_listing_trains(tmp_path: Path) -> None:
 
     history = tmp_path / "history.jsonl"
     placer.launch(tmp_path / "build", history=history)
-    (loss,) = plan.metrics
+    (loss,) = plan.settings.train.metrics
     lines = [json.loads(line)["metrics"] for line in history.read_text().splitlines()]
     losses = [line[loss] for line in lines]
     assert losses[0] == pytest.approx(math.log(2), abs=0.02)

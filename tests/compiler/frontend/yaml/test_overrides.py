@@ -190,7 +190,7 @@ def test_errors_of_several_options_are_reported_together() -> None:
 
 
 def test_of_one_key_the_last_value_counts() -> None:
-    assert load_with("train.epochs=3", "train.epochs=4").epochs == 4
+    assert load_with("train.epochs=3", "train.epochs=4").settings.train.epochs == 4
 
 
 def test_a_list_with_one_optimizer_needs_no_number() -> None:
@@ -226,8 +226,12 @@ def test_the_sections_of_a_python_file_can_be_set(tmp_path: Path) -> None:
         overrides=["data.train.batch=64", "nodes.worker.count=4", "name=other",
                    "precision=float64", "seed=3"],
     )  # fmt: skip
-    assert (plan.train.batch, plan.name, plan.precision) == (64, "other", "float64")
-    assert (plan.seed, len(plan.nodes)) == (3, 6)
+    assert (plan.train.batch, plan.name, plan.settings.precision) == (
+        64,
+        "other",
+        "float64",
+    )
+    assert (plan.settings.seed, len(plan.nodes)) == (3, 6)
 
 
 @pytest.mark.parametrize("text", ["graph.h1.size=3", "inputs.image=float32[batch, 3]"])

@@ -29,7 +29,7 @@ from placer.launcher.engines.engine import JobRequest, Needs
 from placer.launcher.engines.kubernetes.groups import group_nodes, host_names, job_name
 from placer.launcher.engines.kubernetes.names import is_image
 from placer.plan.plan import SOURCES, Plan, read_plan
-from placer.plan.settings.evaluation_and_stopping import Checkpointing, Interval
+from placer.plan.settings.evaluation_and_stopping import Checkpointing
 from placer.system.resources import find_file
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "kubernetes"
@@ -358,9 +358,9 @@ def test_files_on_volumes_and_what_is_read_are_not_refused(
 def test_checkpoints_of_the_spec_would_be_lost_beside_the_build(
     plans: Mapping[str, Plan],
 ) -> None:
-    every = Interval.parse("10")
-    kept = Checkpointing(to="saved", every=every, keep=1)
-    plan = msgspec.structs.replace(plans["digits"], checkpoint=kept)
+    replace, plan = msgspec.structs.replace, plans["digits"]
+    train = replace(plan.settings.train, checkpoint=Checkpointing(to="saved"))
+    plan = replace(plan, settings=replace(plan.settings, train=train))
     files = {**FILES, SOURCES: b'{"spec": "../digits.yaml", "ops": {}}'}
     with pytest.raises(PlacerError) as caught:
         kubernetes.write(request_of(plan, files), options(volumes="runs:/out"))

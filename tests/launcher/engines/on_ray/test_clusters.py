@@ -139,13 +139,13 @@ def test_a_job_without_room_says_what_is_free():
         (
             2,
             "a\nb\n",
-            "the driver of the Ray job has ended with status 2:\n    a\n    b",
+            "the driver of the Ray job has ended with exit status 2:\n    a\n    b",
         ),
         (
             1,
             "[2026-11-28 21:22:59,683 E 6500 6595] rpc_client.h:204: Failed to connect to"
             " GCS within 60 seconds. GCS may have been killed.",
-            "the driver of the Ray job has ended with status 1: [2026-11-28 21:22:59,683 E"
+            "the driver of the Ray job has ended with exit status 1: [2026-11-28 21:22:59,683 E"
             " 6500 6595] rpc_client.h:204: Failed to connect to GCS within 60 seconds. GCS"
             " may have been killed.",
         ),
@@ -154,7 +154,7 @@ def test_a_job_without_room_says_what_is_free():
 def test_how_a_driver_has_ended_is_told(status, printed, message, tmp_path):
     log = tmp_path / "ray.log"
     log.write_text(printed)
-    error = RayJob(SimpleNamespace(wait=lambda: status), log).failure(None)
+    error = RayJob(SimpleNamespace(end=lambda grace: status), log).failure(None)
     assert error.message == message
     assert error.hint == f"Ray's output is in {log}"
 

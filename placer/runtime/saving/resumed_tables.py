@@ -1,14 +1,12 @@
-"""Continue a run from a checkpoint of it, on any placement.
+"""The tables of a node in a run that continues from a checkpoint.
 
-The control node chooses the checkpoint. Every node reads the elements of its own blocks,
-wherever they are in the files. If any node finds a file damaged, and a folder of
-checkpoints was named, all nodes take the one before it.
+Every node reads the elements of its own blocks, wherever they are in the files. The control
+node sends them to the nodes that do not see the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +14,6 @@ import msgspec
 import numpy as np
 
 from placer.channel.interface import Array, Channel, Key
-from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
 from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress, StoredSparse
 from placer.checkpoint.reading import Checkpoint, Wanted
@@ -35,7 +32,6 @@ from placer.runtime.control.barrier import (
     send_json,
 )
 from placer.runtime.control.byte_messages import send_parts
-from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import fingerprint
 from placer.runtime.saving.row_files import (
@@ -44,34 +40,14 @@ from placer.runtime.saving.row_files import (
     receive_partitions,
     serve_rows,
 )
-from placer.runtime.saving.same_model import (
-    check_not_later,
-    check_same_data,
-    check_same_model,
-    differences,
-)
-from placer.runtime.saving.start_facts import StartFacts
 from placer.runtime.saving.stored_blocks import array_of, slots_of
 from placer.tables.block_table import BlockTable
 
 if TYPE_CHECKING:
     from placer.tables.sparse.table import SparseTable
 
-NOT_KEPT: Final = "this run saves no checkpoints; --checkpoint DIR saves them"
-"""The warning of a run that continues from a checkpoint and saves none itself."""
-NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
-"""The warning of a run whose own folder of checkpoints is empty."""
 SERVED_BYTES: Final = 64 << 20
 """The bytes that are read at a time for a node that does not see the checkpoint."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """What a run continues from: the position, and the path of the checkpoint on the
-    machine of the control node."""
-
-    progress: Progress
-    checkpoint: Path
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -79,99 +55,6 @@ class Choice(msgspec.Struct, frozen=True):
 
     path: str = ""
     fingerprint: str = ""
-
-
-def resume(
-    execution: Execution,
-    tables: Mapping[str, BlockTable],
-    local: Mapping[str, LocalValues],
-    sparse: dict[str, SparseTable],
-    facts: StartFacts,
-    total_steps: int,
-) -> Continued | None:
-    """Load the tables of a node from the checkpoint that `--resume` names.
-
-    All nodes call this at the same point. So that one command starts a run and continues
-    it, the run's own folder of checkpoints need not have any yet.
-
-    Args:
-        execution: the node's run.
-        tables: the node's tables, by name.
-        local: values of a worker's own, by the name of their table.
-        sparse: the node's sparse tables, by name.
-        facts: the facts of this run, to compare with those of the checkpoint.
-        total_steps: the number of the last step of this run.
-
-    Returns:
-        What the run continues from; None for one that starts at step 1.
-
-    Raises:
-        CheckpointError: on the control node, if there is no checkpoint that can be
-            read, or if it does not fit the model, the data or the length of the run.
-    """
-    plan, channel = execution.plan, execution.channel
-    named = execution.options.resume
-    assert named is not None
-    tried = (
-        candidates(named, lambda why: execution.report(NodeWarning(why)))
-        if execution.is_control
-        else iter(())
-    )
-    while True:
-        choice, checkpoint = Choice(), None
-        if execution.is_control and not _is_first_start(execution, named):
-            checkpoint = next(tried)
-            check_same_model(
-                checkpoint.manifest, plan, execution.report, execution.options.partial
-            )
-            check_same_data(checkpoint.manifest, facts)
-            check_not_later(checkpoint.manifest, total_steps)
-            choice = Choice(
-                str(checkpoint.folder), fingerprint(checkpoint.folder / FILE)
-            )
-        reports = barrier(plan, channel, msgspec.to_builtins(choice), RESUME)
-        choice = msgspec.convert(reports[0], Choice)
-        if not choice.path:
-            return None
-        progress, problem = None, ""
-        try:
-            progress = _load(execution, tables, local, sparse, choice, checkpoint)
-        except CheckpointError as error:
-            problem = error.message
-        problem = _first_problem(plan, barrier(plan, channel, {"": problem}, RESUME))
-        if not problem:
-            assert progress is not None
-            break
-        if execution.is_control:
-            if is_checkpoint(named):
-                raise CheckpointError(
-                    problem,
-                    hint="name its folder of checkpoints to take the last good one",
-                )
-            execution.report(NodeWarning(f"{problem}; an earlier one is taken"))
-    if checkpoint is not None:
-        differs = "; ".join(differences(checkpoint.manifest, plan, facts))
-        execution.report(Resumed(progress.step, choice.path, differs))
-        if execution.checkpointing is None:
-            execution.report(NodeWarning(NOT_KEPT))
-    return Continued(progress, Path(choice.path))
-
-
-def _is_first_start(execution: Execution, named: Path) -> bool:
-    """Whether the run starts at step 1 because its own folder has no checkpoints yet."""
-    settings = execution.checkpointing
-    if settings is None or not is_first_start(settings.folder, named):
-        return False
-    execution.report(NodeWarning(f"'{named}' {NONE_YET}"))
-    return True
-
-
-def _first_problem(plan: Plan, reports: Sequence[Mapping[str, str]]) -> str:
-    """Return the first problem that a node reports, or nothing."""
-    for node, report in zip(plan.nodes, reports, strict=True):
-        if report[""]:
-            return f"{node.name}: {report['']}"
-    return ""
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -192,7 +75,7 @@ class Contents(msgspec.Struct, frozen=True):
     sparse: dict[str, StoredSparse]
 
 
-def _load(
+def load_tables(
     execution: Execution,
     tables: Mapping[str, BlockTable],
     local: Mapping[str, LocalValues],
@@ -237,7 +120,7 @@ def _load(
                 serve_rows(plan, channel, node.name, checkpoint)
     if problem is not None:
         raise problem
-    if plan.nan == "stop":
+    if plan.settings.train.nan == "stop":
         loaded.check_finite(choice.path)
     loaded.store()
     return contents.progress

@@ -1,0 +1,60 @@
+"""The steps of a run, and the evaluations between them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from placer.plan.settings.evaluation_and_stopping import Interval
+from placer.readers import Order
+from placer.runtime.batches.batches import Batches
+from placer.runtime.training_loop.steps import Steps, steps_of
+
+BATCHES = Batches(Order(10, 4, False, 0, "keep"), None)
+"""Three steps of an epoch, the last one with two rows."""
+
+
+def steps(every: Interval, *, evaluates: bool = True, last: int | None = None) -> Steps:
+    execution = SimpleNamespace(
+        options=SimpleNamespace(steps=last),
+        plan=SimpleNamespace(epochs=3, evaluate_every=every),
+    )
+    return steps_of(cast(Any, execution), BATCHES, BATCHES if evaluates else None)
+
+
+@pytest.mark.parametrize(
+    ("every", "last", "evaluated"),
+    [
+        (Interval("epochs", 1), None, [3, 6, 9]),
+        (Interval("steps", 4), None, [4, 8, 9]),
+        (Interval("steps", 4), 7, [4, 7]),
+    ],
+)
+def test_an_evaluation_follows_at_its_interval_and_after_the_last_step(
+    every: Interval, last: int | None, evaluated: list[int]
+) -> None:
+    run = steps(every, last=last)
+    numbers = range(1, run.total + 1)
+    assert [step for step in numbers if run.is_evaluated(step)] == evaluated
+    without = steps(every, evaluates=False, last=last)
+    assert not any(map(without.is_evaluated, numbers))
+
+
+def test_a_step_is_a_batch_of_its_epoch() -> None:
+    run = steps(Interval("epochs", 1))
+    assert run.total == 9
+    assert [run.place_of(step) for step in (1, 3, 4)] == [(1, 0), (1, 2), (2, 0)]
+    assert [step for step in range(1, 10) if run.ends_epoch(step)] == [3, 6, 9]
+    phase = run.phase(6)
+    assert (phase.step, phase.epoch, phase.rows, phase.evaluated) == (6, 2, 2, True)
+
+
+def test_the_start_of_a_run_names_its_steps_and_rows() -> None:
+    start = steps(Interval("steps", 4)).start_at(5)
+    assert (start.first_step, start.last_step, start.steps_per_epoch) == (5, 9, 3)
+    assert (start.evaluation_every, start.rows, start.evaluation_rows) == (4, 4, 10)
+    assert (
+        steps(Interval("steps", 4), evaluates=False).start_at(1).evaluation_every == 0
+    )
