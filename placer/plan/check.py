@@ -138,9 +138,7 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
 def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:
     what = f"parameter '{parameter.name}'"
     yield from _check_dtype(what, parameter.dtype)
-    problem = _check_depth(parameter.init) or initializers.check(parameter.init)
-    problem = problem or initializers.check_shape(parameter.init, parameter.shape)
-    if problem:
+    if problem := initializers.check_shape(parameter.init, parameter.shape):
         yield f"{what}: {problem}"
     file = initializers.file_of(parameter.init)
     if file is not None and file not in plan.files:

@@ -33,6 +33,7 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.fields import Count, Size, ValueName
 from placer.plan.settings.run import RunSettings
 from placer.plan.settings.sparse.table import SparseTable as SparseSettings
+from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.metrics import Finalizer
 from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.slicing import Block
@@ -321,7 +322,7 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     name: ValueName
     dtype: str
     shape: tuple[Size, ...]
-    init: Any
+    init: Init
     trainable: bool = True
     holders: tuple[tuple[str, str, int], ...]
     """(node, table, index of the block in the table), in the order of the elements."""

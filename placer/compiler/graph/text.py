@@ -9,11 +9,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, ValidationError, to_builtins
 
 from placer.compiler.graph.declared import attribute, is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
@@ -22,6 +23,7 @@ from placer.ops.attributes import check_value
 from placer.place import Cluster, Place
 from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
+from placer.plan.settings.training.initializers import Init, read_init
 from placer.plan.settings.training.schedules import Rate, read_rate
 from placer.plan.settings.training.update_modes import Settings, from_text, to_text
 from placer.system.resources import find_file
@@ -254,20 +256,15 @@ class _Reader:
             raise GraphError(str(error), span=at) from error
 
 
-_READERS: tuple[tuple[object, Callable[[Any], object]], ...] = (
-    (Settings, from_text),
-    (Rate, read_rate),
-)
-"""How attributes of some types are read from lists and mappings."""
-
-
 def _read_attribute(kind: str, term: object, name: str) -> object:
     """Return the value of an attribute from its text. Raises OpError for a wrong one."""
     attr = attribute(kind, name)
-    read = next((read for type_, read in _READERS if attr.type == type_), None)
-    if read is not None:
+    if attr.type == Rate or attr.type == Init:
+        with suppress(ValidationError):  # `check_value` says what is wrong
+            term = read_rate(term) if attr.type == Rate else read_init(term)
+    elif attr.type == Settings:
         try:
-            term = read(term)
+            term = from_text(term)
         except ValueError as error:
             message = f"cannot have {name}: {error}"
             raise OpError(message, attr=name).of(kind) from error

@@ -7,8 +7,9 @@ from support.initial import compute_values
 
 from placer.compiler.frontend import load_text
 from placer.compiler.graph.text import parse_graph, print_graph
-from placer.errors import SpecError
+from placer.errors import SpecError, SpecErrors
 from placer.plan.settings.training import initializers
+from placer.plan.settings.training.initializers import read_init
 from placer.tables.learning_rate import build_schedule
 
 SPEC = """\
@@ -38,7 +39,7 @@ def init_of(graph, name):
 def test_aliases_of_initializers_are_replaced_in_the_graph(alias, name, tmp_path):
     graph = load_graph(tmp_path, alias if alias != "eye" else "{eye: 2.0}")
     expected = name if alias != "eye" else {name: 2.0}
-    assert init_of(graph, "h.w") == init_of(graph, "alone") == expected
+    assert init_of(graph, "h.w") == init_of(graph, "alone") == read_init(expected)
 
 
 @pytest.mark.parametrize(
@@ -159,3 +160,48 @@ def test_wrong_schedules_are_refused_where_they_are_wrong(rate, message, at, tmp
         load_graph(tmp_path, rate=rate)
     span = caught.value.span
     assert span.text[span.column - 1 :].startswith(at)
+
+
+@pytest.mark.parametrize(
+    ("init", "message", "at"),
+    [
+        ("glorot", "unknown initializer 'glorot'", "glorot"),
+        ("variance_scaling", "'variance_scaling' needs a value: {variance", "var"),
+        ("constant", "'constant' needs a value: {constant: c}", "constant"),
+        ("{zeros: 1}", "'zeros' takes no value; write zeros alone", "zeros"),
+        ("{kaiming_normal: 1}", "write kaiming_normal alone", "kaiming"),
+        ("{constnat: 1}", "unknown initializer 'constnat'", "constnat"),
+        ("{eye: 1, identity: 1}", "an initializer has one name, not 2", "{eye"),
+        ("{eye: x}", "'eye' must be a number, not the text 'x'", "x"),
+        ('{constant: "1"}', "'constant' must be a number, not the text '1'", '"1"'),
+        (
+            "{truncated_normal: -1}",
+            "'truncated_normal' must be a number greater than 0 or a mapping, not -1",
+            "-1",
+        ),
+        ("{normal: {mean: 1}}", "'std' is missing in 'normal'", "{mean"),
+        ("{normal: {std: 1, men: 1}}", "unknown key 'men' in 'normal'", "men"),
+        ("{normal: {std: 1, mean: x}}", "'mean' must be a number, not the te", "x"),
+        ("{normal: {std: 0}}", "'std' must be a number greater than 0, not 0", "0"),
+        ("{variance_scaling: 2}", "'variance_scaling' takes a mapping, not 2", "2"),
+        ("{variance_scaling: {scale: 0}}", "a number greater than 0, not 0", "0"),
+        (
+            "{variance_scaling: {mode: fan_on}}",
+            "'mode' must be 'fan_avg' or 'fan_in' or 'fan_out', not the text 'fan_on'",
+            "fan_on",
+        ),
+        ("{uniform: 1}", "'uniform' takes [low, high], not 1", "1"),
+        ("{uniform: [1, 2, 3]}", "'uniform' takes [low, high], not a list", "[1"),
+        ("{uniform: [2, 1]}", "low < high, not [2.0, 1.0]", "[2"),
+        ("{file: ../w}", "'file' takes a safetensors file or a checkpoint", "../w"),
+        ("3", "an initializer is a name or a mapping of one name", "3"),
+    ],
+)
+def test_wrong_initializers_are_refused_where_they_are_wrong(
+    init, message, at, tmp_path
+):
+    with pytest.raises(SpecErrors) as caught:  # of the op, and of `parameters`
+        load_graph(tmp_path, init)
+    for error in caught.value.errors:
+        assert message in error.message
+        assert error.span.text[error.span.column - 1 :].startswith(at)

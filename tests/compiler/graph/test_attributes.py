@@ -48,7 +48,7 @@ WRONG += [
     ("optimizer", {**OPTIMIZER, **wrong}, message)
     for wrong, message in [
         ({"rule": "sdg"}, "cannot have rule: sdg"),
-        ({"learning_rate": "fast"}, "cannot have learning_rate: Expected "),
+        ({"learning_rate": "fast"}, "cannot have learning_rate: 'fast': "),
         ({"update": "asink"}, "cannot have update: "),
         ({"update": {"async": {"queue": 0}}}, "cannot have update: "),
         ({"update": {"async": {}, "geo": {}}}, "cannot have update: "),

@@ -13,11 +13,12 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
-from msgspec import Meta, Struct, inspect, structs
+from msgspec import Meta, Struct, inspect, structs, to_builtins
 
 from placer.plan.settings.checks import describe_unknown
 from placer.plan.settings.fields import doc
 from placer.plan.settings.mistake import Mistake
+from placer.plan.settings.training.initializers import Initializer
 
 VALUES: Final = "value"
 """The name of the values of a table, beside those of its slots."""
@@ -339,9 +340,12 @@ def check_init(rule: str, init: Any) -> str | None:
     predicate of the rule, such as `computes …`; None if nothing is."""
     if not RULES[rule].begins_at_zero:
         return None
-    if init == "zeros" or (isinstance(init, Mapping) and init.get("constant") == 0):
+    written = to_builtins(init)
+    if written == "zeros" or (
+        isinstance(init, Mapping | Initializer) and written.get("constant") == 0
+    ):
         return None
-    return f"computes a value from its slots, so that it begins at 0, not {init}"
+    return f"computes a value from its slots, so that it begins at 0, not {written}"
 
 
 def check_outer(name: str) -> Mistake | None:
