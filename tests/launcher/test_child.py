@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import shutil
 import signal
@@ -9,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from subprocess import PIPE
+from types import ModuleType
 
 import pytest
 
 from placer.launcher import child as child_module
 from placer.launcher.child import Child, run_command
 from placer.launcher.parent import with_parent
+from placer.runtime.signals import signals
 
 LIMIT = 60.0
 SLEEP = ["sleep", "600"]
@@ -100,12 +103,14 @@ def test_no_signal_is_sent_to_a_number_that_is_free(
         assert child.end() == 0
 
 
-def test_a_fork_is_killed_before_it_leads_a_group() -> None:
-    if not (pid := os.fork()):
-        signal.pause()
-        os._exit(0)
-    with Child(pid) as child:
+def test_a_process_is_killed_before_it_leads_a_group() -> None:
+    with subprocess.Popen(SLEEP) as process, Child(process.pid) as child:
         assert child.end() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("module", [child_module, signals])
+def test_examples_of_exit_statuses(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
 
 
 def test_the_last_lines_of_a_process_that_is_killed_are_read() -> None:

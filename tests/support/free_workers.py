@@ -47,7 +47,7 @@ def make_folder(folder, rows=ROWS):
 
 
 def new_folder(folder):
-    """Return a new folder for the order of a run."""
+    """Return a new folder for the order or the parameters of a run."""
     return Path(tempfile.mkdtemp(prefix="order", dir=folder))
 
 
@@ -154,7 +154,7 @@ def compile_spec(
 
 def run(folder, build, initial="initial", **options):
     """Run a build from the initial parameters; return the result and the parameters."""
-    saved = folder / "params.safetensors"
+    saved = new_folder(folder) / "params.safetensors"  # `Result.params` reads it later
     result = placer.launch(
         build,
         in_process=True,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.layout_rules import LayoutSignature
-from placer.compiler.graph.structural_ops import CLIP_PART, DISTINCT_KEYS
+from placer.compiler.graph.structural_ops import CLIP_PART, DISTINCT_KEYS, EXACT_SUM
 from placer.place.layouts import Layout
 from placer.place.types import ITEM_BYTES, TensorType
 from placer.plan.exchanges import EXCHANGES
@@ -76,34 +76,16 @@ def keyed_signature(
     if op.structure.moves:
         exchange = EXCHANGES[op.kind]
         return tuple(have), ("R" if exchange.moves == "rows" else own,)
-    match op.kind:
-        case "distinct_keys":
-            keys: Layout = "P" if several else "R"
-            return (own,) * len(have), (keys, *(own for _ in op.results[1:]))
-        case "exact_squares":
-            return (own,), ("P" if several else "R",)
     if op.structure.copies:
         return None
-    need: list[Layout] = [own if is_keyed(graph, n) else "R" for n in op.operands]
-    return tuple(need), (own,) * len(op.results)
-
-
-def keyed_microbatches(
-    op: Op, have: Sequence[Layout | None]
-) -> tuple[tuple[Layout | None, ...], tuple[Layout | None, ...]] | None:
-    """Return the microbatch layouts that a structural op on rows by key needs and gives;
-    None for any other op. Each microbatch has keys of its own (S)."""
-    if op.structure.moves and EXCHANGES[op.kind].is_by_key:
-        return tuple(have), tuple(have)
-    match op.kind:
-        case "distinct_keys":
-            each: Layout = "S"
-            return (each,) * len(have), (each,) * len(op.results)
-        case "distributed_lookup_table":
-            return tuple(have), ("R",)
-        case "sum_by_key":
-            return tuple(have), ("P",)
-    return None
+    part: Layout = "P" if several else "R"
+    is_own = op.structure.layout == "own"
+    return (
+        tuple(own if is_own or is_keyed(graph, n) else "R" for n in op.operands),
+        tuple(
+            part if v.type in (DISTINCT_KEYS, EXACT_SUM) else own for v in op.results
+        ),
+    )
 
 
 def ahead_of(graph: Graph, push: Op) -> list[int]:

@@ -86,11 +86,14 @@ class StructuralKind:
         host_memory: whether the op runs in host memory.
         layout: the layouts of operands and results on several nodes. `replicated`: all
             R; `rows`: results with rows are S; `operands`: as the first operand;
+            `own`: S, because each node has its own rows;
             `complete`: as the operands, but R instead of P; `gathered`: all R, because
             it needs the rows of all microbatches in order; `parts`: operands that are
             P, whose sum it gives.
         microbatches: how often a step with microbatches runs the op. `once`: once;
-            `rows`: for each, if its result has rows; `operands`: as its operands.
+            `rows`: for each, if its result has rows; `operands`: as its operands. Or
+            for each: `own`, with values of its own; `same`, with one result for all
+            (R); `sum`, with a part of a sum (P).
         reduces: the microbatch layout that the op reduces to one value of the step.
         scatters: the microbatch layout that the op gives to a value of the step.
         waits_for_microbatches: whether the op runs after the last microbatch.
@@ -127,9 +130,9 @@ class StructuralKind:
     anywhere: bool = False
     host_memory: bool = False
     layout: Literal[
-        "replicated", "rows", "operands", "complete", "gathered", "parts"
+        "replicated", "rows", "operands", "own", "complete", "gathered", "parts"
     ] = "replicated"
-    microbatches: Literal["once", "rows", "operands"] = "once"
+    microbatches: Literal["once", "rows", "operands", "own", "same", "sum"] = "once"
     reduces: Layout | None = None
     scatters: Layout | None = None
     waits_for_microbatches: bool = False
@@ -296,6 +299,7 @@ def _moving(exchange: Exchange) -> StructuralKind:
         delay=1,
         level="fixed",
         layout=exchange.layout,
+        microbatches="operands" if exchange.is_by_key else "once",
         moves=True,
         waits_for_microbatches=exchange.waits_for_microbatches,
     )
@@ -375,8 +379,8 @@ KINDS: dict[str, StructuralKind] = {
             level="early",
             grouped=True,
             host_memory=True,
-            layout="operands",
-            microbatches="operands",
+            layout="own",
+            microbatches="own",
         ),
         StructuralKind(
             name="distributed_lookup_table",
@@ -385,6 +389,7 @@ KINDS: dict[str, StructuralKind] = {
             infer=_lookup_types,
             phase=LevelPhase.ENTRY,
             level="early",
+            microbatches="same",
             in_table=True,
         ),
         StructuralKind(
@@ -394,6 +399,7 @@ KINDS: dict[str, StructuralKind] = {
             why="inserted: sums gradients by key",
             infer=_sum_by_key_types,
             delays_earlier_phases=True,
+            microbatches="sum",
             in_table=True,
         ),
         StructuralKind(

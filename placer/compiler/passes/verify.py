@@ -6,19 +6,16 @@ What is checked depends on how far the graph is lowered: see `GraphForm`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.keyed import keyed_signature
 from placer.compiler.graph.layout_rules import (
+    Layouts,
     LayoutSignature,
-    accumulation_signature,
-    flat_signature,
     forward_signature,
-    gradient_signature,
-    replicated_signature,
 )
+from placer.compiler.graph.signatures import signature
 from placer.compiler.graph.structural_ops import conversion_kind, is_conversion
 from placer.compiler.passes.verify_types import (
     VerifierCache,
@@ -189,6 +186,18 @@ def _check_layouts(
     layouts: dict[str, Layout] = {
         name: value.layout for name, value in graph.values.items() if value.layout
     }
+
+    def needed(op: Op) -> Layouts:
+        return tuple([layouts[name] for name in op.operands])
+
+    def of_forward(op: Op) -> LayoutSignature:
+        have = needed(op)
+        numbers = (cache.type_number(graph.values[name].type) for name in op.operands)
+        key = op.kind, cache.attrs_number(op.attrs), len(op.results), *have, *numbers
+        if key not in cache.signatures:
+            cache.signatures[key] = forward_signature(graph, op, have)
+        return cache.signatures[key]
+
     for op in ops:
         for value in op.results:
             if value.layout is None:
@@ -220,7 +229,9 @@ def _check_layouts(
         if on_ranges and not converts:
             have = [layouts[name] for name in op.operands]
             gives = [layouts[value.name] for value in op.results]
-            _check_signature(op, have, gives, _signature(graph, op, layouts, cache))
+            _check_signature(
+                op, have, gives, signature(graph, op, layouts, needed, of_forward)
+            )
 
 
 def _check_signature(
@@ -238,34 +249,6 @@ def _check_signature(
             raise verification_error(
                 op, f"'{value.name}' is {actual}, and {op.kind} gives {expected}"
             )
-
-
-def _signature(
-    graph: Graph, op: Op, layouts: Mapping[str, Layout], cache: VerifierCache
-) -> LayoutSignature:
-    """Return the signature that the op must have, given the layouts of its operands."""
-    keyed = keyed_signature(graph, op, [layouts[name] for name in op.operands])
-    if keyed is not None:
-        return keyed
-    flat = flat_signature(op, [layouts[name] for name in op.operands])
-    if flat is not None:
-        return flat
-    if len(graph.nodes(op)) == 1:
-        return replicated_signature(op)
-    if not op.is_computed:
-        return replicated_signature(op)
-    if op.is_gradient:
-        forward = graph.producers[op.operands[0]]
-        needed = tuple([layouts[name] for name in forward.operands])
-        return gradient_signature(graph, op, needed, layouts)
-    if op.kind == "accumulate":
-        return accumulation_signature(op, layouts)
-    have = [layouts[name] for name in op.operands]
-    numbers = (cache.type_number(graph.values[name].type) for name in op.operands)
-    key = op.kind, cache.attrs_number(op.attrs), len(op.results), *have, *numbers
-    if key not in cache.signatures:
-        cache.signatures[key] = forward_signature(graph, op, have)
-    return cache.signatures[key]
 
 
 def _check_conversion(graph: Graph, op: Op) -> None:

@@ -95,33 +95,24 @@ class DryNode(Node):
             self.position.enter_batch(batch, size)
             yield batch
 
-    def record(self, /, **metrics: Any) -> None:
-        _settle(metrics.values())
+    def _settle(self, *arguments: Any, **options: Any) -> None:
+        """Change no table, and send and receive nothing; wait until JAX has computed the
+        arrays, and raise its errors."""
+        for value in leaves((arguments, tuple(options.values()))):
+            if hasattr(value, "dtype"):
+                np.asarray(value)
 
-    def output(self, /, **outputs: Any) -> None:
-        _settle(outputs.values())
-
-    def _do_nothing(self, *arguments: object, **options: object) -> None:
-        """Change no table, and send and receive nothing."""
-
-    merge = push_delta = wait_for_workers = _do_nothing
-    update_from_edges = update_from = add_to_sums = send_sum = _do_nothing
-    send_keys = send_keys_ahead = receive_keys_ahead = _do_nothing
-    send_rows = answer_rows = _do_nothing
+    record = output = _settle
+    update = update_from_edges = apply_directions = store = _settle
+    send = offer = push = push_delta = merge = wait_for_workers = _settle
+    update_from = add_to_sums = send_sum = answer = answer_rows = _settle
+    send_keys = send_keys_ahead = receive_keys_ahead = _settle
+    send_rows = send_row_gradients = update_rows = _settle
 
     # Tables.
 
-    def update(
-        self,
-        table: str,
-        gradients: Any,
-        scale: Any = None,
-        message: WorkerMessage | None = None,
-    ) -> None:
-        _settle((*leaves(gradients), scale))
-
     def compute_directions(self, table: str, gradients: T, scale: Any = None) -> T:
-        _settle((*leaves(gradients), scale))
+        self._settle(gradients, scale)
         if self._lacks_rows(table):
             return gradients
         directions = self.tables[table].values()  # on a device: the same device
@@ -129,23 +120,10 @@ class DryNode(Node):
             directions = tuple(_zeros(each.dtype, each.shape) for each in directions)
         return like_tree(gradients, directions)
 
-    def apply_directions(
-        self, table: str, ratios: Any, message: WorkerMessage | None = None
-    ) -> None:
-        _settle(leaves(ratios))
-
-    def store(self, table: str, values: Any) -> None:
-        _settle(leaves(values))
-
     def assemble_parameter(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
         return _zeros(blocks[0].dtype, shape)
 
     # Edges.
-
-    def send(self, edge: int, *values: Any) -> None:
-        _settle(leaves(values))
-
-    offer = push = send
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         return self._received(edge, self.position.rows, kind)
@@ -176,9 +154,6 @@ class DryNode(Node):
             answers = exchange.is_answer and not exchange.is_by_key
             if comes or (answers and self.name in edge.sources):
                 yield WorkerMessage(edge.id, edge.sources[0], 1, 1, 1)
-
-    def answer(self, message: WorkerMessage, *parameters: Any) -> None:
-        _settle(leaves(parameters))
 
     def pushed(
         self, table: str, message: WorkerMessage, kind: type[Any] | None = None
@@ -220,9 +195,6 @@ class DryNode(Node):
             for value, each in zip(values, keys, strict=True)
         )
 
-    def send_row_gradients(self, edge: int, *keys_and_gradients: Any) -> None:
-        _settle(keys_and_gradients[1::2])
-
     def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
         return self._gradients_of_rows(edge, len(self.exchange.edges[edge].sources))
 
@@ -239,16 +211,6 @@ class DryNode(Node):
 
     def exact_squares_of_rows(self, table: str, total: Any) -> Array:
         return self.exact_squares(total.gradients)
-
-    def update_rows(
-        self,
-        table: str,
-        total: Any,
-        scale: Any = None,
-        limit: float | None = None,
-        message: WorkerMessage | None = None,
-    ) -> None:
-        _settle((scale,))
 
     def _rows(self) -> RowCalls:
         assert self.row_calls is not None
@@ -269,10 +231,3 @@ def _zeros(dtype: npt.DTypeLike, shape: Iterable[int]) -> Array:
     array = aligned.zeros(tuple(shape), np.dtype(dtype))
     array.flags.writeable = False
     return array
-
-
-def _settle(values: Iterable[Any]) -> None:
-    """Wait until JAX has computed the values, and raise its errors."""
-    for value in values:
-        if value is not None:
-            np.asarray(value)

@@ -18,20 +18,11 @@ from placer.readers import Order
 from placer.runtime.batches.batches import Batches
 from placer.runtime.batches.opened_sources import PREDICTION, open_rows
 from placer.runtime.batches.same_rows import compare_rows
-from placer.runtime.control.barrier import DONE, READY, barrier
-from placer.runtime.control.events import (
-    COMPARING,
-    COMPILING,
-    CONNECTING,
-    INITIALIZING,
-    PREPARED,
-    READING,
-    Predicted,
-)
+from placer.runtime.control.events import COMPARING, READING, Predicted
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import agree
 from placer.runtime.control.result import PredictionResult
-from placer.runtime.exchange.devices import Devices, in_precision, open_devices
+from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.node.asynchronous_calls import AsynchronousCalls
 from placer.runtime.node.batch_calls import BatchCalls
@@ -42,6 +33,7 @@ from placer.runtime.node.next_parameters import NextParameters
 from placer.runtime.node.node import Node
 from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hooks
+from placer.runtime.node.run_frame import compiling, finish, joined
 from placer.runtime.node.warm_up import warm_up_prediction
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.output_rows import OutputGatherer
@@ -54,7 +46,6 @@ from placer.runtime.training_loop.make_sparse_tables import (
     make_sparse_tables,
     open_row_exchange,
 )
-from placer.system.memory.collection import begin_collection
 from placer.tables.block_table import BlockTable
 
 if TYPE_CHECKING:
@@ -81,12 +72,7 @@ def predict(
     me = execution.me = _without_optimizers(execution.me)
     data = rows_of(plan, request)
     with ExitStack() as contexts:
-        devices = contexts.enter_context(open_devices(me, execution.emulates))
-        contexts.enter_context(in_precision(plan, me))
-        execution.report_state(CONNECTING)
-        channel.join()
-        execution.on_joined()
-        execution.report_state(INITIALIZING)
+        devices = contexts.enter_context(joined(execution))
         start = open_start(execution)
         tables = make_tables(execution, start, devices)
         execution.report_state(READING)
@@ -124,12 +110,8 @@ def predict(
             node = _make_node(execution, devices, tables, edges, batch_calls, sparse)
             execution.where = lambda: node.position.where
             execution.table_counts = partial(count_in_tables, sparse)
-            execution.report_state(COMPILING)
-            node.position.where = "compiling"
-            warm_up_prediction(plan, node, hooks.predict)
-            execution.report_state(PREPARED)
-            barrier(plan, channel, {}, READY)
-            begin_collection()
+            with compiling(execution, node.position):
+                warm_up_prediction(plan, node, hooks.predict)
             execution.report_state("predicting")
             began = time.perf_counter()
             NodeDriver(node).enter_prediction()
@@ -137,10 +119,7 @@ def predict(
             gatherer.finish()
             seconds = time.perf_counter() - began
             node.position.where = "after the last batch"
-        execution.on_last_barrier()
-        reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
-        # From here on no node needs another, so losing one no longer fails the run.
-        execution.on_settled()
+        reports = finish(execution, {})
         if execution.is_control:
             execution.report_state("writing")
     if not execution.is_control:

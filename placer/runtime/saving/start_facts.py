@@ -15,7 +15,7 @@ from msgspec import structs
 
 from placer.checkpoint.manifest import Machine, StoredData
 from placer.plan.folder import read_file
-from placer.plan.plan import Plan, sha256
+from placer.plan.plan import Edge, Plan, sha256
 from placer.plan.settings.data.source import Data, RowSource
 from placer.readers import Digests
 from placer.runtime.batches.batches import Batches
@@ -107,10 +107,24 @@ def placement_digest(plan: Plan) -> str:
         plan.settings.train.microbatches,
         plan.settings.train.schedule,
         nodes,
-        plan.step_edges,
+        [_as_digested(edge) for edge in plan.step_edges],
         plan.evaluation_edges,
     )
     return sha256(msgspec.json.encode(parts, order="deterministic"))
+
+
+class _DigestedEdge(Edge, frozen=True):
+    """An edge as checkpoints have its digest: only whether its keys leave a step ahead."""
+
+    ahead: bool = False
+
+
+def _as_digested(edge: Edge) -> Edge:
+    if not any(value.inputs for value in edge.values):
+        return edge
+    values = tuple(structs.replace(value, inputs=()) for value in edge.values)
+    fields = {**structs.asdict(edge), "values": values}
+    return _DigestedEdge(**fields, ahead=True)
 
 
 def _computation_digest(plan: Plan, folder: Path) -> str:

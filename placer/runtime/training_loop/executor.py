@@ -18,17 +18,12 @@ from placer.plan.settings.data.sources import POSITION
 from placer.readers import Digests
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING
 from placer.runtime.batches.same_rows import compare_rows
-from placer.runtime.control.barrier import DONE, READY, barrier
 from placer.runtime.control.checkpoint_settings import check_folder
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.divergence import LossWatch
 from placer.runtime.control.events import (
     COMPARING,
-    COMPILING,
-    CONNECTING,
-    INITIALIZING,
     LOADING,
-    PREPARED,
     SAVING,
     NodeWarning,
 )
@@ -37,7 +32,6 @@ from placer.runtime.control.failure import root_cause_reported
 from placer.runtime.control.handshake import REPLAYED, agree
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
-from placer.runtime.exchange.devices import in_precision, open_devices
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.rates_of_zero import find_rates_of_zero
 from placer.runtime.metrics.stream import MetricsStream
@@ -45,6 +39,7 @@ from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.nan_check import NanCheck
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook, Hooks
+from placer.runtime.node.run_frame import compiling, finish, joined
 from placer.runtime.node.warm_up import run_warm_up
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
@@ -63,7 +58,6 @@ from placer.runtime.training_loop.make_sparse_tables import count_in_tables
 from placer.runtime.training_loop.saves import Saves
 from placer.runtime.training_loop.steps import count_steps, steps_of
 from placer.runtime.training_loop.training_node import make_node
-from placer.system.memory.collection import begin_collection
 
 WITHOUT_ROWS: Final = "the parameters at the end will have no rows of sparse tables; --checkpoint DIR saves them"
 """The warning of a run that keeps its parameters without a checkpoint, of a model with
@@ -105,8 +99,6 @@ def _start(
         The steps, and the position of the checkpoint that the run continues from.
     """
     plan, channel, options = execution.plan, execution.channel, execution.options
-    devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
-    contexts.enter_context(in_precision(plan, execution.me))
     check_folder(plan, options)
     watches = make_watches(execution)
     history = HistoryWriter(execution)
@@ -115,10 +107,7 @@ def _start(
         plan, partial(execution.common_step.request, Action.STOP), execution.report
     )
     metrics = MetricsStream(plan, channel, history, loss)
-    execution.report_state(CONNECTING)
-    channel.join()
-    execution.on_joined()
-    execution.report_state(INITIALIZING)
+    devices = contexts.enter_context(joined(execution))
     start = open_start(execution)
     driver, tables, local, sparse = make_node(
         execution, start, metrics, devices, hooks, recording, contexts
@@ -160,18 +149,13 @@ def _start(
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
     batches.training.begin(done, shards, plan.settings.train.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
-    execution.report_state(COMPILING)
-    node.position.where = "compiling"
-    if options.debug_nans:  # nothing is compiled
-        step = _with_nan_check(execution, node, step)
-    else:
-        run_warm_up(plan, driver, step, evaluate)
-    node.position.where = ""
-    if recording is not None:
-        recording.begin()
-    execution.report_state(PREPARED)
-    barrier(plan, channel, {}, READY)
-    begin_collection()
+    with compiling(execution, node.position):
+        if options.debug_nans:  # nothing is compiled
+            step = _with_nan_check(execution, node, step)
+        else:
+            run_warm_up(plan, driver, step, evaluate)
+        if recording is not None:
+            recording.begin()
     evaluating = batches.evaluating if evaluate is not None else None
     steps = steps_of(execution, batches.training, evaluating)
     saves = Saves(execution, metrics, history, watches, checkpoints, loss, steps)
@@ -236,17 +220,13 @@ def _finish(training: Training) -> Result | None:
     replicas = driver.replicas
     waited = checkpoints.seconds if checkpoints is not None else 0.0
     own = {
-        "bytes_sent": channel.bytes_sent,
         "checkpoint_seconds": waited,
         "streams": channel.streams(),
         "staleness": driver.staleness,
         "divergence": replicas.divergence if replicas is not None else None,
         "tables": msgspec.to_builtins(execution.table_counts()),
     }
-    execution.on_last_barrier()
-    reports = barrier(plan, channel, own, DONE)
-    # From here on no node needs another, so losing one no longer fails the run.
-    execution.on_settled()
+    reports = finish(execution, own)
     if not execution.is_control:
         execution.report_state("done")
         return None

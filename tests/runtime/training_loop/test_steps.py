@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from placer.plan.settings.evaluation_and_stopping import Interval
+from placer.plan.settings.evaluation_and_stopping import Evaluating
+from placer.plan.settings.run import TrainSettings
 from placer.readers import Order
 from placer.runtime.batches.batches import Batches
 from placer.runtime.training_loop.steps import Steps, steps_of
@@ -16,10 +17,13 @@ BATCHES = Batches(Order(10, 4, False, 0, "keep"), None)
 """Three steps of an epoch, the last one with two rows."""
 
 
-def steps(every: Interval, *, evaluates: bool = True, last: int | None = None) -> Steps:
+def steps(
+    every: str | int, *, evaluates: bool = True, last: int | None = None
+) -> Steps:
+    train = TrainSettings(minimize="loss", metrics=[], epochs=3, eval=Evaluating(every))
     execution = SimpleNamespace(
         options=SimpleNamespace(steps=last),
-        plan=SimpleNamespace(epochs=3, evaluate_every=every),
+        plan=SimpleNamespace(settings=SimpleNamespace(train=train)),
     )
     return steps_of(cast(Any, execution), BATCHES, BATCHES if evaluates else None)
 
@@ -27,13 +31,13 @@ def steps(every: Interval, *, evaluates: bool = True, last: int | None = None) -
 @pytest.mark.parametrize(
     ("every", "last", "evaluated"),
     [
-        (Interval("epochs", 1), None, [3, 6, 9]),
-        (Interval("steps", 4), None, [4, 8, 9]),
-        (Interval("steps", 4), 7, [4, 7]),
+        ("epoch", None, [3, 6, 9]),
+        (4, None, [4, 8, 9]),
+        (4, 7, [4, 7]),
     ],
 )
 def test_an_evaluation_follows_at_its_interval_and_after_the_last_step(
-    every: Interval, last: int | None, evaluated: list[int]
+    every: str | int, last: int | None, evaluated: list[int]
 ) -> None:
     run = steps(every, last=last)
     numbers = range(1, run.total + 1)
@@ -43,7 +47,7 @@ def test_an_evaluation_follows_at_its_interval_and_after_the_last_step(
 
 
 def test_a_step_is_a_batch_of_its_epoch() -> None:
-    run = steps(Interval("epochs", 1))
+    run = steps("epoch")
     assert run.total == 9
     assert [run.place_of(step) for step in (1, 3, 4)] == [(1, 0), (1, 2), (2, 0)]
     assert [step for step in range(1, 10) if run.ends_epoch(step)] == [3, 6, 9]
@@ -52,9 +56,7 @@ def test_a_step_is_a_batch_of_its_epoch() -> None:
 
 
 def test_the_start_of_a_run_names_its_steps_and_rows() -> None:
-    start = steps(Interval("steps", 4)).start_at(5)
+    start = steps(4).start_at(5)
     assert (start.first_step, start.last_step, start.steps_per_epoch) == (5, 9, 3)
     assert (start.evaluation_every, start.rows, start.evaluation_rows) == (4, 4, 10)
-    assert (
-        steps(Interval("steps", 4), evaluates=False).start_at(1).evaluation_every == 0
-    )
+    assert steps(4, evaluates=False).start_at(1).evaluation_every == 0

@@ -21,17 +21,14 @@ from math import gcd, lcm, prod
 from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.keyed import is_keyed, keyed_signature
+from placer.compiler.graph.keyed import is_keyed
 from placer.compiler.graph.layout_rules import (
     Layouts,
     LayoutSignature,
-    accumulation_signature,
-    flat_signature,
     forward_signature,
-    gradient_signature,
-    replicated_signature,
 )
 from placer.compiler.graph.rewriter import Rewriter
+from placer.compiler.graph.signatures import signature
 from placer.compiler.graph.structural_ops import (
     CONVERSIONS,
     PARTIAL,
@@ -61,8 +58,24 @@ def lay_out(graph: Graph) -> Graph:
     needed: list[Layouts] = []
     needed_by_first_result: dict[str, Layouts] = {}
     cache: dict[tuple[object, ...], LayoutSignature] = {}
+
+    def needed_by(op: Op) -> Layouts:
+        return needed_by_first_result[op.name]
+
+    def of_forward(op: Op) -> LayoutSignature:
+        types = graph.operand_types(op)
+        have = [
+            _arriving_layout(graph, op, name, value_type, layouts)
+            for name, value_type in zip(op.operands, types, strict=True)
+        ]
+        attrs_text = repr(op.attrs) if op.attrs else ""
+        key = op.kind, attrs_text, len(op.results), *have, *types
+        if key not in cache:
+            cache[key] = forward_signature(graph, op, have)
+        return cache[key]
+
     for op in graph.ops:
-        needs, gives = _signature(graph, op, layouts, needed_by_first_result, cache)
+        needs, gives = signature(graph, op, layouts, needed_by, of_forward)
         needed.append(needs)
         if op.results:
             needed_by_first_result[op.name] = needs
@@ -72,70 +85,6 @@ def lay_out(graph: Graph) -> Graph:
     check_rows(laid_out)
     check_lockstep(laid_out)
     return laid_out
-
-
-def _signature(
-    graph: Graph,
-    op: Op,
-    layouts: Mapping[str, Layout],
-    needed_by_first_result: Mapping[str, Layouts],
-    cache: dict[tuple[object, ...], LayoutSignature],
-) -> LayoutSignature:
-    """Return the layouts that an op needs of its operands, and those of its results.
-
-    `layouts` are those of the values so far, `needed_by_first_result` what the ops so
-    far need. On a single node every value is R.
-    """
-    keyed = keyed_signature(graph, op, [layouts[name] for name in op.operands])
-    if keyed is not None:
-        return keyed
-    if op.structure.layout == "parts":
-        parts: Layouts = tuple("P" for _ in op.operands)
-        return parts, ("R",)
-    if op.structure.moves:
-        gives: Layout = "R" if op.result.flat is None else "F"
-        return tuple(layouts[name] for name in op.operands), (gives,)
-    flat = flat_signature(op, [layouts[name] for name in op.operands])
-    if flat is not None:
-        return flat
-    if len(graph.nodes(op)) == 1:
-        return replicated_signature(op)
-    if not op.is_computed:
-        return _structural_signature(graph, op, layouts)
-    if op.is_gradient:
-        forward = graph.producers[op.operands[0]]
-        needed = needed_by_first_result[forward.name]
-        return gradient_signature(graph, op, needed, layouts)
-    if op.kind == "accumulate":
-        return accumulation_signature(op, layouts)
-    types = graph.operand_types(op)
-    have = [
-        _arriving_layout(graph, op, name, value_type, layouts)
-        for name, value_type in zip(op.operands, types, strict=True)
-    ]
-    attrs_text = repr(op.attrs) if op.attrs else ""
-    key = op.kind, attrs_text, len(op.results), *have, *types
-    if key not in cache:
-        cache[key] = forward_signature(graph, op, have)
-    return cache[key]
-
-
-def _structural_signature(
-    graph: Graph, op: Op, layouts: Mapping[str, Layout]
-) -> LayoutSignature:
-    """Return the signature of a structural op, as declared."""
-    if op.structure.layout == "operands" and op.operands:
-        have = tuple(layouts[name] for name in op.operands)
-        return have, have[:1] * len(op.results)
-    if op.structure.layout == "complete":
-        have = tuple(layouts[name] for name in op.operands)
-        return tuple("R" if each == "P" else each for each in have), ()
-    if op.structure.layout == "rows":
-        types = (graph.tensor_type(value.name) for value in op.results)
-        return (), tuple("S" if each.has_rows else "R" for each in types)
-    # "gathered" ops, too, have replicas. Each microbatch has rows of every node, so the
-    # local rows of all microbatches are not a contiguous part of the batch.
-    return replicated_signature(op)
 
 
 def _arriving_layout(

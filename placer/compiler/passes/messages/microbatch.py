@@ -24,7 +24,6 @@ from msgspec.structs import replace
 
 from placer import ops
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.keyed import keyed_microbatches
 from placer.compiler.graph.layout_rules import (
     forward_signature,
     gradient_signature,
@@ -115,15 +114,18 @@ class _Microbatches:
         self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
         """Return the signature of a structural op, as declared."""
-        keyed = keyed_microbatches(op, have)
-        if keyed is not None:
-            return keyed
         match op.structure.microbatches:
             case "rows":
                 types = (self.graph.tensor_type(value.name) for value in op.results)
                 return tuple(have), tuple("S" if t.has_rows else None for t in types)
             case "operands":
                 return tuple(have), (have[0],) * len(op.results)
+            case "own":
+                return uniform_signature(op, "S")
+            case "same":
+                return tuple(have), ("R",)
+            case "sum":
+                return tuple(have), ("P",)
         return uniform_signature(op, None)
 
     def _sum_signature(

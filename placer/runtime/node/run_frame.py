@@ -1,0 +1,60 @@
+"""The begin and the end of a training and of a prediction, on each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from placer.runtime.control.barrier import DONE, READY, barrier
+from placer.runtime.control.events import COMPILING, CONNECTING, INITIALIZING, PREPARED
+from placer.runtime.control.execution import Execution
+from placer.runtime.exchange.devices import Devices, in_precision, open_devices
+from placer.runtime.node.position import Position
+from placer.system.memory.collection import begin_collection
+
+
+@contextmanager
+def joined(execution: Execution) -> Iterator[Devices]:
+    """Open the devices of a node and join the other nodes.
+
+    The context has the precision of the plan, and closes the devices.
+    """
+    plan, me = execution.plan, execution.me
+    with open_devices(me, execution.emulates) as devices, in_precision(plan, me):
+        execution.report_state(CONNECTING)
+        execution.channel.join()
+        execution.on_joined()
+        execution.report_state(INITIALIZING)
+        yield devices
+
+
+@contextmanager
+def compiling(execution: Execution, position: Position) -> Iterator[None]:
+    """Compile the program of a node in the context, then wait until all nodes are ready."""
+    execution.report_state(COMPILING)
+    position.where = "compiling"
+    yield
+    position.where = ""
+    execution.report_state(PREPARED)
+    barrier(execution.plan, execution.channel, {}, READY)
+    begin_collection()
+
+
+def finish(execution: Execution, own: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Wait until all nodes have done their part.
+
+    Args:
+        execution: the node's run.
+        own: a report of this node, to which the bytes are added that it has sent.
+
+    Returns:
+        The reports of all nodes, in the order of the plan.
+    """
+    channel = execution.channel
+    execution.on_last_barrier()
+    report = {"bytes_sent": channel.bytes_sent, **own}
+    reports = barrier(execution.plan, channel, report, DONE)
+    # From here on no node needs another, so losing one no longer fails the run.
+    execution.on_settled()
+    return reports
