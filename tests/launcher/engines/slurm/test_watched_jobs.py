@@ -28,6 +28,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(following, "POLL", 0.001)
     monkeypatch.setattr(following, "END_GRACE", 0.05)
     monkeypatch.setattr(following, "EXPLAINED", 0.05)
+    monkeypatch.setattr(asking, "END_LIMIT", 0.01)  # for a question that stays open
 
 
 @pytest.fixture
