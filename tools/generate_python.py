@@ -266,25 +266,21 @@ def _alias(name: str, text: str) -> str:
     return "\n".join(_fill(f"{name} = {head}{bracket}", words.split(", "), end)) + "\n"
 
 
-def _class(rule: str) -> str:
-    special = {"sgd": "SGD", "rmsprop": "RMSProp", "adamw": "AdamW"}
-    return special.get(rule, rule.title().replace("_", ""))
-
-
-def _rule(name: str, rule: optimizers.Rule) -> str:
-    doc = rule.doc[0].upper() + rule.doc[1:]
+def _rule(name: str, rule: type[optimizers.Rule]) -> str:
+    doc = " ".join((rule.__doc__ or "").split())
+    doc, declared = doc[0].upper() + doc[1:], optimizers.hyperparameters(rule)
     lines = ["", ""]
-    lines += ["@dataclass(frozen=True, kw_only=True)"] if rule.hyper else []
+    lines += ["@dataclass(frozen=True, kw_only=True)"] if declared else []
     own = [f"    rule: ClassVar[str] = {json.dumps(name)}"]
-    lines += [f"class {_class(name)}(Optimizer):", *_wrap(f'"""{doc}.', 4, 4)]
+    lines += [f"class {rule.__name__}(Optimizer):", *_wrap(f'"""{doc}.', 4, 4)]
     lines += ["", *_wrap(_SHARED, 4, 4)]
-    lines += ["", "    Args:"] if rule.hyper else []
-    for key, hyper in rule.hyper.items():
+    lines += ["", "    Args:"] if declared else []
+    for key, hyper in declared.items():
         lines += _wrap(f"{key}: {hyper.doc}.", 8, 12)
     lines += ['    """', "", *own]
     lines += [
         f"    {key}: {each.type.__name__} = {each.type(each.default)!r}"
-        for key, each in rule.hyper.items()
+        for key, each in declared.items()
     ]
     return "\n".join(lines) + "\n"
 

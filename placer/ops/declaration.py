@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from placer.errors import OpError
 from placer.ops.operand import Operand, Types, check_layer, check_operands
 from placer.place.types import TensorType
+from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.metrics import Finalizer
 
 Attrs = Mapping[str, Any]
@@ -86,7 +87,7 @@ class LayerParameter:
 
     operand: str
     type: TensorType
-    init: Any
+    init: Init
     state: bool = False
     sparse: Mapping[str, Any] | None = None
     rows: int | None = None

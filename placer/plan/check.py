@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from msgspec import ValidationError, to_builtins
+
 from placer.errors import BuildError, DataError, PlacerError
 from placer.place.node_kinds import CPU
 from placer.place.types import ITEM_BYTES
@@ -21,7 +23,7 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import check_split
 from placer.plan.settings.evaluation_and_stopping import Checkpointing
 from placer.plan.settings.run import TrainSettings
-from placer.plan.settings.training import initializers, optimizers, schedules
+from placer.plan.settings.training import initializers, optimizers
 from placer.plan.settings.training.slicing import Block
 
 if TYPE_CHECKING:
@@ -136,9 +138,7 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
 def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:
     what = f"parameter '{parameter.name}'"
     yield from _check_dtype(what, parameter.dtype)
-    problem = _check_depth(parameter.init) or initializers.check(parameter.init)
-    problem = problem or initializers.check_shape(parameter.init, parameter.shape)
-    if problem:
+    if problem := initializers.check_shape(parameter.init, parameter.shape):
         yield f"{what}: {problem}"
     file = initializers.file_of(parameter.init)
     if file is not None and file not in plan.files:
@@ -192,9 +192,9 @@ def _check_table(
         yield f"it has no '{table.devices}'"
     if table.in_place and table.devices != MEMORY:
         yield f"it is on {table.devices}, where no table is updated in place"
-    problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
+    problem = _check_depth(to_builtins(table.learning_rate))
     if table.rule is not None:
-        problem = optimizers.check(table.rule, table.hyper) or problem
+        problem = _check_rule(table.rule, table.hyper) or problem
     elif table.hyper:
         problem = "it has hyperparameters, but no rule"
     if problem:
@@ -215,6 +215,15 @@ def _check_table(
         yield from _check_block(block, parameter)
     if len(dtypes) > 1:
         yield f"its blocks have several dtypes: {', '.join(sorted(dtypes))}"
+
+
+def _check_rule(rule: str, hyper: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a rule or its hyperparameters, or None."""
+    try:
+        optimizers.read_rule(rule, hyper)
+    except ValidationError as error:
+        return str(error)
+    return None
 
 
 def _check_block(block: Block, parameter: Parameter) -> Problems:
@@ -267,7 +276,7 @@ def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
     yield from _check_unique("holder", table.holders)
     if table.dtype not in ("float32", "float64"):
         yield f"its rows are {table.dtype}"
-    problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
-    problem = optimizers.check(settings.rule, settings.hyper) or problem
+    problem = _check_depth(to_builtins(table.learning_rate))
+    problem = _check_rule(settings.rule, settings.hyper) or problem
     if problem:
         yield problem

@@ -33,7 +33,9 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.fields import Count, Size, ValueName
 from placer.plan.settings.run import RunSettings
 from placer.plan.settings.sparse.table import SparseTable as SparseSettings
+from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.metrics import Finalizer
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Geo, Mode
 from placer.system.files.nearest_path import path_hint
@@ -257,7 +259,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     name: str
     rule: str | None = None
     hyper: dict[str, Any] = {}
-    learning_rate: Any
+    learning_rate: Rate
     blocks: tuple[Block, ...]
     mode: Mode | None = None
     local: bool = False
@@ -314,7 +316,7 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     name: ValueName
     dtype: str
     shape: tuple[Size, ...]
-    init: Any
+    init: Init
     trainable: bool = True
     holders: tuple[tuple[str, str, int], ...]
     """(node, table, index of the block in the table), in the order of the elements."""
@@ -330,7 +332,7 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
 
     settings: SparseSettings
     dtype: str
-    learning_rate: Any = 0.0
+    learning_rate: Rate = 0.0
     trainable: bool = True
     mode: Mode | None = None
     holders: tuple[str, ...]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import to_builtins
+
 from placer.plan.plan import NodePlan, Plan, SparseTable, Table
 from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import describe_mode
 
 _Row = tuple[str, str, str, str, str, str]
@@ -105,17 +108,17 @@ def describe_partitions(table: SparseTable, node: str) -> str:
     return f"partitions {held.start:,}-{held.stop - 1:,} of {count:,}"
 
 
-def _describe_rule(rule: str, hyper: Mapping[str, Any], learning_rate: Any) -> str:
+def _describe_rule(name: str, hyper: Mapping[str, Any], learning_rate: Rate) -> str:
     """Return a rule, its settings, and its slots with their initial values."""
-    rate = f"learning rate {_format_setting(learning_rate)}"
+    rule = optimizers.read_rule(name, hyper)
+    rate = f"learning rate {_format_setting(to_builtins(learning_rate))}"
     settings = [f"{name} {_format_setting(value)}" for name, value in hyper.items()]
-    row_slot = optimizers.row_slot(rule)
     slots = [
-        f"{name} = {value:g}" + (" for each row" if name == row_slot else "")
-        for name, value in optimizers.slots(rule, hyper).items()
+        f"{slot} = {value:g}" + (" for each row" if slot == rule.row_slot else "")
+        for slot, value in rule.first_slots.items()
     ]
     slot_text = f"slots {' and '.join(slots)}" if slots else "no slots"
-    return f"{rule}: {', '.join([rate, *settings])}; {slot_text}"
+    return f"{name}: {', '.join([rate, *settings])}; {slot_text}"
 
 
 def _format_setting(value: Any) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from msgspec import to_builtins
 
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
@@ -23,6 +24,7 @@ from placer.plan.plan import (
     SparseTable,
     Table,
 )
+from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.slicing import Block
 from placer.plan.table_text import describe_optimizer
 from placer.report.numbers import format_count, plural
@@ -165,11 +167,10 @@ def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
     yield from _crossings(build, moved, "rows of it, their keys and gradients are")
 
 
-def _init(init: Any) -> str:
+def _init(init: Init) -> str:
     """Format an initializer as in a spec."""
-    if isinstance(init, Mapping):
-        return ", ".join(f"{key}: {value}" for key, value in init.items())
-    return str(init)
+    written = to_builtins(init)
+    return written if isinstance(init, str) else f"{init.name}: {written[init.name]}"
 
 
 def _blocks(

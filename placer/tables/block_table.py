@@ -14,7 +14,7 @@ import numpy.typing as npt
 from placer.errors import RunError
 from placer.place.types import is_half_float
 from placer.plan.plan import Table
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 from placer.tables.optimizer_rules import changing_numbers, constant_numbers, kernels_of
 from placer.tables.protocol import ProgramTable
 
@@ -35,7 +35,7 @@ class BlockTable(ProgramTable, ABC):
 
     Attributes:
         blocks: the blocks, in the order of all sequences of arrays.
-        hyper: all hyperparameters of the rule.
+        rule: the rule, with its hyperparameters.
         step: how many updates there were.
         compute_dtype: the dtype in which updates are computed: float32 for half floats,
             which are rounded once per update.
@@ -44,11 +44,11 @@ class BlockTable(ProgramTable, ABC):
     def __init__(self, planned: Table, dtype: str) -> None:
         self.name = planned.name
         self.blocks = planned.blocks
-        self.rule = planned.rule or "sgd"
-        self.hyper = optimizers.complete(self.rule, planned.hyper)
+        self.rule = read_rule(planned.rule or "sgd", planned.hyper)
+        self._hyper = self.rule.hyper
         self.dtype = np.dtype(dtype)
         self.compute_dtype = np.dtype("float32") if is_half_float(dtype) else self.dtype
-        self.kernels = kernels_of(self.rule, self.hyper)
+        self.kernels = kernels_of(self.rule)
         self.load_updates([0] * len(self.blocks))
 
     @abstractmethod
@@ -114,7 +114,7 @@ class BlockTable(ProgramTable, ABC):
     ) -> Mapping[str, Sequence[Any]]:
         """Return `slots` after checking that they are those of the table, and that
         their arrays fit the blocks; RunError otherwise."""
-        own = optimizers.slots(self.rule, self.hyper)
+        own = self.rule.first_slots
         if slots.keys() != own.keys():
             raise RunError(
                 f"table {self.name} has {_list_slots(own)},"
@@ -144,7 +144,7 @@ class BlockTable(ProgramTable, ABC):
         kinds = [(b.decays, at) for b, at in zip(self.blocks, self._begun, strict=True)]
         index_of = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
         self._kinds = [
-            (constant_numbers(self.hyper, decays=decays), begun)
+            (constant_numbers(self._hyper, decays=decays), begun)
             for decays, begun in index_of
         ]
         self._kind_of_block = tuple(index_of[kind] for kind in kinds)
@@ -155,7 +155,7 @@ class BlockTable(ProgramTable, ABC):
         updates, and on whether it has weight decay."""
         dtype, numbers = self.compute_dtype, []
         for constants, begun in self._kinds:
-            changing = changing_numbers(self.hyper, self.step + 1 - begun, rate, dtype)
+            changing = changing_numbers(self._hyper, self.step + 1 - begun, rate, dtype)
             numbers.append(np.array(constants._replace(**changing), dtype))
         return tuple(numbers), self._kind_of_block
 

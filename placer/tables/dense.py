@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from placer.errors import RunError
 from placer.plan.plan import Table
-from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.optimizers import VALUES
 from placer.plan.settings.training.slicing import Block
 from placer.system.memory import aligned
@@ -66,8 +65,7 @@ class DenseTable(BlockTable):
         self._loops: dict[tuple[Kernel, bool, int], Loop] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
-            slot: self._filled(start)
-            for slot, start in optimizers.slots(self.rule, self.hyper).items()
+            slot: self._filled(start) for slot, start in self.rule.first_slots.items()
         }
         has_two_phases = len(self.kernels) == 2
         self._directions = (

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.plan.plan import Table
-from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.optimizers import VALUES
 from placer.tables.block_table import BlockTable, Snapshot
 from placer.tables.optimizer_rules import Kernel, StepNumbers, arrays_of
@@ -42,7 +41,7 @@ class DeviceTable(BlockTable):
         self._values = put(list(initial))
         self._slots = {
             slot: put([np.full(b.shape, start, self.dtype) for b in self.blocks])
-            for slot, start in optimizers.slots(self.rule, self.hyper).items()
+            for slot, start in self.rule.first_slots.items()
         }
 
     def values(self) -> Arrays:

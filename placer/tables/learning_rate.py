@@ -10,62 +10,62 @@ of Vaswani et al. 2017, `linear_scaling` that of Goyal et al. 2017.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from math import cos, exp, pi
-from typing import Any
 
 from placer.errors import PlacerError
-from placer.plan.settings.training.schedules import check
+from placer.plan.settings.training import schedules
+from placer.plan.settings.training.schedules import Rate
 
 Schedule = Callable[[int], float]
-Builder = Callable[..., Schedule]
 
 
-def build_schedule(spec: float | Mapping[str, Any]) -> Schedule:
-    """Return the function from step to learning rate that a spec describes.
+def build_schedule(rate: Rate) -> Schedule:
+    """Return the function from step to learning rate: of a number, or of a schedule.
 
-    `spec` is a number, or one of the forms of `placer.plan.settings.training.schedules.FORMS` with its
-    batch filled in. Raises PlacerError for anything else.
+    Raises PlacerError if the batch of a `linear_scaling` is not filled in.
     """
-    if problem := check(spec):
-        raise PlacerError(problem)
-    return _build(spec)
-
-
-def _build(spec: float | Mapping[str, Any]) -> Schedule:
-    if not isinstance(spec, Mapping):
-        rate = float(spec)
+    if not isinstance(rate, schedules.Schedule):
         return lambda step: rate
-    ((name, body),) = spec.items()
-    if name == "linear_scaling" and "batch" not in body:
-        raise PlacerError("schedule 'linear_scaling': 'batch' is missing")
-    if "then" in body:
-        body = {**body, "then": _build(body["then"])}
-    return _BUILDERS[name](**body)
+    match rate.form:
+        case schedules.Decaying() as form:
+            return _decaying(form)
+        case schedules.Linear() as form:
+            return _polynomial(form)
+        case schedules.Cosine() as form:
+            return _cosine(form)
+        case schedules.Piecewise(boundaries, values):
+            return lambda step: values[bisect_right(boundaries, step)]
+        case schedules.Noam() as form:
+            return _noam(form)
+        case schedules.Warmup() as form:
+            return _warmup(form.steps, form.from_, build_schedule(form.then))
+        case schedules.LinearScaling() as form:
+            return _linear_scaling(form)
+    raise AssertionError(rate)
 
 
-def _decaying(rate_after: Callable[[float, float, float], float]) -> Builder:
-    """Return a builder of schedules that decay in periods of `steps` steps.
+def _decaying(form: schedules.Decaying) -> Schedule:
+    init, rate, steps = form.init, form.rate, form.steps
 
-    `rate_after(init, rate, periods)` is the learning rate after so many periods; with
-    `staircase`, only whole ones count.
-    """
+    def rate_at(step: int) -> float:
+        periods = step // steps if form.staircase else step / steps
+        match form:
+            case schedules.Exponential():
+                return float(init * rate**periods)
+            case schedules.NaturalExp():
+                return init * exp(-rate * periods)
+        return init / (1.0 + rate * periods)
 
-    def build(
-        init: float, rate: float, steps: int, staircase: bool = False
-    ) -> Schedule:
-        def rate_at(step: int) -> float:
-            periods = step // steps if staircase else step / steps
-            return float(rate_after(init, rate, periods))
-
-        return rate_at
-
-    return build
+    return rate_at
 
 
-def _polynomial(
-    init: float, end: float, steps: int, power: float = 1.0, cycle: bool = False
-) -> Schedule:
+def _polynomial(form: schedules.Linear) -> Schedule:
+    init, end, steps = form.init, form.end, form.steps
+    power, cycle = 1.0, False
+    if isinstance(form, schedules.Polynomial):
+        power, cycle = form.power, form.cycle
+
     def rate_at(step: int) -> float:
         # With `cycle`, the period is the smallest multiple of `steps` that the step has
         # not passed, so the rate jumps up again at the end of each.
@@ -76,57 +76,36 @@ def _polynomial(
     return rate_at
 
 
-def _cosine(init: float, steps: int, alpha: float = 0.0) -> Schedule:
+def _cosine(form: schedules.Cosine) -> Schedule:
     def rate_at(step: int) -> float:
-        decay = 0.5 * (1.0 + cos(pi * min(step, steps) / steps))
-        return float(init * ((1.0 - alpha) * decay + alpha))
+        decay = 0.5 * (1.0 + cos(pi * min(step, form.steps) / form.steps))
+        return form.init * ((1.0 - form.alpha) * decay + form.alpha)
 
     return rate_at
 
 
-def _piecewise(boundaries: Sequence[int], values: Sequence[float]) -> Schedule:
-    return lambda step: float(values[bisect_right(boundaries, step)])
-
-
-def _noam(size: int, warmup: int, factor: float = 1.0) -> Schedule:
+def _noam(form: schedules.Noam) -> Schedule:
     def rate_at(step: int) -> float:
         number = step + 1
-        return float(factor * size**-0.5 * min(number**-0.5, number * warmup**-1.5))
+        scale = min(number**-0.5, number * form.warmup**-1.5)
+        return float(form.factor * form.size**-0.5 * scale)
 
     return rate_at
 
 
-def _warmup(steps: int, then: Schedule, **rates: float) -> Schedule:
-    start, peak = rates.get("from", 0.0), then(0)  # `from` is a keyword of Python
+def _warmup(steps: int, start: float, then: Schedule) -> Schedule:
+    peak = then(0)
 
     def rate_at(step: int) -> float:
         if step < steps:
-            return float(start + (peak - start) * (step / steps))
+            return start + (peak - start) * (step / steps)
         return then(step - steps)
 
     return rate_at
 
 
-def _linear_scaling(
-    batch: int, then: Schedule, base_batch: int = 256, warmup: int = 0
-) -> Schedule:
-    def scaled_rate_at(step: int) -> float:
-        return batch / base_batch * then(step)
-
-    return _warmup(warmup, scaled_rate_at, **{"from": then(0)})
-
-
-_BUILDERS: dict[str, Builder] = {
-    "exponential": _decaying(lambda init, rate, periods: init * rate**periods),
-    "natural_exp": _decaying(lambda init, rate, periods: init * exp(-rate * periods)),
-    "inverse_time": _decaying(
-        lambda init, rate, periods: init / (1.0 + rate * periods)
-    ),
-    "linear": _polynomial,
-    "polynomial": _polynomial,
-    "cosine": _cosine,
-    "piecewise": _piecewise,
-    "noam": _noam,
-    "warmup": _warmup,
-    "linear_scaling": _linear_scaling,
-}
+def _linear_scaling(form: schedules.LinearScaling) -> Schedule:
+    if form.batch is None:
+        raise PlacerError("schedule 'linear_scaling': 'batch' is missing")
+    factor, then = form.batch / form.base_batch, build_schedule(form.then)
+    return _warmup(form.warmup, then(0), lambda step: factor * then(step))

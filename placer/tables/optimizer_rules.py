@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import Rule
 from placer.tables.elementary import absolute, maximum, sign, sqrt, where
 
 Hyper = Mapping[str, float]
@@ -270,23 +272,23 @@ def arrays_of(kernel: Kernel) -> tuple[str, ...]:
     return tuple(arrays)
 
 
-def kernels_of(rule: str, hyper: Hyper) -> tuple[Kernel, ...]:
+def kernels_of(rule: Rule) -> tuple[Kernel, ...]:
     """The kernels of a rule: one, or two for a two-phase rule, of which the first
     computes the update direction."""
     match rule:
-        case "rmsprop":
+        case optimizers.RMSProp():
             variants = (
                 (rmsprop, rmsprop_with_momentum),
                 (rmsprop_centered, rmsprop_centered_with_momentum),
             )
-            return (variants[bool(hyper["centered"])][bool(hyper["momentum"])],)
-        case "adamw":
+            return (variants[rule.centered][rule.momentum > 0],)
+        case optimizers.AdamW():
             return (adam,)
-        case "lamb":
+        case optimizers.Lamb():
             return lamb_direction, sgd
-        case "lars":
+        case optimizers.Lars():
             return lars_direction, lars
-    return (globals()[rule],)
+    return (globals()[rule.name],)
 
 
 def constant_numbers(hyper: Hyper, *, decays: bool) -> StepNumbers:

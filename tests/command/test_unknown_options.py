@@ -81,7 +81,7 @@ def test_other_options(
 
 
 def test_the_keys_that_are_suggested_are_keys_of_a_spec() -> None:
-    rules = {name for rule in RULES.values() for name in rule.hyper}
+    rules = {name for rule in RULES.values() for name in rule.__struct_fields__}
     refused = [
         f"{name}: {path}" for name, path in setting_paths().items() if not takes(path)
     ]

@@ -51,10 +51,10 @@ def test_every_choice_is_on_the_page():
     }
     words |= {*initializers.ALIASES, *initializers.MODES, *initializers.DISTRIBUTIONS}
     for form in schedules.FORMS.values():
-        words |= {*form.required, *form.optional}
+        words |= {*form.__struct_encode_fields__}
     words |= {*sources.SKLEARN, *sources.KINDS, *(ITEM_BYTES.keys() - {"key"})}
     for rule in optimizers.RULES.values():
-        words |= set(rule.hyper)
+        words |= {*rule.__struct_fields__}
     missing = {word for word in words if not re.search(rf"\b{word}\b", PAGE)}
     assert missing == set()
 

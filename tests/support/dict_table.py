@@ -11,7 +11,7 @@ from hashlib import sha256
 import numpy as np
 
 from placer.plan.settings.sparse.table import Always, Bloom, Count, Probability, Score
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 from placer.tables.initial.draws import DISTRIBUTIONS, draw_rows, parameter_key
 from placer.tables.optimizer_rules import changing_numbers, constant_numbers, kernels_of
 
@@ -150,21 +150,23 @@ class DictTable:
 
     def begin(self, key):
         settings = self.settings
-        slots = optimizers.slots(settings.rule, settings.hyper)
-        scalar = slots.pop(optimizers.row_slot(settings.rule), 0.0)
+        rule = read_rule(settings.rule, settings.hyper)
+        slots = rule.first_slots
+        scalar = slots.pop(rule.row_slot, 0.0)
         arrays = [np.full(settings.dim, value) for value in slots.values()]
         return Row(self.initial(key), arrays, scalar)
 
     def update(self, row, gradient, rate):
         settings = self.settings
-        hyper = optimizers.complete(settings.rule, settings.hyper)
+        rule = read_rule(settings.rule, settings.hyper)
+        hyper = rule.hyper
         row.updates += 1
         numbers = constant_numbers(hyper, decays=True)._replace(
             **changing_numbers(hyper, row.updates, rate, FLOAT)
         )
-        (kernel,) = kernels_of(settings.rule, hyper)
+        (kernel,) = kernels_of(rule)
         extra = ()
-        if optimizers.row_slot(settings.rule):
+        if rule.row_slot:
             mean = sum(float(g) * float(g) for g in gradient) / settings.dim
             before = row.scalar
             after = (

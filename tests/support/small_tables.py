@@ -130,7 +130,7 @@ def update_table(
     table: DenseTable, gradients: list[np.ndarray], rate: float, scale: Any = None
 ) -> None:
     """Update whole parameters once, by a rule of one or two phases."""
-    if not optimizers.RULES[table.rule].is_two_phase:
+    if not table.rule.is_two_phase:
         table.update(gradients, learning_rate=rate, scale=scale)
         return
     values, directions = (
@@ -147,9 +147,7 @@ def trust_ratio_of(
     table: DenseTable, value: np.ndarray, direction: np.ndarray
 ) -> float:
     squares = [float(np.square(a, dtype=np.float64).sum()) for a in (value, direction)]
-    return trust_ratio(
-        *squares, optimizers.trust_ratio_constants(table.rule, table.hyper)
-    )
+    return trust_ratio(*squares, table.rule.trust_ratio)
 
 
 def trust_ratio(

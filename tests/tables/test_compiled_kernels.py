@@ -11,6 +11,7 @@ import pytest
 from numba import config, types
 
 from placer.plan.settings.sparse import row_bytes
+from placer.plan.settings.training.optimizers import SGD
 from placer.system.caches import turns
 from placer.system.caches.kept_code import KeptCode
 from placer.system.caches.machine_code import compile_function
@@ -215,7 +216,7 @@ def test_a_folder_of_another_user_is_not_used(caches, monkeypatch):
 
 
 def test_numbas_cache_dir_is_restored(caches):
-    (sgd,) = optimizer_rules.kernels_of("sgd", {})
+    (sgd,) = optimizer_rules.kernels_of(SGD())
     compiled_kernels.compile_kernel(sgd, True, 7, "float32")
     assert config.CACHE_DIR == ""
 

@@ -5,10 +5,16 @@ import math
 import jax
 import optax
 import pytest
+from msgspec import structs
 
 from placer.errors import PlacerError
-from placer.plan.settings.training.schedules import FORMS, check, fill_batch
+from placer.plan.settings.training.schedules import FORMS, fill_batch, read_rate
 from placer.tables.learning_rate import build_schedule
+
+
+def _build(spec):
+    return build_schedule(read_rate(spec))
+
 
 EXPONENTIAL = {"exponential": {"init": 0.1, "rate": 0.9, "steps": 7}}
 STAIRCASE = {"exponential": {"init": 0.1, "rate": 0.5, "steps": 7, "staircase": True}}
@@ -92,7 +98,7 @@ def joined(start, peak, then):
     ],
 )
 def test_schedules_equal_optax(spec, reference):
-    ours = build_schedule(spec)
+    ours = _build(spec)
     with jax.enable_x64(True):
         theirs = [float(reference()(step)) for step in range(50)]
     assert [ours(step) for step in range(50)] == pytest.approx(theirs, rel=1e-12)
@@ -100,14 +106,14 @@ def test_schedules_equal_optax(spec, reference):
 
 def test_inverse_time_divides_by_one_plus_the_elapsed_periods():
     body = {"init": 0.6, "rate": 0.5, "steps": 10}
-    rates = build_schedule({"inverse_time": body})
-    stairs = build_schedule({"inverse_time": {**body, "staircase": True}})
+    rates = _build({"inverse_time": body})
+    stairs = _build({"inverse_time": {**body, "staircase": True}})
     assert [rates(t) for t in (0, 10, 25)] == pytest.approx([0.6, 0.4, 0.6 / 2.25])
     assert [stairs(t) for t in (0, 9, 10, 29)] == pytest.approx([0.6, 0.6, 0.4, 0.3])
 
 
 def test_a_cyclic_polynomial_restarts_with_a_longer_period():
-    rates = build_schedule(polynomial(end=0.0, cycle=True))
+    rates = _build(polynomial(end=0.0, cycle=True))
     # It is zero at multiples of 15; after one of them the period is the next multiple.
     assert [rates(t) for t in (0, 15, 30)] == [0.1, 0.0, 0.0]
     assert rates(16) == pytest.approx(0.1 * (1 - 16 / 30))
@@ -115,13 +121,13 @@ def test_a_cyclic_polynomial_restarts_with_a_longer_period():
 
 
 def test_noam_rises_during_warm_up_and_falls_with_the_square_root():
-    rates = build_schedule({"noam": {"size": 512, "warmup": 4000}})
+    rates = _build({"noam": {"size": 512, "warmup": 4000}})
     steps = [rates(n - 1) for n in range(1, 12001)]
     assert max(steps) == rates(3999) == pytest.approx(512**-0.5 * 4000**-0.5)
     assert rates(0) == pytest.approx(512**-0.5 * 4000**-1.5)
     assert rates(1999) == pytest.approx(rates(3999) / 2)
     assert rates(15999) == pytest.approx(rates(3999) / 2)
-    twice = build_schedule({"noam": {"size": 512, "warmup": 4000, "factor": 2}})
+    twice = _build({"noam": {"size": 512, "warmup": 4000, "factor": 2}})
     assert twice(7) == pytest.approx(2 * rates(7))
 
 
@@ -131,88 +137,20 @@ def test_every_form_is_built_and_never_negative(name):
         "init": 0.1, "end": 0.0, "rate": 0.5, "steps": 3, "boundaries": [2],
         "values": [0.1, 0.0], "size": 8, "warmup": 2, "then": 0.1,
     }  # fmt: skip
-    spec = {name: {key: body[key] for key in FORMS[name].required}}
-    assert check(spec) is None
-    built = build_schedule(fill_batch(spec, 512))
+    fields = structs.fields(FORMS[name])
+    spec = {name: {each.name: body[each.name] for each in fields if each.required}}
+    built = build_schedule(fill_batch(read_rate(spec), 512))
     rates = [built(step) for step in range(100)]
     assert min(rates) >= 0
     assert max(rates) > 0
     assert all(isinstance(rate, float) for rate in rates)
-    assert name in FORMS[name].text
+    assert FORMS[name].__doc__.startswith(f"{{{name}: {{")
 
 
 def test_the_first_step_is_step_0():
-    assert build_schedule(COSINE)(0) == 0.01
-    assert build_schedule(warmup(COSINE))(0) == 0.0
-    assert build_schedule(warmup(COSINE))(10) == 0.01
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("fast", "a learning rate is a number or a schedule, not the text 'fast'"),
-        (-0.1, "a learning rate must be at least 0, not -0.1"),
-        (True, "a learning rate must be a number, not true"),
-        ([0.1], "not a list"),
-        ({"cosin": {}}, "unknown schedule 'cosin'; did you mean 'cosine'?"),
-        ({"cosine": 0.1}, "'cosine' takes a mapping, not 0.1: {cosine: {init, steps"),
-        ({"cosine": {"init": 0.1}}, "schedule 'cosine': 'steps' is missing"),
-        ({"cosine": {"init": 0.1, "stpes": 3}}, "'stpes'; did you mean 'steps'?"),
-        ({"cosine": {"init": 0.1, "steps": 1.5}}, "'steps' must be a whole number"),
-        ({"cosine": {"init": 0.1, "steps": 0}}, "'steps' must be at least 1, not 0"),
-        (
-            {"exponential": {"init": 0.1, "rate": 0, "steps": 2}},
-            "'rate' must be greater than 0",
-        ),
-        (
-            {"exponential": {"init": 1, "rate": 1, "steps": 2, "staircase": 1}},
-            "'staircase' must be true or false, not 1",
-        ),
-        ({"warmup": {"steps": 5}}, "schedule 'warmup': 'then' is missing"),
-        (
-            warmup({"cosine": {"init": "x", "steps": 1}}),
-            "in 'then': schedule 'cosine': 'init' must be a number, not the text 'x'",
-        ),
-        ({"cosine": {}, "warmup": {}}, "a schedule has one name, not 2"),
-        (
-            {"inverse_time": {"init": 1, "rate": -1, "steps": 1}},
-            "'rate' must be at lea",
-        ),
-        ({"linear": {"init": 1, "steps": 1}}, "schedule 'linear': 'end' is missing"),
-        (polynomial(power=0), "schedule 'polynomial': 'power' must be greater than 0"),
-        (polynomial(cycle="yes"), "'cycle' must be true or false, not the text 'yes'"),
-        ({"noam": {"size": 0, "warmup": 1}}, "'size' must be at least 1, not 0"),
-        ({"noam": {"size": 8, "warmup": 0}}, "'warmup' must be at least 1, not 0"),
-        (
-            {"piecewise": {"boundaries": [5], "values": [1]}},
-            "'values' must have one item more than 'boundaries', not 1 for 1",
-        ),
-        (
-            {"piecewise": {"boundaries": [5, 5], "values": [1, 2, 3]}},
-            "'boundaries' must increase, and 5 comes after 5",
-        ),
-        (
-            {"piecewise": {"boundaries": [0], "values": [1, 2]}},
-            "'boundaries' lists a step that must be at least 1, not 0",
-        ),
-        (
-            {"piecewise": {"boundaries": 5, "values": [1, 2]}},
-            "'boundaries' must be a list, not 5",
-        ),
-        (
-            {"piecewise": {"boundaries": [5], "values": [1, -2]}},
-            "'values' lists a rate that must be at least 0, not -2",
-        ),
-        (scaling(0.1, base_batch=0), "'base_batch' must be at least 1, not 0"),
-        (scaling(0.1, warmup=-1), "'warmup' must be at least 0, not -1"),
-        (scaling({"cosine": 1}), "in 'then': 'cosine' takes a mapping, not 1"),
-        ({"linear_scaling": {"batch": 2}}, "'linear_scaling': 'then' is missing"),
-    ],
-)
-def test_malformed_schedules_are_explained(spec, message):
-    assert message in check(spec)
-    with pytest.raises(PlacerError):
-        build_schedule(spec)
+    assert _build(COSINE)(0) == 0.01
+    assert _build(warmup(COSINE))(0) == 0.0
+    assert _build(warmup(COSINE))(10) == 0.01
 
 
 SCALED = {"linear_scaling": {"then": 0.1}}
@@ -220,15 +158,15 @@ SCALED = {"linear_scaling": {"then": 0.1}}
 
 def test_linear_scaling_needs_the_batch():
     with pytest.raises(PlacerError, match="'batch' is missing"):
-        build_schedule(SCALED)
-    assert build_schedule(fill_batch(SCALED, 512))(0) == pytest.approx(0.2)
+        build_schedule(read_rate(SCALED))
+    assert build_schedule(fill_batch(read_rate(SCALED), 512))(0) == pytest.approx(0.2)
 
 
 def test_the_batch_is_filled_in_inside_a_warm_up():
     spec = {"warmup": {"steps": 2, "then": {"linear_scaling": {"then": 0.1}}}}
-    assert build_schedule(fill_batch(spec, 1024))(2) == pytest.approx(0.4)
+    assert build_schedule(fill_batch(read_rate(spec), 1024))(2) == pytest.approx(0.4)
 
 
 def test_an_explicit_batch_is_kept():
-    spec = {"linear_scaling": {"batch": 256, "then": 0.1}}
-    assert fill_batch(spec, 1024) == spec
+    rate = read_rate({"linear_scaling": {"batch": 256, "then": 0.1}})
+    assert fill_batch(rate, 1024) == rate

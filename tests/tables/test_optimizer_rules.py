@@ -47,7 +47,7 @@ def check_against_optax(rule, hyper, dtype, gradients, blocks=ALL, mask=None):
 @pytest.mark.parametrize("rule", sorted(OPTAX_RULES))
 def test_defaults_are_those_of_optax(rule):
     theirs = inspect.signature(OPTAX_RULES[rule]).parameters
-    for name, hyper in optimizers.RULES[rule].hyper.items():
+    for name, hyper in optimizers.hyperparameters(optimizers.RULES[rule]).items():
         # optax writes "no momentum" as None.
         expected = (
             0.0 if (rule, name) == ("rmsprop", "momentum") else theirs[name].default
@@ -121,8 +121,8 @@ def test_half_floats_are_computed_in_float32_and_rounded_once(case, dtype):
 @pytest.mark.parametrize("case", VARIANTS, ids=case_id)
 def test_a_rule_reads_and_writes_the_slots_that_it_declares(case):
     rule, hyper = case
-    slots = [*optimizers.slots(rule, hyper)]
-    phases = kernels_of(rule, optimizers.complete(rule, hyper))
+    slots = [*optimizers.read_rule(rule, hyper).first_slots]
+    phases = kernels_of(optimizers.read_rule(rule, hyper))
     assert len(phases) == 1 + optimizers.RULES[rule].is_two_phase
     arrays = [name for kernel in phases for name in arrays_of(kernel)]
     assert [name for name in arrays if name != "value"] == slots
@@ -131,7 +131,7 @@ def test_a_rule_reads_and_writes_the_slots_that_it_declares(case):
 
 def test_a_number_that_a_rule_reads_must_be_a_field_of_step_numbers():
     for name in optimizers.RULES:  # those without a variant above, too
-        for kernel in kernels_of(name, optimizers.complete(name, {})):
+        for kernel in kernels_of(optimizers.read_rule(name, {})):
             arrays_of(kernel)
 
     def rule(value, gradient, n):

@@ -408,7 +408,7 @@ def test_sums_of_squares_of_slices_give_the_trust_ratio_of_the_whole():
             squares += [
                 np.square(a, dtype=np.float64).sum() for a in (value, direction)
             ]
-        by = trust_ratio(*squares, optimizers.trust_ratio_constants("lars", hyper))
+        by = trust_ratio(*squares, optimizers.Lars(**hyper).trust_ratio)
         for part in parts:
             part.apply_directions([by], learning_rate=rate)
     together = np.concatenate([part.values()[0] for part in parts])

@@ -3,13 +3,16 @@ updated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from placer.compiler.emit.roles import describe
 from placer.compiler.graph.graph import Graph, Op
 from placer.place import Place
 from placer.plan.plan import Table
+from placer.plan.settings.training.schedules import (
+    LinearScaling,
+    Rate,
+    Schedule,
+    Warmup,
+)
 
 
 def sent(graph: Graph, op: Op) -> str:
@@ -56,9 +59,9 @@ def updated(table: Table) -> str:
     return updated_by(str(table.rule), table.learning_rate)
 
 
-def updated_by(rule: str, rate: Any) -> str:
+def updated_by(rule: str, rate: Rate) -> str:
     """Return the comment of an update by a rule at a learning rate."""
-    if isinstance(rate, dict):
+    if isinstance(rate, Schedule):
         return f"{rule}, {_schedule(rate)} learning rate"
     return f"{rule}, learning rate {rate:g}"
 
@@ -68,7 +71,8 @@ def short_place(place: Place | None) -> str:
     return str(place).removeprefix("/node:").removesuffix("/cpu")
 
 
-def _schedule(rate: Mapping[str, Any]) -> str:
-    ((name, arguments),) = rate.items()
-    then = arguments.get("then") if isinstance(arguments, dict) else None
-    return f"{name} and {_schedule(then)}" if isinstance(then, dict) else name
+def _schedule(rate: Schedule) -> str:
+    match rate.form:
+        case Warmup(then=Schedule() as then) | LinearScaling(then=Schedule() as then):
+            return f"{rate.name} and {_schedule(then)}"
+    return rate.name

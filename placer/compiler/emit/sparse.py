@@ -10,11 +10,10 @@ from placer.compiler.emit.code import Argument, Call, Expression, literal
 from placer.compiler.emit.hook import Hook
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import ahead_of, is_keyed, keys_of
-from placer.compiler.graph.stored_bytes import find_update, hyperparameters
+from placer.compiler.graph.stored_bytes import find_update, rule_of
 from placer.compiler.graph.structural_ops import DISTINCT_KEYS
 from placer.plan.plan import SparseTable
 from placer.plan.settings.sparse.sparse_keys import settings_of
-from placer.plan.settings.training import optimizers
 
 
 def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
@@ -55,7 +54,7 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
 
 def _hyper(table: Op, attrs: Any) -> dict[str, float]:
     """Return all hyperparameters of a table."""
-    hyper = optimizers.complete(attrs["rule"], hyperparameters(attrs))
+    hyper = rule_of(attrs).hyper
     if not table.attrs.get("decay", True):
         hyper = {key: 0.0 if key == "weight_decay" else hyper[key] for key in hyper}
     return hyper

@@ -9,13 +9,12 @@ from msgspec import structs
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
-from placer.compiler.graph.stored_bytes import hyperparameters
+from placer.compiler.graph.stored_bytes import rule_of
 from placer.compiler.graph.structural_ops import is_update
 from placer.compiler.memory.in_place import InPlaceAnalysis
 from placer.place.node_kinds import HETER
 from placer.place.types import TensorType
 from placer.plan.plan import MEMORY, Table
-from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Mode
 
@@ -148,13 +147,12 @@ def _make_table(
     if key.group is None:
         return table
     attrs = step.optimizers[key.group].attrs
-    rule, rate = attrs["rule"], attrs["learning_rate"]
-    hyper = optimizers.complete(rule, hyperparameters(attrs))
+    rule = rule_of(attrs)
     return structs.replace(
         table,
-        rule=rule,
-        hyper=hyper,
-        learning_rate=rate,
+        rule=rule.name,
+        hyper=rule.hyper,
+        learning_rate=attrs["learning_rate"],
         mode=_mode(step, key),
     )
 

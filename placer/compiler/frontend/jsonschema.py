@@ -100,7 +100,7 @@ def _allow_hyperparameters(optimizer: dict[str, Any]) -> None:
     optimizer["properties"]["op"]["enum"] = sorted(optimizers.RULES)
     meanings: dict[str, list[str]] = {}
     for name, rule in sorted(optimizers.RULES.items()):
-        for key, hyper in rule.hyper.items():
+        for key, hyper in optimizers.hyperparameters(rule).items():
             kind = "boolean" if hyper.type is bool else "number"
             meaning = f"{name}: {hyper.doc} ({hyper.default})"
             meanings.setdefault(key, []).append(meaning)

@@ -15,6 +15,7 @@ from placer.place.types import MAX_DIM
 from placer.plan.settings.data.source import Data
 from placer.plan.settings.fields import Count, Name, doc
 from placer.plan.settings.run import ModelKeys, TrainKeys
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import Async, Geo, Sync
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
@@ -123,14 +124,14 @@ class Outer(Struct, forbid_unknown_fields=True):
     trained. Hyperparameters are further keys."""
 
     op: Annotated[str, doc("the update rule")]
-    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+    learning_rate: Annotated[Rate, doc("a number or a schedule")]
 
 
 class Optimizer(Struct, forbid_unknown_fields=True):
     """A group of parameters and its update rule. Hyperparameters are further keys."""
 
     op: Annotated[str, doc("the update rule")]
-    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+    learning_rate: Annotated[Rate, doc("a number or a schedule")]
     place: Annotated[str | None, doc("place of the parameters and their slots")] = None
     update: Annotated[
         Literal["sync", "async", "half_async"] | Update,

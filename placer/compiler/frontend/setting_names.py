@@ -76,7 +76,7 @@ def setting_paths() -> dict[str, str]:
     for path in sorted(_paths(Spec, ""), key=lambda path: path.count(".")):
         paths.setdefault(path.rpartition(".")[2], path)
     for rule in RULES.values():
-        for name in rule.hyper:
+        for name in rule.__struct_fields__:
             paths.setdefault(name, f"{_OPTIMIZER}.{name}")
     return paths
 
@@ -135,12 +135,12 @@ def _paths(section: type[Struct], prefix: str) -> Iterator[str]:
         path = f"{prefix}{field.encode_name}"
         members = list(_members(hints[field.name]))
         sections = [member for member in members if _is_section(member)]
-        if field.required and sections:
-            yield from _paths(sections[0], f"{path}.")
-        elif any(
+        if any(
             member in _SCALARS or get_origin(member) is Literal for member in members
         ):
             yield path
+        elif field.required and sections:
+            yield from _paths(sections[0], f"{path}.")
 
 
 def _members(hint: Any) -> Iterator[Any]:

@@ -16,6 +16,8 @@ from placer.ops.declaration import Attr
 from placer.place import Place
 from placer.plan.exchanges import Exchange, ExchangeName
 from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.initializers import Init
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import Settings
 
 Attributes = Mapping[str, Attr]
@@ -38,7 +40,10 @@ def attributes(*attrs: Attr) -> Attributes:
 GROUP = own("group", int, "the number of the optimizer that the op belongs to")
 GROUP_OF_UPDATE = own("group", int, "the number of the optimizer", required=True)
 DECAY = own("decay", bool, "whether that optimizer applies weight decay")
-INIT = own("init", str | dict, "the initializer", required=True)
+INIT = own("init", Init, "the initializer", required=True)
+INIT_OF_ROWS = own(
+    "init", dict, "the initializer, as a distribution and its arguments", required=True
+)
 TRAINABLE = own("trainable", bool, "whether an optimizer may update the values")
 WHOLE = own("whole", str, "the name of the parameter in the spec")
 CLIP = own("clip", dict[str, float], "how gradients are clipped: {global_norm: 1.0}")
@@ -95,7 +100,7 @@ OPTIMIZER: Final = attributes(
         choices=tuple(optimizers.RULES),
         compiler_only=True,
     ),
-    own("learning_rate", float | dict, "a number or a schedule", required=True),
+    own("learning_rate", Rate, "a number or a schedule", required=True),
     own("update", Settings, "how the workers agree on updates; by default sync"),
     CLIP,
     own("slicing", dict, "how parameters are sliced into blocks for servers"),
@@ -106,7 +111,7 @@ OPTIMIZER: Final = attributes(
     *(
         own(name, hyper.type, hyper.doc)
         for rule in optimizers.RULES.values()
-        for name, hyper in rule.hyper.items()
+        for name, hyper in optimizers.hyperparameters(rule).items()
     ),
 )
 

@@ -7,7 +7,12 @@ from typing import Any
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import is_update
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import (
+    RULES,
+    Rule,
+    hyperparameters,
+    read_rule,
+)
 
 
 def find_update(graph: Graph, parameter: str) -> Op | None:
@@ -19,7 +24,7 @@ def find_update(graph: Graph, parameter: str) -> Op | None:
 def stored_bytes(graph: Graph) -> dict[str, int]:
     """Return the bytes of each parameter and of the slots of its optimizer, by name."""
     slot_counts = {
-        group: len(optimizers.slots(op.attrs["rule"], hyperparameters(op.attrs)))
+        group: len(rule_of(op.attrs).first_slots)
         for group, op in graph.optimizers.items()
     }
     sizes: dict[str, int] = {}
@@ -30,7 +35,7 @@ def stored_bytes(graph: Graph) -> dict[str, int]:
     return sizes
 
 
-def hyperparameters(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters among the attributes of an optimizer."""
-    declared = optimizers.RULES[attrs["rule"]].hyper
-    return {name: attrs[name] for name in declared if name in attrs}
+def rule_of(attrs: Mapping[str, Any]) -> Rule:
+    """Return the rule of an optimizer, with the hyperparameters among its attributes."""
+    declared = hyperparameters(RULES[attrs["rule"]])
+    return read_rule(attrs["rule"], {k: attrs[k] for k in declared if k in attrs})

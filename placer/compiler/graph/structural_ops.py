@@ -344,7 +344,7 @@ KINDS: dict[str, StructuralKind] = {
             name="sparse_table",
             doc="a parameter with a row for each key; its nodes hold whole partitions",
             attrs=attributes(
-                attr.INIT,
+                attr.INIT_OF_ROWS,
                 attr.GROUP,
                 attr.DECAY,
                 attr.TRAINABLE,

@@ -9,9 +9,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
+
+from msgspec import Struct, ValidationError, to_builtins
 
 from placer.compiler.graph.declared import attribute, is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
@@ -20,6 +23,8 @@ from placer.ops.attributes import check_value
 from placer.place import Cluster, Place
 from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
+from placer.plan.settings.training.initializers import Init, read_init
+from placer.plan.settings.training.schedules import Rate, read_rate
 from placer.plan.settings.training.update_modes import Settings, from_text, to_text
 from placer.system.resources import find_file
 
@@ -87,6 +92,8 @@ def _format_attr(term: Any) -> str:
     if isinstance(term, str):
         plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
+    if isinstance(term, Struct):
+        return _format_attr(to_builtins(term))
     if isinstance(term, Mapping):
         pairs = ", ".join(f"{k} = {_format_attr(v)}" for k, v in term.items())
         return f"{{{pairs}}}"
@@ -252,7 +259,10 @@ class _Reader:
 def _read_attribute(kind: str, term: object, name: str) -> object:
     """Return the value of an attribute from its text. Raises OpError for a wrong one."""
     attr = attribute(kind, name)
-    if attr.type == Settings:
+    if attr.type == Rate or attr.type == Init:
+        with suppress(ValidationError):  # `check_value` says what is wrong
+            term = read_rate(term) if attr.type == Rate else read_init(term)
+    elif attr.type == Settings:
         try:
             term = from_text(term)
         except ValueError as error:

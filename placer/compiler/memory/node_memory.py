@@ -22,7 +22,7 @@ from placer.place.node_kinds import NodeId
 from placer.place.types import ITEM_BYTES, TensorType, is_half_float
 from placer.plan.plan import MEMORY, Plan, SparseTable, Table, device_peaks
 from placer.plan.settings.sparse.row_bytes import table_bytes
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 from placer.plan.settings.training.update_modes import GradientMode, Mode
 
 
@@ -294,8 +294,8 @@ def _table_bytes(graph: Graph, table: Table) -> int:
     if table.mode is not None:
         copies += _exchange_copies(graph, table, table.mode)
     if table.rule is not None:
-        copies += len(optimizers.slots(table.rule, table.hyper))
-        copies += optimizers.RULES[table.rule].is_two_phase
+        rule = read_rule(table.rule, table.hyper)
+        copies += len(rule.first_slots) + rule.is_two_phase
     return copies * sum(
         prod(block.shape) * ITEM_BYTES[graph.tensor_type(block.name).dtype]
         for block in table.blocks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.errors import PlacerError
-from placer.plan.settings.training.schedules import is_always_zero
+from placer.plan.settings.training.schedules import is_always_zero, read_rate
 from placer.plan.settings.training.update_modes import Geo
 
 
@@ -21,7 +21,7 @@ def find_rates_of_zero(graph: Graph) -> list[str]:
             texts.append(_warn(op, f"'{op.attrs['rule']}'"))
         mode = graph.modes[group]
         outer = mode.outer if isinstance(mode, Geo) else None
-        if outer is not None and is_always_zero(outer["learning_rate"]):
+        if outer is not None and is_always_zero(read_rate(outer["learning_rate"])):
             texts.append(_warn(op, f"the outer optimizer '{outer['op']}'"))
     return texts
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from placer.errors import OpError
 from placer.ops.declaration import LayerParameter
 from placer.ops.operand import Types, operand_error
 from placer.place.types import Dim, TensorType
+from placer.plan.settings.training.initializers import Init
 
 
 def require_shapes(
@@ -28,7 +28,7 @@ def require_shapes(
 
 
 def make_parameters(
-    dtype: str, shapes: Mapping[str, Sequence[Dim]], initializers: Mapping[str, Any]
+    dtype: str, shapes: Mapping[str, Sequence[Dim]], initializers: Mapping[str, Init]
 ) -> tuple[LayerParameter, ...]:
     """Return a parameter for each shape; those without an initializer are zeros."""
     return tuple(

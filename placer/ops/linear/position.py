@@ -8,6 +8,7 @@ from placer.ops.common.roles import require_shapes
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
 from placer.ops.operand import Operand, Types
 from placer.place.types import BATCH, TensorType
+from placer.plan.settings.training.initializers import Initializer
 
 _SEQUENCE = Operand("x", "float, [batch, length, size]", dtype="float")
 _LEARNED = (
@@ -32,7 +33,7 @@ def _infer_learned(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     table = _row_type(types)
-    return (LayerParameter("table", table, {"normal": 0.02}),)
+    return (LayerParameter("table", table, Initializer(normal=0.02)),)
 
 
 POSITION_EMBEDDING = Declaration(

@@ -12,6 +12,7 @@ from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.operand import Operand, Types
 from placer.place.types import BATCH, HALF_FLOATS, Dim, TensorType
+from placer.plan.settings.training.initializers import Init
 
 Shape = tuple[Dim, ...]
 
@@ -53,7 +54,7 @@ _RMS = _operands(*_FROM_AXIS, "scale")
 _GROUP = _operands("float, [batch, …, channels]", "[channels]", "scale", "bias")
 
 
-_INITS = {"scale": "ones", "bias": "zeros"}
+_INITS: dict[str, Init] = {"scale": "ones", "bias": "zeros"}
 
 
 def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:

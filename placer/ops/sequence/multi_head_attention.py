@@ -36,6 +36,7 @@ from placer.ops.sequence.projections import (
     projection_sources,
 )
 from placer.place.types import BATCH, Dim, TensorType
+from placer.plan.settings.training.initializers import Init
 
 _name_operands = partial(
     name_operands,
@@ -105,7 +106,7 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
         raise OpError(f"needs a size of at least 1, not {size}", attr="size")
     shapes = _shapes(_check(names, types, attrs, size), size)
     created = {name: shapes[name] for name in (BIASED if attrs["bias"] else WEIGHTS)}
-    initializers = dict.fromkeys(WEIGHTS, "xavier_uniform")
+    initializers: dict[str, Init] = dict.fromkeys(WEIGHTS, "xavier_uniform")
     return make_parameters(types[0].dtype, created, initializers)
 
 

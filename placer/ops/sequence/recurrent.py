@@ -27,6 +27,7 @@ from placer.ops.operand import (
     require_integer,
 )
 from placer.place.types import BATCH, Dim, TensorType
+from placer.plan.settings.training.initializers import Init
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,10 @@ def _parameters(
     check_attr(attrs, "size", size >= 1, "a size of at least 1")
     shapes = _shapes(cell, BATCH, width, size)
     names = (*_WEIGHTS, *cell.biases) if attrs["bias"] else _WEIGHTS
-    initializers = {"w_input": "xavier_uniform", "w_recurrent": "orthogonal"}
+    initializers: dict[str, Init] = {
+        "w_input": "xavier_uniform",
+        "w_recurrent": "orthogonal",
+    }
     created = {name: shapes[name] for name in names}
     return make_parameters(types[0].dtype, created, initializers)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from placer.plan.plan import Plan
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import Geo
 from placer.tables.learning_rate import Schedule, build_schedule
 
@@ -16,7 +15,7 @@ def rate_schedules(plan: Plan) -> dict[str, Schedule]:
     same rule, it is that of its dense tables, such as `dense0`, or of its first sparse
     table. A sparse table with the rule and the rates of another table is not listed.
     """
-    optimizers: dict[str, tuple[str, Any]] = {
+    optimizers: dict[str, tuple[str, Rate]] = {
         # Tables of one optimizer differ in dtype and devices, which follow the "_".
         table.name.partition("_")[0]: (table.rule, table.learning_rate)
         for node in plan.nodes

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from placer.plan.plan import Plan
+from placer.plan.settings.training.schedules import Rate, Schedule
 from placer.plan.settings.training.update_modes import Geo
 from placer.tables.learning_rate import build_schedule
 
@@ -19,7 +17,7 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
         plan: the plan of the run.
         steps: the number of the last step, from 1.
     """
-    schedules: dict[str, tuple[str, Any, int]] = {}
+    schedules: dict[str, tuple[str, Rate, int]] = {}
     for node in plan.nodes:
         for table in node.tables:
             what, rate, every = f"'{table.rule}'", table.learning_rate, 1
@@ -33,7 +31,9 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
             schedules[key] = what, sparse.learning_rate, 1
     found = []
     for what, rate, every in schedules.values():
-        if isinstance(rate, Mapping) and (step := _first_of_zero(rate, steps // every)):
+        if isinstance(rate, Schedule) and (
+            step := _first_of_zero(rate, steps // every)
+        ):
             first = step * every
             train = f", or train {first - 1:,} steps" if first > 1 else ""
             found.append(
@@ -43,7 +43,7 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
     return found
 
 
-def _first_of_zero(rate: Mapping[str, Any], updates: int) -> int | None:
+def _first_of_zero(rate: Schedule, updates: int) -> int | None:
     """Return the first update, from 1, of those at the end whose rates are 0; None if there
     is at most one, as a schedule may end at 0."""
     schedule = build_schedule(rate)

@@ -19,7 +19,6 @@ from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress, StoredSpar
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.errors import CheckpointError, DataError
 from placer.plan.plan import NodePlan, Plan, Table
-from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.optimizers import VALUES
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Geo
@@ -251,7 +250,7 @@ class _Loaded:
             name, table = planned.name, self._tables[planned.name]
             now: dict[str, list[Array]] = {}
             initial = None
-            for array in (VALUES, *optimizers.slots(table.rule, table.hyper)):
+            for array in (VALUES, *table.rule.first_slots):
                 now[array] = []
                 stored = array if array == VALUES else array_of(planned, array)
                 for index, block in enumerate(table.blocks):

@@ -29,7 +29,7 @@ from placer.place.layouts.sparse import server_partitions
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import Plan, SparseTable
 from placer.plan.settings.sparse.table import entry_form
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 from placer.runtime.control.barrier import RANGE_PART, RANGES, receive_json, send_json
 from placer.runtime.control.byte_messages import receive_parts, send_parts
 
@@ -112,7 +112,7 @@ def _stored(table: SparseTable) -> StoredSparse:
     settings = table.settings
     slots: tuple[str, ...] = ()
     if table.trainable:
-        slots = tuple(optimizers.slots(settings.rule, settings.hyper))
+        slots = tuple(read_rule(settings.rule, settings.hyper).first_slots)
     held = ((node, held_partitions(table, node)) for node in table.holders)
     return StoredSparse(
         dtype=table.dtype,

@@ -13,7 +13,7 @@ from placer.checkpoint.manifest import (
 )
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import Parameter, Plan, Table
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 from placer.plan.settings.training.update_modes import Geo
 
 
@@ -115,7 +115,7 @@ def slots_of(table: Table) -> tuple[str, ...]:
     """Return the names of the slots of a table's rule."""
     if table.rule is None:
         return ()
-    return tuple(optimizers.slots(table.rule, table.hyper))
+    return tuple(read_rule(table.rule, table.hyper).first_slots)
 
 
 def array_of(table: Table, slot: str) -> str:

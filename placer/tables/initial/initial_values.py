@@ -14,8 +14,6 @@ import numpy as np
 from placer.errors import PlacerError
 from placer.plan.plan import Parameter
 from placer.plan.settings.training.initializers import (
-    canonicalize,
-    check,
     check_shape,
     file_of,
     form_of,
@@ -50,21 +48,20 @@ def compute_values(
         cast from the file's dtype.
 
     Raises:
-        PlacerError: for an unknown or malformed initializer, or one that cannot fill
-            the parameter.
+        PlacerError: for an initializer that cannot fill the parameter.
     """
     init, name, shape = parameter.init, parameter.name, parameter.shape
     start, stop = block.start, block.stop
     if (file := file_of(init)) is not None:
         values = read_flat_range(folder / file, name, shape, start, stop)
         return values.astype(parameter.dtype)
-    if problem := check(init) or check_shape(init, shape):
+    if problem := check_shape(init, shape):
         raise PlacerError(f"parameter {name}: {problem}")
     assert 0 <= start <= stop <= prod(shape), (name, start, stop, shape)
     out = np.empty(stop - start, parameter.dtype)
     if start == stop:
         return out
-    form, argument = form_of(canonicalize(init), shape)
+    form, argument = form_of(init, shape)
     match form:
         case "constant":
             out.fill(argument)

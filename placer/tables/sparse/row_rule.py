@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.plan.settings.sparse.table import SparseTable as Settings
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 from placer.tables.optimizer_rules import (
     changing_numbers,
     constant_numbers,
@@ -38,11 +38,10 @@ class RowRule:
     def __init__(self, settings: Settings, dtype: str) -> None:
         self._dim, self._bounds = settings.dim, settings.bounds or (0.0, 0.0)
         self._dtype = np.dtype(dtype)
-        rule = settings.rule
-        hyper = self._hyper = optimizers.complete(rule, settings.hyper)
-        (kernel,) = kernels_of(rule, hyper)
-        slots = optimizers.slots(rule, hyper)
-        row_slot = optimizers.row_slot(rule)
+        rule = read_rule(settings.rule, settings.hyper)
+        hyper = self._hyper = rule.hyper
+        (kernel,) = kernels_of(rule)
+        slots, row_slot = rule.first_slots, rule.row_slot
         self.has_scalar, self.counts_updates = bool(row_slot), "b1" in hyper
         self._first_scalar = self._dtype.type(slots.pop(row_slot, 0.0))
         first = np.array([*slots.values()], self._dtype)

@@ -257,7 +257,7 @@ def test_each_attribute_has_an_entry() -> None:
     }
     written = {kind: set(entries) for kind, entries in ATTRIBUTES.items()}
     assert written == {kind: attrs for kind, attrs in declared.items() if attrs}
-    forms = {name: {*f.required, *f.optional} for name, f in schedules.FORMS.items()}
+    forms = {n: {*form.__struct_encode_fields__} for n, form in schedules.FORMS.items()}
     assert {kind: set(entries) for kind, entries in SCHEDULES.items()} == forms
     known = initializers.BARE.keys() | initializers.WITH_ARGUMENT.keys()
     assert INITIALIZERS.keys() == known

@@ -36,6 +36,7 @@ from placer.compiler.frontend import load_text
 from placer.compiler.frontend.jsonschema import json_schema
 from placer.compiler.frontend.schema import Outer
 from placer.plan.settings.sparse import sparse_keys
+from placer.plan.settings.training.schedules import FORMS
 
 _VALUE = "a part of the value, with one meaning"
 _PLACE = "where something runs"
@@ -447,7 +448,9 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
 
 
 def definitions() -> dict[str, set[str]]:
-    """Return the keys of each mapping of a spec."""
+    """Return the keys of each mapping of a spec; those of schedules are in
+    `test_attributes_without_effect.py`."""
+    forms = {form.__name__ for form in FORMS.values()}
     found = {
         name: {
             key
@@ -455,7 +458,7 @@ def definitions() -> dict[str, set[str]]:
             if key != "type" or name == "Feature"
         }
         for name, keys in json_schema()["$defs"].items()
-        if name != "Entry" and not name.startswith("op.")
+        if name not in ("Entry", "Schedule", *forms) and not name.startswith("op.")
     }
     structs = [
         each

@@ -16,6 +16,7 @@ import placer
 from placer.checkpoint.folder import set_best
 from placer.command import main
 from placer.errors import BuildError, DataError, SpecError, SpecErrors
+from placer.plan.settings.training.initializers import Initializer
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 from placer.runtime.saving import parameter_files
@@ -85,7 +86,7 @@ def test_a_block_reads_its_part_of_a_file(tmp_path: Path) -> None:
 
     def read() -> np.ndarray:
         return compute_values(
-            {"file": str(file)},
+            Initializer(file=str(file)),
             seed=0,
             name="w",
             shape=(5, 6),
@@ -109,7 +110,7 @@ def test_a_wrong_shape_is_reported_when_the_file_is_read(tmp_path: Path) -> None
     save_file({"w": np.ones((2, 2))}, file)
     with pytest.raises(DataError, match=r"has \[2, 2\] for 'w', which is \[4\]"):
         compute_values(
-            {"file": str(file)},
+            Initializer(file=str(file)),
             seed=0,
             name="w",
             shape=(4,),

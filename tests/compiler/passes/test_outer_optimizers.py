@@ -25,9 +25,12 @@ def model(outer, zeros=False):
         ("{op: lamb, learning_rate: 0.1}", "'lamb' cannot be an outer optimizer"),
         ("nesterov", "outer must be a mapping, not the text 'nesterov'"),
         ("[nesterov]", "outer must be a mapping, not a list"),
-        ("{op: sgd, learning_rate: -1.0}", "a learning rate must be at least 0"),
+        ("{op: sgd, learning_rate: -1.0}", "'learning_rate' must be a number from 0"),
         ("{op: sgd, learning_rate: {cosine: 1}}", "'cosine' takes a mapping"),
-        ("{op: adam, learning_rate: 0.1, b1: 2}", "'b1' must be less than 1"),
+        (
+            "{op: adam, learning_rate: 0.1, b1: 2}",
+            "'b1' must be a number from 0 to less than 1",
+        ),
         ("{op: sgd, momentum: 0.9, learning_rate: 0.1}", "unknown key 'momentum'"),
     ],
 )

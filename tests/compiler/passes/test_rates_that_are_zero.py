@@ -6,7 +6,7 @@ from support.small_models import load_model, two_layers
 import placer
 from placer.compiler.driver import compile_in_memory
 from placer.compiler.passes.rates_of_zero import find_rates_of_zero
-from placer.plan.settings.training.schedules import is_always_zero
+from placer.plan.settings.training.schedules import is_always_zero, read_rate
 from placer.tables.learning_rate import build_schedule
 
 DECAY = {"init": 0.0, "rate": 0.5, "steps": 3}
@@ -34,6 +34,7 @@ DECAY = {"init": 0.0, "rate": 0.5, "steps": 3}
     ids=str,
 )
 def test_the_rate_of_every_step_is_zero(rate):
+    rate = read_rate(rate)
     schedule = build_schedule(rate)
     assert is_always_zero(rate) == all(schedule(step) == 0 for step in range(9))
 

@@ -13,7 +13,7 @@ from support.initial import compute_values
 
 from placer.errors import PlacerError
 from placer.plan.settings.training import initializers
-from placer.plan.settings.training.initializers import fan_in_out
+from placer.plan.settings.training.initializers import fan_in_out, read_init
 
 RANDOM = [
     "uniform",
@@ -355,64 +355,9 @@ def test_identity(shape):
     ],
 )
 def test_shapes_that_an_initializer_cannot_fill(init, shape, message):
-    assert initializers.check_shape(init, shape) == message
+    assert initializers.check_shape(read_init(init), shape) == message
     with pytest.raises(PlacerError, match=re.escape(f"parameter h1.w: {message}")):
         whole(init, shape)
-
-
-# mistakes
-
-
-@pytest.mark.parametrize(
-    ("init", "message"),
-    [
-        ("glorot", "unknown initializer 'glorot'; did you mean 'glorot_"),
-        (
-            "xxxxxx",
-            "unknown initializer 'xxxxxx'; one of: constant, eye, file, glorot_normal",
-        ),
-        ("variance_scaling", "'variance_scaling' needs a value: {variance_scaling: {"),
-        (
-            {"kaiming_normal": 1},
-            "'kaiming_normal' takes no value; write kaiming_normal",
-        ),
-        ({"eye": 1, "identity": 1}, "has one name, not 2"),
-        ({"orthogonal": "big"}, "'orthogonal' must be a number, not the text 'big'"),
-        ({"truncated_normal": -1}, "'truncated_normal' must be greater than 0"),
-        ({"normal": {"mean": 1}}, "'normal': 'std' is missing"),
-        ({"normal": {"std": 1, "men": 1}}, "'normal': unknown key 'men'"),
-        ({"normal": {"std": 1, "mean": "x"}}, "'normal': 'mean' must be a number"),
-        ({"truncated_normal": {"std": 0}}, "'std' must be greater than 0"),
-        ({"variance_scaling": 2}, "'variance_scaling' takes a mapping, not 2: {var"),
-        ({"variance_scaling": {"scale": 0}}, "'scale' must be greater than 0"),
-        (
-            {"variance_scaling": {"mode": "fan_on"}},
-            "'variance_scaling': unknown mode 'fan_on'; did you mean 'fan_",
-        ),
-        (
-            {"variance_scaling": {"distribution": "gauss"}},
-            "unknown distribution 'gauss'; one of: normal, truncated_normal, uniform",
-        ),
-        ("xavier_unifrom", "did you mean 'xavier_uniform'?"),
-        ("constant", "needs a value: {constant: c}"),
-        ({"zeros": 1}, "'zeros' takes no value; write zeros alone"),
-        ({"constnat": 1}, "did you mean 'constant'?"),
-        ({"constant": "1"}, "'constant' must be a number, not the text '1'"),
-        ({"constant": float("nan")}, "'constant' must be finite"),
-        ({"constant": 10**400}, "'constant' must be finite, and does not fit in"),
-        ({"normal": 0}, "'normal' must be greater than 0"),
-        ({"uniform": 1}, "'uniform' takes [low, high], not 1"),
-        ({"uniform": [1, "a"]}, "an end of 'uniform' must be a number"),
-        ({"uniform": [2, 1]}, "low < high, not [2, 1]"),
-        ({"uniform": [0, 1], "normal": 1}, "has one name, not 2"),
-        (3, "an initializer is a name or a mapping"),
-        (None, "not nothing"),
-    ],
-)
-def test_malformed_initializers_are_explained(init, message):
-    assert message in initializers.check(init)
-    with pytest.raises(PlacerError, match=r"parameter h1\.w: "):
-        whole(init, (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -425,6 +370,5 @@ def test_malformed_initializers_are_explained(init, message):
         {"identity": 0},
     ],
 )
-def test_valid_initializers_pass_the_check(init):
-    assert initializers.check(init) is None
+def test_all_forms_are_read(init):
     assert np.isfinite(whole(init, (4, 4))).all()

@@ -455,7 +455,7 @@ def test_keys_are_numbered_as_they_appear_and_summed_in_order():
 def test_every_row_rule_has_a_slot_that_it_declares():
     for name, rule in optimizers.ROW_RULES.items():
         assert rule.row_slot in rule.slots
-        assert optimizers.row_slot(name) == rule.row_slot
+        assert optimizers.name_of(rule) == name
 
 
 def test_a_table_has_the_keys_of_its_partitions_only():

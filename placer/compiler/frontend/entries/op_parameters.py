@@ -151,7 +151,7 @@ class Parameters:
         init, what = parameter.init, f"sparse table '{name}'"
         if rule is not None and rule.init is not None:
             init, error_span = rule.init, rule.span
-        dim = int(type_.shape[1])
+        dim, of_rows = int(type_.shape[1]), {}
         if type_.dtype not in ("float32", "float64"):
             message = f"{what} is {type_.dtype}, and rows are float32 or float64"
             self.problems.add(message, span)
@@ -163,8 +163,8 @@ class Parameters:
             self.problems.add(f"{what}: {problem}", error_span)
         else:
             form, argument = initializers.form_of(init, (parameter.rows or 1, dim))
-            init = {form: argument}
-        attrs: dict[str, Any] = {"init": init, "sparse": parameter.sparse}
+            of_rows = {form: argument}
+        attrs: dict[str, Any] = {"init": of_rows, "sparse": parameter.sparse}
         if parameter.rows is not None:
             attrs["rows"] = parameter.rows
         if inputs := self._inputs_of(name, parameter, span):

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from placer.checkpoint.choice import candidates, last_good
 from placer.checkpoint.own_checksums import check_content
@@ -24,6 +23,7 @@ from placer.errors import (
 )
 from placer.place.types import TensorType
 from placer.plan.settings.training.initializers import (
+    Init,
     file_in_build,
     file_of,
     is_checkpoint,
@@ -44,7 +44,7 @@ class WeightFiles:
         self._headers: dict[str, dict[str, TensorType] | str] = {}
 
     def check(
-        self, init: Any, name: str, type_: TensorType
+        self, init: Init, name: str, type_: TensorType
     ) -> tuple[str, str | None] | None:
         """Check that a parameter can be initialized from its file.
 

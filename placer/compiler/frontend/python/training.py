@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
+from msgspec.structs import fields
+
 from placer.compiler.frontend.python.program import current_program
 from placer.compiler.frontend.python.variable import Variable
 from placer.plan.settings.training.optimizers import RULES
@@ -103,8 +105,7 @@ class Optimizer:
                 f"{type(self).__name__} has no rule of placer.optimizer",
                 "derive it from a class of placer.optimizer, such as Adam",
             )
-        hyper = RULES[rule].hyper
-        defaults = {key: each.default for key, each in hyper.items()}
+        defaults = {field.name: field.default for field in fields(RULES[rule])}
         defaults |= {key: getattr(Optimizer, key) for key in SETTINGS}
         settings: dict[str, Any] = {"learning_rate": self.learning_rate}
         settings |= {

@@ -16,7 +16,7 @@ from placer.compiler.frontend.sections.parameters import Group
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.errors import did_you_mean
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 from placer.plan.settings.training.update_modes import (
     OF_DENSE,
     Async,
@@ -108,7 +108,8 @@ def _weight_decays(group: Group) -> Iterator[tuple[float, MappingNode]]:
         assert isinstance(outer, MappingNode)
         rules.append((mode.outer, mode.outer["op"], outer))
     for hyper, rule, node in rules:
-        yield optimizers.complete(rule, hyper).get("weight_decay", 0.0), node
+        default = read_rule(rule, {}).hyper.get("weight_decay", 0.0)
+        yield hyper.get("weight_decay", default), node
 
 
 def _check_settings_of_dense(

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from placer.compiler.frontend.entries.context import Context
 from placer.compiler.frontend.schema import Clip, Optimizer, Outer, Update
-from placer.compiler.frontend.sections.parameters import Group, Pattern, freeze
-from placer.compiler.frontend.yaml.decode import decode
+from placer.compiler.frontend.sections.parameters import Group, Pattern
+from placer.compiler.frontend.sections.schedules import read_rate
+from placer.compiler.frontend.yaml.decode import decode, decode_fields
 from placer.compiler.frontend.yaml.problems import Problems, inner_span
 from placer.compiler.frontend.yaml.tree import (
     MappingNode,
@@ -20,7 +23,8 @@ from placer.compiler.frontend.yaml.tree import (
 from placer.errors import did_you_mean
 from placer.place import SERVER, Place
 from placer.plan.settings.checks import describe_value
-from placer.plan.settings.training import optimizers, schedules
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import (
     MODES,
     Settings,
@@ -79,12 +83,8 @@ def _update(
         good["outer"] = _outer(outer, f"{where}.{name}.outer", batch, problems)
     if len(good) < len(MODES[name].__struct_fields__):
         return None
-    try:
-        mode = MODES[name](**good)
-    except ValueError as error:
-        problems.add(str(error), entry.span)
-        return None
-    return Sync() if mode.is_sync else mode
+    mode = problems.make(MODES[name], good, entry)
+    return Sync() if mode is not None and mode.is_sync else mode
 
 
 def _outer(
@@ -97,11 +97,11 @@ def _outer(
         return None
     rule, _ = _rule(entry, Outer, where, batch, problems)
     if rule.name is not None and (why := optimizers.check_outer(rule.name)):
-        message, hint = why
-        problems.add(message, entry.entries["op"].span, hint)
+        problems.add_mistake(why, entry)
     if rule.name is None or rule.learning_rate is None:
         return None
-    return {"op": rule.name, "learning_rate": rule.learning_rate, **rule.hyper}
+    learning_rate = to_builtins(rule.learning_rate)
+    return {"op": rule.name, "learning_rate": learning_rate, **rule.hyper}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class _Rule:
     and the hyperparameters that differ from their defaults."""
 
     name: str | None
-    learning_rate: Any
+    learning_rate: Rate | None
     hyper: Mapping[str, float]
 
 
@@ -125,20 +125,13 @@ def _rule(
     fields of its struct. Schedules get the global batch, unless it has an error."""
     name = _rule_name(node, problems)
     # With an unknown rule every other key may be one of its hyperparameters.
-    others = optimizers.RULES[name].hyper if name else node.entries
+    others = optimizers.RULES[name].__struct_fields__ if name else node.entries
     good = decode(node, struct, where, problems, others)
-    learning_rate = None
-    if (rate := good.get("learning_rate")) is not None:
-        if problem := schedules.check(rate.value):
-            problems.add(problem, rate.span)
-        else:
-            learning_rate = freeze(rate.value)
-            if isinstance(learning_rate, int):
-                learning_rate = float(learning_rate)
-            if batch is not None:
-                learning_rate = schedules.fill_batch(learning_rate, batch)
+    rate = good.get("learning_rate")
+    if rate is not None:
+        rate = read_rate("learning_rate", rate, batch, problems)
     hyper = _hyper(name, node, problems) if name else {}
-    return _Rule(name, learning_rate, hyper), good
+    return _Rule(name, rate, hyper), good
 
 
 def read_groups(
@@ -270,14 +263,7 @@ def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
 
 def _hyper(name: str, entry: MappingNode, problems: Problems) -> dict[str, float]:
     """Return the hyperparameters in an entry that differ from their defaults."""
-    hyper = {}
-    for key, declared in optimizers.RULES[name].hyper.items():
-        node = entry.get(key)
-        if node is None:
-            continue
-        problem = optimizers.check(name, {key: node.value})
-        if problem:
-            problems.add(problem, node.span)
-        elif (value := declared.type(node.value)) != declared.default:
-            hyper[key] = value
-    return hyper
+    rule = optimizers.RULES[name]
+    good = decode_fields(entry, rule, f"'{name}'", problems)
+    default = rule().hyper
+    return {key: each for key, each in good.items() if each != default[key]}

@@ -8,13 +8,14 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from placer.compiler.frontend.schema import CallParameter, ParameterRule
+from placer.compiler.frontend.sections.initializers import read_init
 from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems, inner_span
 from placer.compiler.frontend.yaml.tree import MappingNode, SequenceNode, SpecNode
 from placer.errors import Span
 from placer.place import Place
 from placer.place.types import TensorType
-from placer.plan.settings.training import initializers
+from placer.plan.settings.training.initializers import Init
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Rule(Entry):
     is its mapping."""
 
     node: MappingNode
-    init: Any
+    init: Init | None
     trainable: bool
     decay: bool
 
@@ -100,23 +101,13 @@ def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
     return rules
 
 
-def read_init(node: SpecNode | None, problems: Problems) -> Any:
-    """Return an initializer as in attributes of ops; report a wrong one, return None."""
-    if node is None:
-        return None
-    if problem := initializers.check(node.value):
-        problems.add(problem, node.span)
-        return None
-    return initializers.canonicalize(freeze(node.value))
-
-
 def read_parameter(
     node: SpecNode,
     struct: type[CallParameter],
     where: str,
     problems: Problems,
     others: Iterable[str] = (),
-) -> tuple[TensorType, Any] | None:
+) -> tuple[TensorType, Init] | None:
     """Return the type and the initializer of a parameter; None after an error.
 
     The arguments are those of `decode`.

@@ -70,8 +70,23 @@ def decode(
     if node is None:
         return {}
     meant = report_unknown_keys(node, (*fields, *others), where, problems)
+    return decode_fields(node, struct, where, problems, meant, skipped)
+
+
+def decode_fields(
+    node: MappingNode,
+    struct: type[Struct],
+    where: str,
+    problems: Problems,
+    meant: Collection[str] = (),
+    skipped: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the valid fields of a mapping that may have other keys, as `decode` does.
+
+    A missing field is no error if it is in `meant`.
+    """
     result: dict[str, Any] = {}
-    for key, (field, is_nested) in fields.items():
+    for key, (field, is_nested) in _fields_of(struct).items():
         if key in skipped:
             continue
         value = node.get(key)
@@ -292,8 +307,12 @@ def _describe_option(info: inspect.Type) -> str:
     match info:
         case inspect.IntType(ge=low, le=high) if low is not None and high is not None:
             return f"a whole number from {low} to {high}"
+        case inspect.IntType(ge=low) if low is not None:
+            return f"a whole number from {low}"
         case inspect.IntType():
             return "a whole number"
+        case inspect.FloatType(ge=low, lt=high) if low is not None and high is not None:
+            return f"a number from {low:g} to less than {high:g}"
         case inspect.FloatType(gt=low) if low is not None:
             return f"a number greater than {low:g}"
         case inspect.FloatType(ge=low) if low is not None:

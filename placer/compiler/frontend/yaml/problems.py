@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from placer.compiler.frontend.yaml.tree import (
     MappingNode,
@@ -57,10 +57,11 @@ class Problems:
     def make(
         self, kind: type[Settings], fields: Mapping[str, Any], node: SpecNode
     ) -> Settings | None:
-        """Return the settings with these fields, which are those in `node`; report a
-        mistake in them, and return None."""
+        """Return the settings with these fields, by their keys in `node`; report a mistake
+        in them, and return None."""
+        names = {field.encode_name: field.name for field in structs.fields(kind)}
         try:
-            return kind(**fields)
+            return kind(**{names[key]: value for key, value in fields.items()})
         except MistakeError as error:
             self.add_mistake(error.mistake, node)
             return None

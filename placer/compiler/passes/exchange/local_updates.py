@@ -40,6 +40,7 @@ from placer.compiler.graph.structural_ops import (
 )
 from placer.errors import GraphError
 from placer.place import SERVER, WORKER, Place
+from placer.plan.settings.training.schedules import read_rate
 from placer.plan.settings.training.update_modes import Geo, Sync
 
 
@@ -218,7 +219,8 @@ class _LocalUpdates:
 
 def _outer(mode: Geo) -> dict[str, Any]:
     """Return the optimizer of the servers; by default they add what workers send."""
-    return dict(mode.outer or {"op": "sgd", "learning_rate": 1.0})
+    outer = dict(mode.outer or {"op": "sgd", "learning_rate": 1.0})
+    return {**outer, "learning_rate": read_rate(outer["learning_rate"])}
 
 
 def _check_place(op: Op) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from placer import ops
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.stored_bytes import hyperparameters
+from placer.compiler.graph.stored_bytes import rule_of
 from placer.compiler.graph.structural_ops import is_update, is_update_direction
 from placer.errors import GraphError
 from placer.ops.attributes import condense
@@ -134,7 +134,7 @@ def _check_rules(parameter: Op, optimizer: Op, mode: Mode | None) -> None:
     that of the outer one."""
     name, own = parameter.name, optimizer.attrs["rule"]
     is_geo = isinstance(mode, Geo)
-    if optimizers.row_slot(own) and parameter.kind != "sparse_table":
+    if optimizers.RULES[own].row_slot and parameter.kind != "sparse_table":
         use = f"use {optimizers.nearest_dense(own)}"
         raise GraphError(
             f"parameter '{name}': '{own}' is a rule of sparse tables, with one number for"
@@ -198,9 +198,7 @@ def _trust_ratio(parameter: Op, optimizer: Op) -> Iterator[Op]:
     )
     yield of_value
     yield of_direction
-    rule = optimizer.attrs["rule"]
-    given = hyperparameters(optimizer.attrs)
-    coefficient, eps = optimizers.trust_ratio_constants(rule, given)
+    coefficient, eps = rule_of(optimizer.attrs).trust_ratio
     attrs = {"coefficient": coefficient, "eps": eps}
     attrs = condense(ops.find("trust_ratio"), attrs)
     squares = (of_value.name, of_direction.name)

@@ -12,7 +12,7 @@ from typing import Final
 
 from placer.place.types import ITEM_BYTES
 from placer.plan.settings.sparse.table import Bloom, SparseTable
-from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import read_rule
 
 LINE: Final = 64
 """Bytes of a cache line."""
@@ -77,15 +77,14 @@ class RowBytes:
 
 def row_bytes(settings: SparseTable, dtype: str) -> RowBytes:
     """Return the bytes of a row of a table whose values are of `dtype`."""
-    item, rule = ITEM_BYTES[dtype], settings.rule
-    hyper = optimizers.complete(rule, settings.hyper)
-    row_slot = optimizers.row_slot(rule)
-    slots = optimizers.slots(rule, hyper).keys() - {row_slot}
+    item, rule = ITEM_BYTES[dtype], read_rule(settings.rule, settings.hyper)
+    row_slot = rule.row_slot
+    slots = rule.first_slots.keys() - {row_slot}
     columns = settings.dim * (1 + len(slots))
     numbers = {}
     if row_slot:
         numbers[row_slot] = item
-    if "b1" in hyper:  # the bias correction of a row counts its own updates
+    if "b1" in rule.hyper:  # the bias correction of a row counts its own updates
         numbers["the number of its updates"] = NUMBER
     if settings.forget.unseen_seconds is not None:
         numbers["when it was last seen in seconds"] = NUMBER

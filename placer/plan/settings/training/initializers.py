@@ -1,4 +1,4 @@
-"""Initializers: the forms of `init` in a spec, and their checks.
+"""Initializers: the forms of `init` in a spec.
 
 `placer.tables.initial.initial_values` computes the initial values.
 """
@@ -6,32 +6,125 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from math import prod, sqrt
-from re import compile as pattern
-from typing import Any
+from typing import Annotated, Any, Final, Literal, get_args
 
-from placer.plan.settings.checks import (
-    Check,
-    accept,
-    check_mapping,
-    check_real,
-    describe_unknown,
-    describe_value,
-)
+import msgspec
+from msgspec import Meta, Struct
 
+from placer.plan.settings.mistake import Mistake, refuse
 
-def _scaled(scale: float, mode: str, distribution: str) -> tuple[str, Any]:
-    settings = {"scale": scale, "mode": mode, "distribution": distribution}
-    return "variance_scaling", settings
+Positive = Annotated[float, Meta(gt=0)]
+Mode = Literal["fan_in", "fan_out", "fan_avg"]
+Distribution = Literal["uniform", "normal", "truncated_normal"]
+MODES: Final = get_args(Mode)
+DISTRIBUTIONS: Final = get_args(Distribution)
+PATH: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*(?!\n)$"
+"""The pattern of paths in the folder of a spec."""
 
 
-BARE: dict[str, tuple[str, Any]] = {
-    "zeros": ("constant", 0.0),
-    "ones": ("constant", 1.0),
-    "uniform": ("uniform", (-0.05, 0.05)),
-    "normal": ("normal", 0.05),
-    "truncated_normal": ("truncated_normal", 0.05),
+class Normal(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """A normal distribution."""
+
+    mean: float = 0.0
+    std: Positive
+
+
+class VarianceScaling(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """The distribution with mean 0 and variance scale / fan, as Keras and JAX define
+    variance scaling."""
+
+    scale: Positive = 1.0
+    mode: Mode = "fan_in"
+    distribution: Distribution = "truncated_normal"
+
+    def form(self, shape: tuple[int, ...]) -> tuple[str, tuple[float, float]]:
+        """Return the distribution of a parameter, and its two arguments."""
+        fan_in, fan_out = fan_in_out(shape)
+        by_mode = {"fan_in": fan_in, "fan_out": fan_out}
+        fan = by_mode.get(self.mode, (fan_in + fan_out) / 2)
+        match self.distribution:
+            case "uniform":
+                limit = sqrt(3.0 * self.scale / fan)
+                return "uniform", (-limit, limit)
+            case "normal":
+                return "normal", (0.0, sqrt(self.scale / fan))
+        return "truncated_normal", (0.0, sqrt(self.scale / fan) / _TRUNCATED_STD)
+
+
+_TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
+
+
+class Initializer(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
+):
+    """An initializer with an argument. Exactly one of the keys is set."""
+
+    constant: float | None = None
+    uniform: tuple[float, float] | None = None
+    normal: Positive | Normal | None = None
+    truncated_normal: Positive | Normal | None = None
+    variance_scaling: VarianceScaling | None = None
+    orthogonal: float | None = None
+    identity: float | None = None
+    file: Annotated[str, Meta(pattern=PATH)] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise MistakeError unless there is one form, whose interval is not empty."""
+        names = self._names()
+        if len(names) != 1:
+            refuse(Mistake((), f"an initializer has one name, not {len(names)}"))
+        if self.uniform is not None and not self.uniform[0] < self.uniform[1]:
+            low, high = self.uniform
+            message = (
+                f"'uniform' takes [low, high] with low < high, not [{low}, {high}]"
+            )
+            refuse(Mistake(("uniform",), message))
+
+    def _names(self) -> list[str]:
+        keys = self.__struct_fields__
+        return [key for key in keys if getattr(self, key) is not None]
+
+    @property
+    def name(self) -> str:
+        """The name of its form, such as `normal`."""
+        return self._names()[0]
+
+
+Bare = Literal[
+    "zeros",
+    "ones",
+    "uniform",
+    "normal",
+    "truncated_normal",
+    "xavier_uniform",
+    "xavier_normal",
+    "he_uniform",
+    "he_normal",
+    "lecun_uniform",
+    "lecun_normal",
+    "orthogonal",
+    "identity",
+]
+Init = Bare | Initializer
+"""An initializer: a name, or a name with an argument."""
+
+
+def _scaled(scale: float, mode: Mode, distribution: Distribution) -> Initializer:
+    scaling = VarianceScaling(scale=scale, mode=mode, distribution=distribution)
+    return Initializer(variance_scaling=scaling)
+
+
+BARE: dict[str, Initializer] = {
+    "zeros": Initializer(constant=0.0),
+    "ones": Initializer(constant=1.0),
+    "uniform": Initializer(uniform=(-0.05, 0.05)),
+    "normal": Initializer(normal=0.05),
+    "truncated_normal": Initializer(truncated_normal=0.05),
     # Glorot 2010: the variance is 2 / (fan_in + fan_out)
     "xavier_uniform": _scaled(1.0, "fan_avg", "uniform"),
     "xavier_normal": _scaled(1.0, "fan_avg", "normal"),
@@ -42,10 +135,10 @@ BARE: dict[str, tuple[str, Any]] = {
     "lecun_uniform": _scaled(1.0, "fan_in", "uniform"),
     "lecun_normal": _scaled(1.0, "fan_in", "normal"),
     # Saxe 2014: orthonormal rows or columns, whichever are fewer
-    "orthogonal": ("orthogonal", 1.0),
-    "identity": ("identity", 1.0),
+    "orthogonal": Initializer(orthogonal=1.0),
+    "identity": Initializer(identity=1.0),
 }
-"""The initializers without an argument, and the form with one that each stands for."""
+"""The initializers without an argument, and the one with an argument that each is."""
 
 WITH_ARGUMENT: dict[str, str] = {
     "constant": "{constant: c}: every element is c",
@@ -71,54 +164,39 @@ ALIASES: dict[str, str] = {
 }
 """Other names of initializers. The graph contains only the names on the right."""
 
-_NAMES = {*BARE, *WITH_ARGUMENT, *ALIASES}
 
-MODES = ("fan_in", "fan_out", "fan_avg")
-DISTRIBUTIONS = ("uniform", "normal", "truncated_normal")
+def read_init(written: Any) -> Init:
+    """Return an initializer from the form that a spec has, as names, mappings and lists,
+    with an alias replaced by its name.
 
+    >>> read_init({"eye": 2})
+    Initializer(identity=2.0)
 
-def canonicalize(init: Any) -> Any:
-    """Return an initializer with its alias replaced by the name that the graph uses."""
-    if isinstance(init, str):
-        return ALIASES.get(init, init)
-    if isinstance(init, Mapping):
-        return {ALIASES.get(name, name): argument for name, argument in init.items()}
+    Raises msgspec.ValidationError if it is not valid.
+    """
+    if isinstance(written, str):
+        written = ALIASES.get(written, written)
+    elif isinstance(written, Mapping):
+        written = {ALIASES.get(key, key): each for key, each in written.items()}
+    init: Init = msgspec.convert(written, Init)
     return init
 
 
-def check(init: object) -> str | None:
-    """Check an initializer as written in a spec; return what is wrong, or None."""
-    if isinstance(init, str):
-        canonical = ALIASES.get(init, init)
-        if canonical in BARE:
-            return None
-        if canonical in WITH_ARGUMENT:
-            return f"initializer '{init}' needs a value: {WITH_ARGUMENT[canonical]}"
-        return describe_unknown(init, _NAMES, "initializer")
-    if not isinstance(init, Mapping):
-        return (
-            "an initializer is a name or a mapping of one name,"
-            f" such as {{constant: 0.0}}, not {describe_value(init)}"
-        )
-    if len(init) != 1:
-        return f"an initializer has one name, not {len(init)}"
-    ((name, argument),) = init.items()
-    canonical = ALIASES.get(str(name), str(name))
-    if canonical in WITH_ARGUMENT:
-        return _check_argument(canonical, argument)
-    if canonical in BARE:
-        return f"initializer '{name}' takes no value; write {name} alone"
-    return describe_unknown(name, _NAMES, "initializer")
+def name_of(init: Init) -> str:
+    """Return the name of an initializer, such as `normal`."""
+    return init if isinstance(init, str) else init.name
 
 
-def file_of(init: Any) -> str | None:
+def file_of(init: Init) -> str | None:
     """Return the path of an initializer `{file: ...}`, and None for any other.
 
-    `init` has passed `check`. The path is one of a safetensors file if it ends in
-    `.safetensors`, and otherwise one of a checkpoint or a folder of checkpoints.
+    The path is one of a safetensors file if it ends in `.safetensors`, and otherwise one of
+    a checkpoint or a folder of checkpoints.
     """
-    file = init.get("file") if isinstance(init, Mapping) else None
-    return file if isinstance(file, str) else None
+    return init.file if isinstance(init, Initializer) else None
+
+
+_SUFFIX = ".safetensors"
 
 
 def is_checkpoint(file: str) -> bool:
@@ -132,49 +210,28 @@ def file_in_build(file: str) -> str:
     return f"{name}{_SUFFIX}" if is_checkpoint(file) else name
 
 
-def in_build(init: Any) -> Any:
+def in_build(init: Init) -> Init:
     """Return an initializer as the plan has it: its file is one in the build folder."""
     file = file_of(init)
-    return init if file is None else {"file": file_in_build(file)}
+    return init if file is None else Initializer(file=file_in_build(file))
 
 
-_TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
-
-
-def form_of(init: Any, shape: tuple[int, ...]) -> tuple[str, Any]:
+def form_of(init: Init, shape: tuple[int, ...]) -> tuple[str, Any]:
     """Reduce an initializer to a form and its argument: a constant, `orthogonal`,
     `identity`, or a distribution and its two arguments.
 
-    `init` is canonical, and can fill a parameter of `shape`.
+    `init` is no file, and can fill a parameter of `shape`.
     """
-    form, argument = BARE[init] if isinstance(init, str) else next(iter(init.items()))
-    if form == "variance_scaling":
-        return _variance_scaling(shape, **argument)
-    if form in ("normal", "truncated_normal"):
-        if not isinstance(argument, Mapping):
-            argument = {"std": argument}
-        return form, (argument.get("mean", 0.0), argument["std"])
-    return form, argument
-
-
-def _variance_scaling(
-    shape: tuple[int, ...],
-    scale: float = 1.0,
-    mode: str = "fan_in",
-    distribution: str = "truncated_normal",
-) -> tuple[str, tuple[float, float]]:
-    """Return the distribution with mean 0 and variance scale / fan, as Keras and JAX
-    define variance scaling."""
-    fan_in, fan_out = fan_in_out(shape)
-    by_mode = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
-    fan = by_mode[mode]
-    match distribution:
-        case "uniform":
-            limit = sqrt(3.0 * scale / fan)
-            return "uniform", (-limit, limit)
-        case "normal":
-            return "normal", (0.0, sqrt(scale / fan))
-    return "truncated_normal", (0.0, sqrt(scale / fan) / _TRUNCATED_STD)
+    init = BARE[init] if isinstance(init, str) else init
+    match getattr(init, init.name):
+        case VarianceScaling() as scaling:
+            return scaling.form(shape)
+        case Normal(mean=mean, std=std):
+            return init.name, (mean, std)
+        case argument if init.name in ("normal", "truncated_normal"):
+            return init.name, (0.0, argument)
+        case argument:
+            return init.name, argument
 
 
 def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -191,13 +248,9 @@ def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
     return max(1, field * shape[-2]), max(1, field * shape[-1])
 
 
-def check_shape(init: Any, shape: tuple[int, ...]) -> str | None:
-    """Check that an initializer can fill a parameter of `shape`; return what is wrong.
-
-    `init` has passed `check`.
-    """
-    name = init if isinstance(init, str) else next(iter(init))
-    match ALIASES.get(name, name):
+def check_shape(init: Init, shape: tuple[int, ...]) -> str | None:
+    """Check that an initializer can fill a parameter of `shape`; return what is wrong."""
+    match name_of(init):
         case "orthogonal" if len(shape) < 2:
             return f"'orthogonal' needs two dimensions or more, not {list(shape)}"
         case "identity" if len(shape) != 2:
@@ -205,79 +258,15 @@ def check_shape(init: Any, shape: tuple[int, ...]) -> str | None:
     return None
 
 
-def check_rows(init: Any, rows: int | None) -> str | None:
+def check_rows(init: Init, rows: int | None) -> str | None:
     """Check that an initializer can fill rows of a matrix one by one; return what is
     wrong.
 
-    `init` has passed `check`. `rows` is the number of all rows, None if it is not known.
+    `rows` is the number of all rows, None if it is not known.
     """
-    name = init if isinstance(init, str) else next(iter(init))
-    form, _ = BARE.get(name, (name, None))
-    if form in ("orthogonal", "identity", "file"):
+    full, name = BARE[init] if isinstance(init, str) else init, name_of(init)
+    if full.name in ("orthogonal", "identity", "file"):
         return f"'{name}' fills a whole matrix, and rows are made one by one"
-    if form == "variance_scaling" and rows is None:
+    if full.name == "variance_scaling" and rows is None:
         return f"'{name}' depends on the number of rows: give 'rows'"
     return None
-
-
-_positive = partial(check_real, above=0.0)
-
-
-def _check_argument(name: str, argument: Any) -> str | None:
-    match name:
-        case "uniform":
-            return _check_interval(argument)
-        case "variance_scaling":
-            return _check_variance_scaling(argument)
-        case "file":
-            return _check_file(argument)
-        case "normal" | "truncated_normal" if isinstance(argument, Mapping):
-            problem = check_mapping(argument, {"std": _positive}, {"mean": check_real})
-            return f"'{name}': {problem}" if problem else None
-        case "normal" | "truncated_normal":
-            problem = _positive(argument)
-        case _:
-            problem = check_real(argument)
-    return f"'{name}' {problem}" if problem else None
-
-
-_SUFFIX = ".safetensors"
-_PATH = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-
-
-def _check_file(argument: Any) -> str | None:
-    if isinstance(argument, str) and _PATH.fullmatch(argument):
-        return None
-    return (
-        "'file' takes a safetensors file or a checkpoint in the folder of the spec, such"
-        f" as weights.safetensors or checkpoints/best, not {describe_value(argument)}"
-    )
-
-
-def _check_interval(argument: Any) -> str | None:
-    if not isinstance(argument, list | tuple) or len(argument) != 2:
-        return f"'uniform' takes [low, high], not {describe_value(argument)}"
-    for end in argument:
-        if problem := check_real(end):
-            return f"an end of 'uniform' {problem}"
-    low, high = argument
-    if not low < high:
-        return f"'uniform' takes [low, high] with low < high, not [{low}, {high}]"
-    return None
-
-
-def _check_variance_scaling(argument: Any) -> str | None:
-    name = "variance_scaling"
-    if not isinstance(argument, Mapping):
-        form = WITH_ARGUMENT[name]
-        return f"'{name}' takes a mapping, not {describe_value(argument)}: {form}"
-    keys: dict[str, Check] = {
-        "scale": _positive,
-        "mode": accept,
-        "distribution": accept,
-    }
-    problem = check_mapping(argument, {}, keys)
-    for key, choices in (("mode", MODES), ("distribution", DISTRIBUTIONS)):
-        if not problem and (choice := argument.get(key, choices[0])) not in choices:
-            problem = describe_unknown(choice, choices, key)
-    return f"'{name}': {problem}" if problem else None

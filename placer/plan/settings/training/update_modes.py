@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from placer.plan.settings.fields import Count, doc
+from placer.plan.settings.mistake import Mistake, refuse
 
 SYNC: Final = "sync"
 Steps = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -83,26 +84,32 @@ class Async(
         return None if self.max_staleness == "none" else int(self.max_staleness)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if these settings contradict each other."""
+        """Raise MistakeError if these settings contradict each other."""
+        refuse(self._find_mistake())
+
+    def _find_mistake(self) -> Mistake | None:
         if self.compensate is not None and self.max_merge > 1:
-            raise ValueError(
-                "compensate corrects the gradient of one step: max_merge must be 1"
+            return Mistake(
+                ("max_merge",),
+                "compensate corrects the gradient of one step: max_merge must be 1",
             )
         bound = self.bound
         if bound == 0:
             for name in changed_settings(self):
                 if name != "max_staleness":
-                    raise ValueError(
-                        f"max_staleness 0 is the mode sync, which has no {name}"
-                    )
+                    message = f"max_staleness 0 is the mode sync, which has no {name}"
+                    return Mistake((name,), message, of_key=True)
         if self.merge != "sum" and self.max_merge == 1:
-            raise ValueError(f"'merge: {self.merge}' has no effect: max_merge is 1")
+            message = f"'merge: {self.merge}' has no effect: max_merge is 1"
+            return Mistake(("merge",), message)
         if bound is not None and self.max_merge > bound + 1:
-            raise ValueError(
+            return Mistake(
+                ("max_merge",),
                 f"max_merge is {self.max_merge}, and max_staleness {bound} allows"
                 f" {bound + 1} at most: the first of more steps would not be applied when"
-                " the last one may begin"
+                " the last one may begin",
             )
+        return None
 
 
 class HalfAsync(Struct, frozen=True, forbid_unknown_fields=True, tag="half_async"):
@@ -157,11 +164,12 @@ class Geo(
         return self.outer is not None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if these settings contradict each other."""
+        """Raise MistakeError if these settings contradict each other."""
         if self.outer is not None and self.scale == "sum":
-            raise ValueError(
+            message = (
                 "an outer optimizer takes the mean of the differences, not their sum"
             )
+            refuse(Mistake(("scale",), message))
 
 
 GradientMode = Async | HalfAsync

@@ -49,7 +49,11 @@ def test_each_setting_of_an_optimizer_is_documented_once():
     for name in ("Optimizer", *optimizer.__all__):
         each = getattr(optimizer, name)
         documented = re.findall(r"^    (\w+): ", inspect.getdoc(each), re.MULTILINE)
-        wanted = shared if name == "Optimizer" else optimizers.RULES[each.rule].hyper
+        wanted = (
+            shared
+            if name == "Optimizer"
+            else optimizers.RULES[each.rule].__struct_fields__
+        )
         assert sorted(documented) == sorted(wanted), name
 
 

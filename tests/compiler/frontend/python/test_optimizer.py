@@ -233,7 +233,7 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
         ),
         (
             bad_rate,
-            "schedule 'cosine': 'steps' is missing",
+            "'steps' is missing in schedule 'cosine'",
             'optimizer.SGD({"cosine": {"init": 1.0}}).minimize(loss)',
             None,
         ),
@@ -245,7 +245,7 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
         ),
         (
             bad_hyper,
-            "'momentum' must be less than 1, not 1.5",
+            "'momentum' must be a number from 0 to less than 1, not 1.5",
             "optimizer.Momentum(0.1, momentum=1.5).minimize(loss)",
             None,
         ),

@@ -1,0 +1,88 @@
+"""Reads initializers of parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from placer.compiler.frontend.yaml.decode import check_type
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
+from placer.errors import did_you_mean
+from placer.plan.settings.checks import describe_value
+from placer.plan.settings.training.initializers import (
+    ALIASES,
+    BARE,
+    WITH_ARGUMENT,
+    Init,
+    Initializer,
+)
+
+_TYPES = {field.name: field.type for field in structs.fields(Initializer)}
+_FORMS = {
+    "uniform": "[low, high]",
+    "variance_scaling": "a mapping",
+    "file": "a safetensors file or a checkpoint in the folder of the spec, such as"
+    " weights.safetensors or checkpoints/best",
+}
+"""The arguments that have a form of their own."""
+
+
+def read_init(node: SpecNode | None, problems: Problems) -> Init | None:
+    """Return an initializer; report a wrong one, and return None."""
+    if node is None:
+        return None
+    if isinstance(node, MappingNode):
+        return _read_argument(node, problems)
+    name = ALIASES.get(str(node.value), str(node.value))
+    if not isinstance(node.value, str):
+        message = (
+            "an initializer is a name or a mapping of one name, such as"
+            f" {{constant: 0.0}}, not {describe_value(node.value)}"
+        )
+        problems.add(message, node.span)
+    elif name in BARE:
+        init: Init = msgspec.convert(name, Init)
+        return init
+    elif name in WITH_ARGUMENT:
+        message = f"initializer '{node.value}' needs a value: {WITH_ARGUMENT[name]}"
+        problems.add(message, node.span)
+    else:
+        _report_unknown(node.value, node, problems)
+    return None
+
+
+def _read_argument(node: MappingNode, problems: Problems) -> Init | None:
+    """Read an initializer with an argument: a mapping of one name."""
+    if len(node.entries) != 1:
+        message = f"an initializer has one name, not {len(node.entries)}"
+        problems.add(message, node.span)
+        return None
+    ((written, argument),) = node
+    name, key = ALIASES.get(written, written), node.keys[written]
+    if name not in WITH_ARGUMENT:
+        if name not in BARE:
+            _report_unknown(written, key, problems)
+        else:
+            message = f"initializer '{written}' takes no value; write {written} alone"
+            problems.add(message, key.span)
+        return None
+    value: Any = argument.value
+    if name in _FORMS and not isinstance(argument, MappingNode):
+        try:
+            msgspec.convert(value, _TYPES[name])
+        except msgspec.ValidationError:
+            message = f"'{written}' takes {_FORMS[name]}, not {describe_value(value)}"
+            problems.add(message, argument.span, WITH_ARGUMENT[name])
+            return None
+    elif not check_type(written, argument, _TYPES[name], problems):
+        return None
+    value = msgspec.convert(value, _TYPES[name])
+    return problems.make(Initializer, {name: value}, node)
+
+
+def _report_unknown(name: str, node: SpecNode, problems: Problems) -> None:
+    hint = did_you_mean(name, {*BARE, *WITH_ARGUMENT, *ALIASES})
+    problems.add(f"unknown initializer '{name}'", node.span, hint)
