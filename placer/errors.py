@@ -95,7 +95,7 @@ class OpError(PlacerError):
     """An op that does not fit its operands or attributes.
 
     `operand` (an index) or `attr` (a name) is the one at fault, so that a front end can
-    point at it. `kind` is the kind of op that is the subject of the message, if any.
+    point at it; `keys` lead to the part of the attribute that is wrong. `kind` is the kind of op that is the subject of the message, if any.
     `conversion` is the index of an operand whose dtype is wrong, and the dtype to convert
     it to; `float` is that of the model.
     """
@@ -106,11 +106,13 @@ class OpError(PlacerError):
         *,
         operand: int | None = None,
         attr: str | None = None,
+        keys: tuple[str | int, ...] = (),
         hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.operand = operand
         self.attr = attr
+        self.keys = keys
         self.kind: str | None = None
         self.conversion: tuple[int, str] | None = None
 

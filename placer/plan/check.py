@@ -138,8 +138,8 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
 def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:
     what = f"parameter '{parameter.name}'"
     yield from _check_dtype(what, parameter.dtype)
-    if problem := initializers.check_shape(parameter.init, parameter.shape):
-        yield f"{what}: {problem}"
+    if mistake := initializers.check_shape(parameter.init, parameter.shape):
+        yield f"{what}: {mistake.message}"
     file = initializers.file_of(parameter.init)
     if file is not None and file not in plan.files:
         yield f"{what}: its file '{file}' is not in the build"

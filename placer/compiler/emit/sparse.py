@@ -11,7 +11,7 @@ from placer.compiler.emit.hook import Hook
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import ahead_of, is_keyed, keys_of
 from placer.compiler.graph.stored_bytes import find_update, rule_of
-from placer.compiler.graph.structural_ops import DISTINCT_KEYS
+from placer.compiler.graph.structural_types import DISTINCT_KEYS
 from placer.plan.plan import SparseTable
 from placer.plan.settings.sparse.sparse_keys import settings_of
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from placer.compiler.graph.structural_ops import COMPUTED, KINDS, StructuralKind
+from placer.compiler.graph.structural_kind import StructuralKind
+from placer.compiler.graph.structural_ops import COMPUTED, KINDS
 from placer.errors import Span
 from placer.place import Cluster, NodeId, Place
 from placer.place.layouts import Layout

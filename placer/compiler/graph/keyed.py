@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.layout_rules import LayoutSignature
-from placer.compiler.graph.structural_ops import CLIP_PART, DISTINCT_KEYS, EXACT_SUM
+from placer.compiler.graph.structural_ops import CLIP_PART
+from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM
 from placer.place.layouts import Layout
 from placer.place.types import ITEM_BYTES, TensorType
 from placer.plan.exchanges import EXCHANGES

@@ -18,7 +18,7 @@ from placer.compiler.graph.levels import (
     level_group,
     sent_buckets,
 )
-from placer.compiler.graph.structural_ops import LevelPhase
+from placer.compiler.graph.structural_kind import LevelPhase
 
 
 def level_phase(graph: Graph, op: Op) -> LevelPhase:

@@ -8,226 +8,28 @@ of `placer.runtime.node.node.Node` with its name. Computed ops are declared in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import replace
 
 from placer.compiler.graph import attributes as attr
-from placer.compiler.graph.attributes import Attributes, attributes, own
-from placer.errors import OpError
+from placer.compiler.graph.attributes import attributes, own
+from placer.compiler.graph.structural_kind import LevelPhase, StructuralKind
+from placer.compiler.graph.structural_types import (
+    assemble_types,
+    cut_types,
+    distinct_types,
+    exact_squares_types,
+    lookup_types,
+    operand_types,
+    rounded_sum_types,
+    store_types,
+    sum_by_key_types,
+    update_types,
+)
 from placer.place import Place
 from placer.place.layouts import Layout
-from placer.place.types import KEYS, TensorType, ValueType
 from placer.plan.exchanges import EXCHANGES, Exchange
-from placer.plan.settings.sparse.exact_sums import LIMBS
 from placer.plan.settings.training import optimizers
-
-if TYPE_CHECKING:
-    from placer.compiler.graph.graph import Op
-
-
-class LevelPhase(IntEnum):
-    """The phases of a level, in the order in which a node runs them."""
-
-    READ = 0
-    """Inputs are read first, while other nodes prepare the messages of this level."""
-    RECEIVE = 1
-    """Messages arrive."""
-    ENTRY = 2
-    """Parameters are read or assembled, and values are distributed over
-    microbatches."""
-    COPY_IN = 3
-    """What was not computed is copied to the devices that use it."""
-    COMPUTE = 4
-    """Jitted functions run."""
-    COPY_OUT = 5
-    """What was computed is copied to the devices that use it."""
-    EXIT = 6
-    """Parameters are updated, gradients are cut, metrics are recorded, and the values
-    of microbatches are reduced."""
-    SEND = 7
-    """Messages are sent last: everything that they can carry is there."""
-
-
-TypeRule = Callable[["Op", Sequence[TensorType]], Sequence[ValueType]]
-"""A function from an op and the types of its operands to the types that its results
-must have. It raises OpError if the operands do not fit."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StructuralKind:
-    """The declaration of one kind of structural op.
-
-    Attributes:
-        name: the kind.
-        doc: what ops of the kind do.
-        attrs: the attributes that its ops may have, besides those of any op.
-        why: why placer inserts such an op, for the `choices` of the plan: a template
-            with `{operands}`, `{devices}`, `{layout}` and the op's attributes. Empty if
-            front ends write it, or if the pass sets `Op.why`.
-        infer: the types of the results; None if they do not follow from the operands.
-        phase: when the op runs within its level.
-        computed_phase: the phase of an op on computed operands, if it is another one.
-        delay: how many levels after the op its results, or its message, are there.
-        delays_earlier_phases: whether results are there a level later if some user
-            belongs to an earlier phase than the op.
-        level: `fixed` if the op runs at its earliest level, because other nodes or the
-            table wait for it; `early` if it runs as soon as its operands are there;
-            `busy` if it waits for a level at which its nodes compute in any case.
-        effect: whether the op runs even if its results are not used.
-        directive: whether the op only tells other passes and the emitter something:
-            no node runs it.
-        grouped: whether consecutive ops of the kind are one statement of a program.
-        per_batch: whether an evaluation runs the op for every batch, although its
-            operands are the same.
-        anywhere: whether every node that uses the results runs the op itself, so that
-            they are not sent.
-        host_memory: whether the op runs in host memory.
-        layout: the layouts of operands and results on several nodes. `replicated`: all
-            R; `rows`: results with rows are S; `operands`: as the first operand;
-            `own`: S, because each node has its own rows;
-            `complete`: as the operands, but R instead of P; `gathered`: all R, because
-            it needs the rows of all microbatches in order; `parts`: operands that are
-            P, whose sum it gives.
-        microbatches: how often a step with microbatches runs the op. `once`: once;
-            `rows`: for each, if its result has rows; `operands`: as its operands. Or
-            for each: `own`, with values of its own; `same`, with one result for all
-            (R); `sum`, with a part of a sum (P).
-        reduces: the microbatch layout that the op reduces to one value of the step.
-        scatters: the microbatch layout that the op gives to a value of the step.
-        waits_for_microbatches: whether the op runs after the last microbatch.
-        sends, receives: whether the op sends or receives the message of an edge. Its
-            attributes `edge` and `back` are the numbers of the edges.
-        copies: whether each result is an operand of the op in the memory of other
-            devices of the node.
-        moves: whether the op takes its operand from other nodes by itself, so that no
-            conversion is needed; `transfer` replaces it by messages.
-        aliases: whether the result may share the memory of the operands.
-        allocates: whether the results need memory beside tables and operands.
-        retains: whether the op keeps its operands until the end of the step.
-        in_table: whether the op is done by a table of the node, which has the operands,
-            so that they are not copied to the devices of the op.
-        on_ranges: whether the op can work on each node's ranges of values of layout F.
-        update: `value` if the op computes the new value of a parameter, `direction` if
-            it is the first phase of a two-phase rule.
-    """
-
-    name: str
-    doc: str
-    attrs: Attributes = field(default_factory=dict)
-    why: str = ""
-    infer: TypeRule | None = None
-    phase: LevelPhase = LevelPhase.EXIT
-    computed_phase: LevelPhase | None = None
-    delay: int = 0
-    delays_earlier_phases: bool = False
-    level: Literal["fixed", "early", "busy"] = "busy"
-    effect: bool = False
-    directive: bool = False
-    grouped: bool = False
-    per_batch: bool = False
-    anywhere: bool = False
-    host_memory: bool = False
-    layout: Literal[
-        "replicated", "rows", "operands", "own", "complete", "gathered", "parts"
-    ] = "replicated"
-    microbatches: Literal["once", "rows", "operands", "own", "same", "sum"] = "once"
-    reduces: Layout | None = None
-    scatters: Layout | None = None
-    waits_for_microbatches: bool = False
-    sends: bool = False
-    receives: bool = False
-    copies: bool = False
-    moves: bool = False
-    aliases: bool = False
-    allocates: bool = True
-    retains: bool = False
-    in_table: bool = False
-    on_ranges: bool = False
-    update: Literal["value", "direction"] | None = None
-
-
-def _operand_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    return operands
-
-
-def _update_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    """The type of the parameter, which the gradient has, too. More operands are
-    scales."""
-    check_equal_types(op, operands[:2], 2)
-    return operands[:1]
-
-
-def _store_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    check_equal_types(op, operands, 2)
-    return ()
-
-
-def _distinct_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    ids = operands[: len(operands) - len(op.attrs.get("inputs", ()))]
-    return [DISTINCT_KEYS, *(TensorType("int32", each.shape) for each in ids)]
-
-
-def _lookup_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    table, keys = operands
-    if not table.is_keyed or keys != DISTINCT_KEYS:
-        raise OpError(f"needs a sparse table and keys, not {table} and {keys}")
-    return [table]
-
-
-def _sum_by_key_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    keys, gradients = operands[::2], operands[1::2]
-    if len(keys) != len(gradients) or {*keys} != {DISTINCT_KEYS}:
-        raise OpError("needs keys and the gradients of their rows, in turn")
-    if {*gradients} != {gradients[0]}:
-        raise OpError("needs gradients of one table")
-    return gradients[:1]
-
-
-def _exact_squares_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    return [EXACT_SUM]
-
-
-def _rounded_sum_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    if {*operands} != {EXACT_SUM}:
-        raise OpError(f"needs exact sums, of type {EXACT_SUM}")
-    return [TensorType(op.attrs["dtype"])]
-
-
-def _cut_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    check_equal_types(op, operands, 1)
-    start, stop = op.attrs["start"], op.attrs["stop"]
-    if not 0 <= start < stop <= operands[0].numel():
-        raise OpError(f"{operands[0]} has no elements {start} to {stop}")
-    return [TensorType(operands[0].dtype, (stop - start,))]
-
-
-def _assemble_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    whole = op.result.type
-    assert isinstance(whole, TensorType)
-    numel = sum(block.numel() for block in operands)
-    if numel != whole.numel() or any(block.dtype != whole.dtype for block in operands):
-        raise OpError(f"the blocks have {numel} elements and do not form {whole}")
-    return [whole]
-
-
-def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> None:
-    """Raise OpError unless there are `count` operands, all of the same type."""
-    if len(operands) != count:
-        raise OpError(f"{op.kind} takes {count} operands, not {len(operands)}")
-    for name, operand in zip(op.operands, operands, strict=False):
-        if operand != operands[0]:
-            raise OpError(
-                f"'{op.operands[0]}' is {operands[0]} and '{name}' is {operand}"
-            )
-
-
-EXACT_SUM = TensorType("int64", (LIMBS,))
-"""The type of a sum without rounding; see `placer.tables.exact_squares`."""
-
-DISTINCT_KEYS = TensorType("key", (KEYS,))
-"""The type of the keys of a batch, each once."""
 
 COMPUTED = StructuralKind(
     name="",
@@ -246,7 +48,7 @@ _UPDATE = StructuralKind(
         attr.DECAY,
         own("limit", float, "the bound to which gradients are clipped by value"),
     ),
-    infer=_update_types,
+    infer=update_types,
     effect=True,
     waits_for_microbatches=True,
     on_ranges=True,
@@ -258,7 +60,7 @@ _COPY = StructuralKind(
     doc="copy values between host memory and the devices of a node",
     attrs=attributes(own("rows", int, "how many results have rows: the first ones")),
     why="inserted: {operands} used on {devices}",
-    infer=_operand_types,
+    infer=operand_types,
     phase=LevelPhase.COPY_IN,
     computed_phase=LevelPhase.COPY_OUT,
     delays_earlier_phases=True,
@@ -270,7 +72,7 @@ _REDUCTION = StructuralKind(
     name="",
     doc="reduce the values of all microbatches to one value of the step",
     why="inserted: combines '{operands}' of all microbatches",
-    infer=_operand_types,
+    infer=operand_types,
     delay=1,
     grouped=True,
     layout="operands",
@@ -281,7 +83,7 @@ _SCATTER = StructuralKind(
     name="",
     doc="distribute a value of the step over the microbatches",
     why="inserted: gives each microbatch its part of '{operands}'",
-    infer=_operand_types,
+    infer=operand_types,
     phase=LevelPhase.ENTRY,
     layout="operands",
     aliases=True,
@@ -295,7 +97,7 @@ def _moving(exchange: Exchange) -> StructuralKind:
         doc=exchange.doc,
         attrs=attr.of_exchange(exchange),
         why=exchange.why,
-        infer=_operand_types,
+        infer=operand_types,
         delay=1,
         level="fixed",
         layout=exchange.layout,
@@ -372,7 +174,7 @@ KINDS: dict[str, StructuralKind] = {
                 own("padding", tuple[int | None, ...], "no key, of each operand"),
             ),
             why="inserted: the lookup of {operands} by key",
-            infer=_distinct_types,
+            infer=distinct_types,
             phase=LevelPhase.ENTRY,
             computed_phase=LevelPhase.EXIT,
             delays_earlier_phases=True,
@@ -386,7 +188,7 @@ KINDS: dict[str, StructuralKind] = {
             name="distributed_lookup_table",
             doc="look up the rows of keys in a sparse table, without changing it",
             why="inserted: looks up rows by key",
-            infer=_lookup_types,
+            infer=lookup_types,
             phase=LevelPhase.ENTRY,
             level="early",
             microbatches="same",
@@ -397,7 +199,7 @@ KINDS: dict[str, StructuralKind] = {
             doc="add up the gradients of each key: over lookups, microbatches and nodes,"
             " in this order",
             why="inserted: sums gradients by key",
-            infer=_sum_by_key_types,
+            infer=sum_by_key_types,
             delays_earlier_phases=True,
             microbatches="sum",
             in_table=True,
@@ -408,7 +210,7 @@ KINDS: dict[str, StructuralKind] = {
             " those of the partitions that the node holds",
             why="inserted: a part of a norm, without rounding, so that the norm does not"
             " depend on the number of servers",
-            infer=_exact_squares_types,
+            infer=exact_squares_types,
             delays_earlier_phases=True,
             waits_for_microbatches=True,
             in_table=True,
@@ -418,7 +220,7 @@ KINDS: dict[str, StructuralKind] = {
             doc="add up exact sums, and round the result",
             attrs=attributes(own("dtype", str, "that of the sum", required=True)),
             why="inserted: the only rounding of a sum",
-            infer=_rounded_sum_types,
+            infer=rounded_sum_types,
             delays_earlier_phases=True,
             waits_for_microbatches=True,
             in_table=True,
@@ -441,7 +243,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="store",
             doc="store the new value of a parameter in its table",
-            infer=_store_types,
+            infer=store_types,
             effect=True,
             waits_for_microbatches=True,
             on_ranges=True,
@@ -481,7 +283,7 @@ KINDS: dict[str, StructuralKind] = {
                 own("start", int, "the first element", required=True),
                 own("stop", int, "the element after the last", required=True),
             ),
-            infer=_cut_types,
+            infer=cut_types,
             delays_earlier_phases=True,
             layout="operands",
             aliases=True,
@@ -491,7 +293,7 @@ KINDS: dict[str, StructuralKind] = {
             name="assemble",
             doc="join the blocks of a parameter, as a view",
             why="inserted: joins the blocks of the parameter",
-            infer=_assemble_types,
+            infer=assemble_types,
             phase=LevelPhase.ENTRY,
             aliases=True,
             allocates=False,
@@ -502,7 +304,7 @@ KINDS: dict[str, StructuralKind] = {
             " changes that servers have sent are added to them",
             attrs=attributes(attr.WHOLE, attr.GROUP, attr.DECAY),
             why="inserted: each worker trains its own values of '{whole}'",
-            infer=_assemble_types,
+            infer=assemble_types,
             phase=LevelPhase.ENTRY,
             effect=True,
             grouped=True,
@@ -513,7 +315,7 @@ KINDS: dict[str, StructuralKind] = {
             name="delta",
             doc="how far a worker's own values of a parameter are from what the servers"
             " know of them: the old values minus the new ones",
-            infer=_operand_types,
+            infer=operand_types,
             allocates=False,
             waits_for_microbatches=True,
             in_table=True,

@@ -9,12 +9,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from msgspec import Struct, ValidationError, to_builtins
+from msgspec import Struct, to_builtins
 
 from placer.compiler.graph.declared import attribute, is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
@@ -33,6 +32,12 @@ T = TypeVar("T")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _RESERVED = {"true": True, "false": False, "none": None}
 _NUMBERS = frozenset({"inf", "nan"})
+_READERS: Mapping[object, Callable[[Any], object]] = {
+    Init: read_init,
+    Rate: read_rate,
+    Settings: from_text,
+}
+"""The types of attributes that are structs, and what reads these from their text."""
 
 
 def print_graph(graph: Graph, *, reasons: bool = False) -> str:
@@ -259,14 +264,11 @@ class _Reader:
 def _read_attribute(kind: str, term: object, name: str) -> object:
     """Return the value of an attribute from its text. Raises OpError for a wrong one."""
     attr = attribute(kind, name)
-    if attr.type == Rate or attr.type == Init:
-        with suppress(ValidationError):  # `check_value` says what is wrong
-            term = read_rate(term) if attr.type == Rate else read_init(term)
-    elif attr.type == Settings:
+    if attr.type in _READERS:
         try:
-            term = from_text(term)
+            term = _READERS[attr.type](term)
         except ValueError as error:
-            message = f"cannot have {name}: {error}"
+            message = f"cannot have {name}: {term!r}: {error}"
             raise OpError(message, attr=name).of(kind) from error
     check_value(kind, attr, term)
     return term

@@ -14,7 +14,8 @@ from placer.compiler.graph.declared import (
 )
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.layout_rules import LayoutSignature
-from placer.compiler.graph.structural_ops import check_equal_types, is_conversion
+from placer.compiler.graph.structural_ops import is_conversion
+from placer.compiler.graph.structural_types import check_equal_types
 from placer.errors import GraphError, OpError
 from placer.ops.attributes import complete
 from placer.place.types import ResidualType, TensorType, ValueType

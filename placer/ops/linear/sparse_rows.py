@@ -5,6 +5,7 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.ops.declaration import Attr, Attrs, LayerParameter, flag
 from placer.place.types import KEYS, TensorType
+from placer.plan.settings.mistake import MistakeError
 from placer.plan.settings.sparse.sparse_keys import KEYS as SETTINGS
 from placer.plan.settings.sparse.sparse_keys import (
     Admit,
@@ -72,11 +73,19 @@ def sparse_table(attrs: Attrs) -> LayerParameter:
     if rows is not None and rows < 1:
         raise OpError(f"needs 'rows' of at least 1, not {rows}", attr="rows")
     table = TensorType(attrs["dtype"], (KEYS, dim))
+    try:
+        settings = read_settings(attrs)
+    except MistakeError as error:
+        mistake = error.mistake
+        attr, *keys = map(str, mistake.path)
+        raise OpError(
+            mistake.message, attr=attr, keys=tuple(keys), hint=mistake.hint
+        ) from None
     return LayerParameter(
         "table",
         table,
         "uniform",
-        sparse=read_settings(attrs),
+        sparse=settings,
         rows=rows,
         inputs=read_inputs(attrs),
     )

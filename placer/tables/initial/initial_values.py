@@ -55,8 +55,8 @@ def compute_values(
     if (file := file_of(init)) is not None:
         values = read_flat_range(folder / file, name, shape, start, stop)
         return values.astype(parameter.dtype)
-    if problem := check_shape(init, shape):
-        raise PlacerError(f"parameter {name}: {problem}")
+    if mistake := check_shape(init, shape):
+        raise PlacerError(f"parameter {name}: {mistake.message}")
     assert 0 <= start <= stop <= prod(shape), (name, start, stop, shape)
     out = np.empty(stop - start, parameter.dtype)
     if start == stop:

@@ -20,6 +20,7 @@ PS = Place.parse("/node:ps/cpu")
 # An op with a wrong attribute, the message after the kind, and the hint.
 WRONG = [
     ("parameter", {"init": "zeros", "bukket": 1}, "has no attribute 'bukket'"),
+    ("parameter", {"init": {"normal": "a"}}, "cannot have init: {'normal': 'a'}: "),
     ("parameter", {"init": "zeros", "ring": True}, "has no attribute 'ring'"),
     ("parameter", {"init": "zeros", "group": "a"}, "cannot have group: 'a': Expected `int`"),
     ("read", {"input": 1}, "cannot have input: 1: Expected `str`, got `int`"),

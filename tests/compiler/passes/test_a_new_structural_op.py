@@ -9,7 +9,8 @@ from placer.compiler.driver import compile as compile_model
 from placer.compiler.emit.choices import explain_choices
 from placer.compiler.graph.attributes import attributes, own
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.structural_ops import KINDS, StructuralKind
+from placer.compiler.graph.structural_kind import StructuralKind
+from placer.compiler.graph.structural_ops import KINDS
 from placer.compiler.graph.text import parse_graph, print_graph
 from placer.compiler.memory.in_place import InPlaceAnalysis
 from placer.compiler.memory.node_memory import MemoryEstimate

@@ -355,7 +355,7 @@ def test_identity(shape):
     ],
 )
 def test_shapes_that_an_initializer_cannot_fill(init, shape, message):
-    assert initializers.check_shape(read_init(init), shape) == message
+    assert initializers.check_shape(read_init(init), shape).message == message
     with pytest.raises(PlacerError, match=re.escape(f"parameter h1.w: {message}")):
         whole(init, shape)
 

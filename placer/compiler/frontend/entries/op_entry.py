@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.compiler.frontend.yaml.problems import Problems, inner_span
+from placer.compiler.frontend.yaml.problems import Problems, inner_span, nodes_on
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode
 from placer.errors import OpError, Span
 from placer.place import Place
@@ -43,7 +43,7 @@ def report_op_error(
     entries = entry.node.entries
     at = entries["op"]
     if error.attr is not None:
-        at = entries.get(error.attr, at)
+        at = nodes_on(error.keys, entries.get(error.attr, at))[-1]
     elif error.operand is None:
         at = entries.get("in", at)
     elif error.operand < len(operands):

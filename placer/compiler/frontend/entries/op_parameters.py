@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from placer.compiler.graph.graph import Op, Value
 from placer.errors import OpError, Span, did_you_mean
 from placer.ops.declaration import LayerParameter
 from placer.place.types import BATCH, TensorType
+from placer.plan.settings.mistake import Mistake
 from placer.plan.settings.training import initializers
 
 _TIMES = ("int32", "uint32", "uint64", "int64")
@@ -147,10 +149,10 @@ class Parameters:
         self, name: str, type_: TensorType, parameter: LayerParameter, span: Span
     ) -> None:
         """Declare a parameter with a row for each key."""
-        rule, error_span = first_match(name, self.rules), span
+        rule = first_match(name, self.rules)
         init, what = parameter.init, f"sparse table '{name}'"
         if rule is not None and rule.init is not None:
-            init, error_span = rule.init, rule.span
+            init = rule.init
         dim, of_rows = int(type_.shape[1]), {}
         if type_.dtype not in ("float32", "float64"):
             message = f"{what} is {type_.dtype}, and rows are float32 or float64"
@@ -159,8 +161,8 @@ class Parameters:
             message = f"{what} is float64 in a float32 model"
             hint = "write precision: float64 at the top of the spec, or float32 here"
             self.problems.add(message, span, hint)
-        elif problem := initializers.check_rows(init, parameter.rows):
-            self.problems.add(f"{what}: {problem}", error_span)
+        elif mistake := initializers.check_rows(init, parameter.rows):
+            self._report_init(what, mistake, rule, span)
         else:
             form, argument = initializers.form_of(init, (parameter.rows or 1, dim))
             of_rows = {form: argument}
@@ -174,6 +176,19 @@ class Parameters:
         self.values.add(
             Op("sparse_table", (), (Value(name, type_),), attrs, None, span)
         )
+
+    def _report_init(
+        self, what: str, mistake: Mistake, rule: Rule | None, span: Span
+    ) -> None:
+        """Report an initializer that a parameter cannot have: in the entry of
+        `parameters` that has it, or at the op."""
+        message = f"{what}: {mistake.message}"
+        if rule is not None and rule.init is not None:
+            self.problems.add_mistake(
+                dataclasses.replace(mistake, message=message), rule.node
+            )
+        else:
+            self.problems.add(message, span, mistake.hint)
 
     def _inputs_of(
         self, name: str, parameter: LayerParameter, span: Span
@@ -219,9 +234,9 @@ class Parameters:
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
     ) -> None:
-        rule, error_span = first_match(name, self.rules), span
+        rule = first_match(name, self.rules)
         if rule is not None and rule.init is not None:
-            init, error_span = rule.init, rule.span
+            init = rule.init
         what = f"parameter '{name}'"
         if type_.dtype == "float64" and not self.wide:
             message = f"{what} is float64 in a float32 model"
@@ -230,11 +245,10 @@ class Parameters:
         if type_.numel() > MAX_ELEMENTS:
             message = f"{what}: {type_} has more than {MAX_ELEMENTS} elements"
             self.problems.add(message, span)
-        elif problem := initializers.check_shape(init, type_.sizes(1)):
-            self.problems.add(f"{what}: {problem}", error_span)
-        elif (mismatch := self.weights.check(init, name, type_)) is not None:
-            reason, advice = mismatch
-            self.problems.add(f"{what}: {reason}", error_span, advice)
+        else:
+            mistake = initializers.check_shape(init, type_.sizes(1))
+            if mistake := mistake or self.weights.check(init, name, type_):
+                self._report_init(what, mistake, rule, span)
         attrs: dict[str, Any] = {"init": init}
         if state and rule is not None and not rule.trainable:
             attrs["trainable"] = False

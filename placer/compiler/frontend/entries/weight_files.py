@@ -22,6 +22,7 @@ from placer.errors import (
     did_you_mean,
 )
 from placer.place.types import TensorType
+from placer.plan.settings.mistake import Mistake
 from placer.plan.settings.training.initializers import (
     Init,
     file_in_build,
@@ -43,19 +44,15 @@ class WeightFiles:
         # The tensors of each file, or the message why it cannot be read.
         self._headers: dict[str, dict[str, TensorType] | str] = {}
 
-    def check(
-        self, init: Init, name: str, type_: TensorType
-    ) -> tuple[str, str | None] | None:
-        """Check that a parameter can be initialized from its file.
-
-        Returns None if it can, or if `init` is not a file; else a message and a hint.
-        """
+    def check(self, init: Init, name: str, type_: TensorType) -> Mistake | None:
+        """Return why a parameter cannot be initialized from its file; None if it can, or
+        if `init` is not a file."""
         file = file_of(init)
         if file is None:
             return None
         tensors = self._tensors(file)
         if isinstance(tensors, str):
-            return tensors, None
+            return Mistake(("init",), tensors)
         stored = tensors.get(name)
         if stored is None:
             hint = (
@@ -63,12 +60,10 @@ class WeightFiles:
             )
             if file in self._contents and (self._folder / file).exists():
                 hint = "placer.trace creates a file of this name: rename yours"
-            return f"{file} has no tensor '{name}'", hint
+            return Mistake(("init",), f"{file} has no tensor '{name}'", hint)
         if stored.shape != type_.shape or not stored.is_float:
-            return (
-                f"{file} has '{name}' as {stored}, and the parameter is {type_}",
-                None,
-            )
+            message = f"{file} has '{name}' as {stored}, and the parameter is {type_}"
+            return Mistake(("init",), message)
         return None
 
     def _tensors(self, file: str) -> dict[str, TensorType] | str:

@@ -16,7 +16,7 @@ from placer.compiler.graph.model import Memory
 from placer.errors import PlaceError, SpecError, did_you_mean
 from placer.place import Cluster, NodeKind
 from placer.place.nodes import ONE_CPU
-from placer.plan.settings.checks import check_whole, describe_value
+from placer.plan.settings.checks import describe_value
 
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
 _MEMORY = re.compile(r"([1-9][0-9]{0,8})(KiB|MiB|GiB|TiB)")
@@ -139,9 +139,14 @@ def _check_counts(counts: Mapping[str, int], section: MappingNode) -> None:
                 f"no node kind '{name}' in this spec, so there cannot be {count}",
                 hint=did_you_mean(name, section.entries),
             )
-        problem = check_whole(count, minimum=1)
-        if problem:
-            raise SpecError(f"the number of nodes of kind '{name}' {problem}")
+        what, is_whole = (
+            f"the number of nodes of kind '{name}' must be",
+            type(count) is int,
+        )
+        if not is_whole:
+            raise SpecError(f"{what} a whole number, not {describe_value(count)}")
+        if count < 1:
+            raise SpecError(f"{what} at least 1, not {count}")
 
 
 def _with_counts(cluster: Cluster, counts: Mapping[str, int]) -> Cluster:

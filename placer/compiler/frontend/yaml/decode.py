@@ -313,6 +313,8 @@ def _describe_option(info: inspect.Type) -> str:
             return "a whole number"
         case inspect.FloatType(ge=low, lt=high) if low is not None and high is not None:
             return f"a number from {low:g} to less than {high:g}"
+        case inspect.FloatType(gt=low, le=high) if low is not None and high is not None:
+            return f"a number above {low:g} and up to {high:g}"
         case inspect.FloatType(gt=low) if low is not None:
             return f"a number greater than {low:g}"
         case inspect.FloatType(ge=low) if low is not None:

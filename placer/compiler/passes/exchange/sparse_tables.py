@@ -44,10 +44,9 @@ from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.split_sums import combine_sums
 from placer.compiler.graph.structural_ops import (
     CLIP_PART,
-    DISTINCT_KEYS,
-    EXACT_SUM,
     SCALES,
 )
+from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM
 from placer.compiler.passes.exchange.row_lookups import (
     Lookup,
     check_place_of_table,

@@ -147,9 +147,9 @@ def _check_rules(parameter: Op, optimizer: Op, mode: Mode | None) -> None:
         outer = mode.outer["op"]
         rules.append((outer, f"the outer optimizer '{outer}'"))
     for rule, what in rules:
-        if problem := optimizers.check_init(rule, parameter.attrs["init"]):
+        if mistake := optimizers.check_init(rule, parameter.attrs["init"]):
             raise GraphError(
-                f"parameter '{name}': {what} {problem}",
+                f"parameter '{name}': {what} {mistake.message}",
                 span=parameter.source,
                 hint=f"write - {{match: \"{name}\", init: zeros}} in 'parameters'",
             )

@@ -14,7 +14,7 @@ from collections import defaultdict
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.order import earliest_levels, level_phase
 from placer.compiler.graph.rewriter import Rewriter
-from placer.compiler.graph.structural_ops import LevelPhase
+from placer.compiler.graph.structural_kind import LevelPhase
 from placer.place import Place
 from placer.place.types import TensorType
 

@@ -8,7 +8,7 @@ position of the block in the worker's program.
 from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.structural_ops import LevelPhase
+from placer.compiler.graph.structural_kind import LevelPhase
 from placer.place import HETER, WORKER
 
 

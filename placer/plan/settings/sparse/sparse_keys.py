@@ -4,12 +4,12 @@ has."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from placer.errors import OpError
+from placer.plan.settings.mistake import Mistake, MistakeError
 from placer.plan.settings.sparse.table import (
     MOST_PARTITIONS,
     MOST_ROWS,
@@ -21,6 +21,7 @@ from placer.plan.settings.sparse.table import (
     Probability,
     Score,
     Scoring,
+    Share,
 )
 from placer.plan.settings.sparse.table import SparseTable as Settings
 
@@ -32,16 +33,16 @@ class _Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class BloomKeys(_Keys, frozen=True):
     """`bloom`: counts occurrences in a counting Bloom filter of so many bytes."""
 
-    count: int
-    bytes: int
+    count: Annotated[int, Meta(ge=1)]
+    bytes: Annotated[int, Meta(ge=64)]
 
 
 class AdmitKeys(_Keys, frozen=True):
     """`admit`: just one of these keys."""
 
-    count: int | None = None
+    count: Annotated[int, Meta(ge=1)] | None = None
     bloom: BloomKeys | None = None
-    probability: float | None = None
+    probability: Share | None = None
     score: float | None = None
 
 
@@ -60,7 +61,7 @@ class ScoreKeys(_Keys, frozen=True):
     click: str | None = None
     show_weight: float = 0.1
     click_weight: float = 1.0
-    decay: float = 1.0
+    decay: Share = 1.0
 
 
 Admit = Literal["always"] | AdmitKeys
@@ -90,28 +91,28 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
         attrs: all attributes of the op, with defaults.
 
     Raises:
-        OpError: an attribute is wrong.
+        MistakeError: an attribute is wrong; the message is a predicate of the op.
     """
     partitions = attrs["partitions"]
     if not 2 <= partitions <= MOST_PARTITIONS or partitions & (partitions - 1):
-        raise OpError(
+        raise _wrong(
             f"needs a power of two from 2 to {MOST_PARTITIONS} as 'partitions', not"
             f" {partitions}",
-            attr="partitions",
+            "partitions",
         )
     capacity, bounds = attrs["capacity"], attrs["bounds"]
     if capacity is not None and not partitions <= capacity <= MOST_ROWS:
-        raise OpError(
+        raise _wrong(
             f"needs a capacity of at least its {partitions} partitions and at most"
             f" {MOST_ROWS}, not {capacity}",
-            attr="capacity",
+            "capacity",
         )
     if bounds is not None and not (len(bounds) == 2 and bounds[0] < bounds[1]):
-        raise OpError("needs bounds [low, high] with low < high", attr="bounds")
+        raise _wrong("needs bounds [low, high] with low < high", "bounds")
     if attrs["evict"] == "lfu" and capacity is None:
-        raise OpError(
+        raise _wrong(
             "evicts rows when it is full, and has no 'capacity'",
-            attr="evict",
+            "evict",
             hint="write capacity: N, the most rows of the table",
         )
     for number in bounds or ():
@@ -132,22 +133,22 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
         bounds=None if bounds is None else (float(bounds[0]), float(bounds[1])),
     )
     if isinstance(settings.admit, Score) and settings.score is None:
-        raise OpError(
+        raise _wrong(
             "admits keys by their score, and has no 'score'",
-            attr="admit",
+            "admit",
             hint="write score: {show: 1}",
         )
     if settings.default != 0.0 and isinstance(settings.admit, Always):
-        raise OpError(
+        raise _wrong(
             "admits all keys, and a key without a row reads the values with which its row"
             " would begin, so 'default' has no effect",
-            attr="default",
+            "default",
             hint="write admit: {count: 2}, or leave default out",
         )
     if settings.index == "compact" and isinstance(settings.admit, Count | Score):
-        raise OpError(
+        raise _wrong(
             "has no room for counts of keys without a row in a compact index",
-            attr="index",
+            "index",
             hint="count with a Bloom filter: admit: {bloom: {count: 5, bytes: 1000000}}",
         )
     plain = Settings(name="", dim=1)
@@ -194,30 +195,23 @@ def _admission(written: Any) -> Admission:
         return Always()
     keys = msgspec.convert(written, AdmitKeys)
     if sum(value is not None for value in msgspec.structs.astuple(keys)) != 1:
-        raise OpError(
+        raise _wrong(
             "needs exactly one of count, bloom, probability and score as 'admit'",
-            attr="admit",
+            "admit",
             hint="write {count: 5}, or always",
         )
     if keys.count is not None:
-        _check_least(keys.count, 1, "'count' of 'admit'", "admit")
         return Count(keys.count)
     if keys.bloom is not None:
-        _check_least(keys.bloom.count, 1, "'count' of 'bloom'", "admit")
         if keys.bloom.count > 255:
             message = f"counts to 255 by 'bloom' at most, not {keys.bloom.count}"
-            raise OpError(
-                message, attr="admit", hint="write {count: n} to count exactly"
-            )
-        _check_least(keys.bloom.bytes, 64, "'bytes' of 'bloom'", "admit")
+            hint = "write {count: n} to count exactly"
+            raise _wrong(message, "admit", "bloom", "count", hint=hint)
         return Bloom(keys.bloom.count, keys.bloom.bytes)
     if keys.probability is not None:
-        if not 0.0 < keys.probability <= 1.0:
-            message = f"needs a probability above 0 and up to 1, not {keys.probability}"
-            raise OpError(message, attr="admit")
         return Probability(float(keys.probability))
     assert keys.score is not None
-    _check_float(keys.score, "'score' of 'admit'", "admit")
+    _check_float(keys.score, "'score' of 'admit'", "admit", "score")
     return Score(float(keys.score))
 
 
@@ -227,30 +221,26 @@ def _forgetting(written: Any, score: Scoring | None) -> Forgetting:
     keys = msgspec.convert(written, ForgetKeys)
     limits = {name: getattr(keys, name) for name in Forgetting.__struct_fields__}
     every = limits.pop("every")
-    for name in ("every", "unseen_steps", "unseen_seconds"):
-        _check_least(getattr(keys, name), 1, f"'{name}' of 'forget'", "forget")
     if (keys.unseen_seconds is None) != (keys.time is None):
-        raise OpError(
+        raise _wrong(
             "needs both 'unseen_seconds' and 'time' in 'forget', or neither",
-            attr="forget",
+            "forget",
             hint="write {unseen_seconds: 86400, time: INPUT}",
         )
     for name in ("norm_below", "score_below"):
-        _check_float(getattr(keys, name), f"'{name}' of 'forget'", "forget")
-    if keys.norm_below is not None and not keys.norm_below > 0:
-        message = f"needs a 'norm_below' above 0, not {keys.norm_below}"
-        raise OpError(message, attr="forget")
+        _check_float(getattr(keys, name), f"'{name}' of 'forget'", "forget", name)
     if keys.score_below is not None and score is None:
-        raise OpError(
+        raise _wrong(
             "forgets keys by their score, and has no 'score'",
-            attr="forget",
+            "forget",
+            "score_below",
             hint="write score: {show: 1}",
         )
     decays = score is not None and score.decay != 1.0
     if not decays and all(limit is None for limit in limits.values()):
-        raise OpError(
+        raise _wrong(
             "forgets no key, so 'forget' has no effect",
-            attr="forget",
+            "forget",
             hint="write a limit, such as {unseen_steps: 1000}, or leave forget out",
         )
     return Forgetting(every=every, **limits)
@@ -260,27 +250,23 @@ def _scoring(written: Any) -> Scoring | None:
     if written is None:
         return None
     keys = msgspec.convert(written, ScoreKeys)
-    if not 0.0 < keys.decay <= 1.0:
-        message = f"needs a decay above 0 and up to 1, not {keys.decay}"
-        raise OpError(message, attr="score")
-    _check_float(keys.show_weight, "'show_weight'", "score")
-    _check_float(keys.click_weight, "'click_weight'", "score")
+    for name in ("show_weight", "click_weight"):
+        _check_float(getattr(keys, name), f"'{name}'", "score", name)
     if keys.click is None and keys.click_weight != ScoreKeys().click_weight:
-        raise OpError(
+        raise _wrong(
             "counts no clicks, so 'click_weight' has no effect",
-            attr="score",
+            "score",
+            "click_weight",
             hint="write click: INPUT, or leave click_weight out",
         )
     return Scoring(no_click=keys.show_weight, click=keys.click_weight, decay=keys.decay)
 
 
-def _check_float(number: float | None, what: str, attr: str) -> None:
+def _check_float(number: float | None, what: str, *path: str) -> None:
     """Check that a number, if it is given, is not infinite as a float32."""
     if number is not None and not abs(number) <= _MOST:
-        message = f"needs a finite float32 as {what}, not {number}"
-        raise OpError(message, attr=attr)
+        raise _wrong(f"needs a finite float32 as {what}, not {number}", *path)
 
 
-def _check_least(number: int | None, least: int, what: str, attr: str) -> None:
-    if number is not None and number < least:
-        raise OpError(f"needs {what} of at least {least}, not {number}", attr=attr)
+def _wrong(message: str, *path: str, hint: str | None = None) -> MistakeError:
+    return MistakeError(Mistake(path, message, hint))

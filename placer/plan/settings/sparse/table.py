@@ -13,6 +13,8 @@ PARTITIONS: Final = 256
 MOST_PARTITIONS: Final = 1 << 16
 MOST_ROWS: Final = 1 << 40
 """The greatest capacity of a table."""
+Share = Annotated[float, Meta(gt=0, le=1)]
+"""A number above 0 and up to 1."""
 
 
 class Always(Struct, frozen=True, forbid_unknown_fields=True, tag="always"):
@@ -63,11 +65,11 @@ class Forgetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         norm_below: rows with a smaller Euclidean norm of their values.
     """
 
-    every: int = PARTITIONS
-    unseen_steps: int | None = None
-    unseen_seconds: int | None = None
+    every: Annotated[int, Meta(ge=1)] = PARTITIONS
+    unseen_steps: Annotated[int, Meta(ge=1)] | None = None
+    unseen_seconds: Annotated[int, Meta(ge=1)] | None = None
     score_below: float | None = None
-    norm_below: float | None = None
+    norm_below: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Scoring(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,7 +78,7 @@ class Scoring(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     no_click: float = 0.1
     click: float = 1.0
-    decay: float = 1.0
+    decay: Share = 1.0
 
 
 class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

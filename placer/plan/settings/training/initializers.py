@@ -248,25 +248,29 @@ def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
     return max(1, field * shape[-2]), max(1, field * shape[-1])
 
 
-def check_shape(init: Init, shape: tuple[int, ...]) -> str | None:
-    """Check that an initializer can fill a parameter of `shape`; return what is wrong."""
+def check_shape(init: Init, shape: tuple[int, ...]) -> Mistake | None:
+    """Return why an initializer cannot fill a parameter of `shape`, None if it can."""
     match name_of(init):
         case "orthogonal" if len(shape) < 2:
-            return f"'orthogonal' needs two dimensions or more, not {list(shape)}"
+            needed = "two dimensions or more"
         case "identity" if len(shape) != 2:
-            return f"'identity' needs a matrix, not {list(shape)}"
-    return None
+            needed = "a matrix"
+        case _:
+            return None
+    message = f"'{name_of(init)}' needs {needed}, not {list(shape)}"
+    return Mistake(("init",), message)
 
 
-def check_rows(init: Init, rows: int | None) -> str | None:
-    """Check that an initializer can fill rows of a matrix one by one; return what is
-    wrong.
+def check_rows(init: Init, rows: int | None) -> Mistake | None:
+    """Return why an initializer cannot fill rows of a matrix one by one, None if it can.
 
     `rows` is the number of all rows, None if it is not known.
     """
     full, name = BARE[init] if isinstance(init, str) else init, name_of(init)
     if full.name in ("orthogonal", "identity", "file"):
-        return f"'{name}' fills a whole matrix, and rows are made one by one"
-    if full.name == "variance_scaling" and rows is None:
-        return f"'{name}' depends on the number of rows: give 'rows'"
-    return None
+        message = f"'{name}' fills a whole matrix, and rows are made one by one"
+    elif full.name == "variance_scaling" and rows is None:
+        message = f"'{name}' depends on the number of rows: give 'rows'"
+    else:
+        return None
+    return Mistake(("init",), message)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec import Meta, Struct, inspect, structs, to_builtins
 
-from placer.plan.settings.checks import describe_unknown
+from placer.errors import did_you_mean
 from placer.plan.settings.fields import doc
 from placer.plan.settings.mistake import Mistake
 from placer.plan.settings.training.initializers import Initializer
@@ -326,7 +326,9 @@ def read_rule(name: str, hyper: Mapping[str, Any]) -> Rule:
     Raises msgspec.ValidationError for a rule or a hyperparameter that is not valid.
     """
     if name not in RULES:
-        raise msgspec.ValidationError(describe_unknown(name, RULES, "optimizer"))
+        hint = did_you_mean(name, RULES)
+        message = f"unknown optimizer '{name}'" + (f"; {hint}" if hint else "")
+        raise msgspec.ValidationError(message)
     return msgspec.convert(hyper, RULES[name])
 
 
@@ -335,9 +337,9 @@ def nearest_dense(name: str) -> str:
     return "adam" if "mu" in RULES[name].slots else "adagrad"
 
 
-def check_init(rule: str, init: Any) -> str | None:
-    """Return what is wrong with the initializer of a parameter for its rule, as a
-    predicate of the rule, such as `computes …`; None if nothing is."""
+def check_init(rule: str, init: Any) -> Mistake | None:
+    """Return what is wrong with the initializer of a parameter for its rule; None if
+    nothing is. The message is a predicate of the rule, such as `computes …`."""
     if not RULES[rule].begins_at_zero:
         return None
     written = to_builtins(init)
@@ -345,7 +347,8 @@ def check_init(rule: str, init: Any) -> str | None:
         isinstance(init, Mapping | Initializer) and written.get("constant") == 0
     ):
         return None
-    return f"computes a value from its slots, so that it begins at 0, not {written}"
+    message = f"computes a value from its slots, so that it begins at 0, not {written}"
+    return Mistake(("init",), message)
 
 
 def check_outer(name: str) -> Mistake | None:

@@ -1,0 +1,95 @@
+"""The types of the results of structural ops, from those of the operands. The functions raise
+OpError if the operands do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from placer.errors import OpError
+from placer.place.types import KEYS, TensorType, ValueType
+from placer.plan.settings.sparse.exact_sums import LIMBS
+
+if TYPE_CHECKING:
+    from placer.compiler.graph.graph import Op
+
+EXACT_SUM = TensorType("int64", (LIMBS,))
+"""The type of a sum without rounding; see `placer.tables.exact_squares`."""
+
+DISTINCT_KEYS = TensorType("key", (KEYS,))
+"""The type of the keys of a batch, each once."""
+
+
+def operand_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    return operands
+
+
+def update_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    """The type of the parameter, which the gradient has, too. More operands are
+    scales."""
+    check_equal_types(op, operands[:2], 2)
+    return operands[:1]
+
+
+def store_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    check_equal_types(op, operands, 2)
+    return ()
+
+
+def distinct_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    ids = operands[: len(operands) - len(op.attrs.get("inputs", ()))]
+    return [DISTINCT_KEYS, *(TensorType("int32", each.shape) for each in ids)]
+
+
+def lookup_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    table, keys = operands
+    if not table.is_keyed or keys != DISTINCT_KEYS:
+        raise OpError(f"needs a sparse table and keys, not {table} and {keys}")
+    return [table]
+
+
+def sum_by_key_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    keys, gradients = operands[::2], operands[1::2]
+    if len(keys) != len(gradients) or {*keys} != {DISTINCT_KEYS}:
+        raise OpError("needs keys and the gradients of their rows, in turn")
+    if {*gradients} != {gradients[0]}:
+        raise OpError("needs gradients of one table")
+    return gradients[:1]
+
+
+def exact_squares_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    return [EXACT_SUM]
+
+
+def rounded_sum_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    if {*operands} != {EXACT_SUM}:
+        raise OpError(f"needs exact sums, of type {EXACT_SUM}")
+    return [TensorType(op.attrs["dtype"])]
+
+
+def cut_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    check_equal_types(op, operands, 1)
+    start, stop = op.attrs["start"], op.attrs["stop"]
+    if not 0 <= start < stop <= operands[0].numel():
+        raise OpError(f"{operands[0]} has no elements {start} to {stop}")
+    return [TensorType(operands[0].dtype, (stop - start,))]
+
+
+def assemble_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    whole = op.result.type
+    assert isinstance(whole, TensorType)
+    numel = sum(block.numel() for block in operands)
+    if numel != whole.numel() or any(block.dtype != whole.dtype for block in operands):
+        raise OpError(f"the blocks have {numel} elements and do not form {whole}")
+    return [whole]
+
+
+def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> None:
+    """Raise OpError unless there are `count` operands, all of the same type."""
+    if len(operands) != count:
+        raise OpError(f"{op.kind} takes {count} operands, not {len(operands)}")
+    for name, operand in zip(op.operands, operands, strict=False):
+        if operand != operands[0]:
+            raise OpError(
+                f"'{op.operands[0]}' is {operands[0]} and '{name}' is {operand}"
+            )
