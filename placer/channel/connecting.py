@@ -235,7 +235,6 @@ class Joining:
         `last` is a frame, GOODBYE or ABORT, for connections that the other node may
         consider established: it would take the end of the socket for a loss.
         """
-        self._resolver.close()
         for pending in self._pending.values():
             if pending.answered and pending.framed is not None:
                 pending.framed.put(last)
@@ -243,6 +242,7 @@ class Joining:
             pending.close()
         for listener in self._listeners.values():
             listener.close()
+        self._resolver.close()  # last: it may wait for a name
 
     def _accept(self, listener: socket.socket) -> None:
         connection = sockets.accept(listener)

@@ -38,7 +38,7 @@ class Child:
         pidfd: a descriptor that becomes readable when the process has ended; -1 where the
             system has none.
         status: the exit status, -N after signal N; None until `wait` has returned it.
-        lost: what else has ended, and the process with it; else empty.
+        lost: why it has ended with another process that it depends on; else empty.
         stdin, stdout, stderr: this end of its pipes, None for what is not a pipe.
 
     Example:
@@ -55,9 +55,8 @@ class Child:
         self.status: int | None = None
         self.lost = ""
         self._started = started
-        self._lock = (
-            threading.RLock()
-        )  # of the status; a signal handler may take it again
+        # Of the status. A signal handler may take it in the thread that has it.
+        self._lock = threading.RLock()
         self.stdin, self.stdout, self.stderr = (
             (None, None, None)
             if started is None

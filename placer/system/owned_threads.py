@@ -45,7 +45,7 @@ class OwnedThreads:
     def wait(self) -> None:
         """Wait for a change; called with `changed` held.
 
-        Raises the first error, be it before the call: nothing changes any more then.
+        Raises the first error, also one from before the call: after it nothing changes.
         """
         self.check()
         self.changed.wait()

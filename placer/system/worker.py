@@ -62,7 +62,8 @@ class Worker(OwnedThreads, Generic[T]):
             self.begin(self._run, self._name)
 
     def put(self, item: T) -> None:
-        """Add an item; wait while there are too many. Not to be called after the end."""
+        """Add an item; wait while there are too many. Raises the first error. Not to be
+        called after the end: see `offer`."""
         is_added = self.offer(item)
         self.check()
         assert is_added, self._name

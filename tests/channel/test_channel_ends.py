@@ -14,6 +14,7 @@ from support.free_addresses import eventually, exchange_messages, free_addresses
 from support.own_resources import count_files, count_mappings
 
 from placer.channel.interface import Aborted, Cause, Key
+from placer.channel.resolver import Resolver
 from placer.errors import RunError
 
 
@@ -101,6 +102,17 @@ def test_join_names_a_node_that_left(make, spawn):
     with pytest.raises(RunError, match=r"^b:0 left before all had joined"):
         joining.result(10)
     first.close()
+
+
+def test_sockets_are_closed_before_the_end_of_a_lookup(make, monkeypatch):
+    """It may take seconds, in which a peer would wait for an answer."""
+    channel, closed = make("a:0", free_addresses(["a:0", "b:0"]), "job"), []
+    listeners = [*channel.joining._listeners.values()]
+    monkeypatch.setattr(
+        Resolver, "close", lambda _: closed.extend(each.fileno() for each in listeners)
+    )
+    channel.close()
+    assert closed == [-1] * len(listeners)
 
 
 def test_node_cannot_be_started_twice(make):

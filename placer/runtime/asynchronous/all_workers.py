@@ -1,6 +1,7 @@
-"""The part of a node in steps that wait for all workers, and the calls of those that do not.
+"""The part of a node in the steps of a run: here, each step waits for all workers.
 
-With backup workers (`backup_workers.py`), a server and a worker have other parts.
+With backup workers steps do not. `backup_workers.py` has the parts of a server and of a
+worker in these; their programs also have the calls `offer` and `sum_of_first`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from placer.tables.protocol import ProgramTable
 
 class AllWorkers:
     """The part of a node in steps that wait for all workers: it does each step, and nothing
-    else is to do.
+    else is to do. The parts with backup workers are its subclasses.
 
     Attributes:
         has_drains: whether a drain has something to wait for.

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class WorkerEnd(Protocol):
     """A worker's end of one table, or of tables that are exchanged together.
 
-    Every kind has `resume`, `drain`, `horizon` and `close`. Of the calls that follow them,
-    a kind has those of its exchange, as the program of the node has its calls: another one
-    is a mistake of the compiler. The compute thread calls all of them.
+    Every kind has `resume`, `drain`, `horizon` and `close`. Of the other calls it has those
+    of its exchange, and programs have no others: one of them would be a mistake of the
+    compiler. The compute thread calls all of them.
     """
 
     def resume(self, steps: Mapping[str, int]) -> None:

@@ -87,6 +87,7 @@ class Execution:
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
     pace: Pace | None = field(init=False, default=None)
+    # Looked up when it is made: tests watch the locks.
     state_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     checkpointing: CheckpointSettings | None = field(init=False)
     common_step: CommonStep = field(init=False)

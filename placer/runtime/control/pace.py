@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import Final
 
 from placer.channel.interface import Aborted, Cause, Channel, Key
-from placer.errors import RunError
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import PACE, receive_json, send_json
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
@@ -213,7 +212,7 @@ class ControlPace(Pace):
                     send_json(self._channel, node, _KEY, called)
         except Aborted:
             pass  # the compute thread learns it too
-        except RunError as error:
+        except Exception as error:
             if not self._failed:
                 self._channel.abort(Cause(self._channel.node, "", str(error)))
 

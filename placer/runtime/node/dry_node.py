@@ -71,6 +71,7 @@ class DryNode(Node):
         own["position"] = position
         own["microbatch_calls"] = replace(node.microbatch_calls, position=position)
         if (calls := node.row_calls) is not None:
+            # Its class is not imported without sparse tables.
             keys = type(calls.keys)(calls.keys.tables, position, padded_size)
             own["row_calls"] = replace(calls, keys=keys)
         columns = {column.name: column for column in plan.columns}

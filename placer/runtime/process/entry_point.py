@@ -19,7 +19,7 @@ import runpy
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -304,7 +304,8 @@ def _note_and_report(interruption: Interruption, report: Report, event: Event) -
 
 
 def _warn_of_lost_events() -> None:
-    print("warning: no more events can be written", file=sys.stderr, flush=True)
+    with suppress(OSError):  # nobody reads that either
+        print("warning: no more events can be written", file=sys.stderr, flush=True)
 
 
 def _start_order_thread(

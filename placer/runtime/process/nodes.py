@@ -39,6 +39,7 @@ def run_nodes(
     """
     first, *others = executions
     programs, threads = Programs(first.folder, first.plan), OwnedThreads()
+    failures: list[BaseException] = []
 
     def run(execution: Execution) -> Outcome | None:
         try:
@@ -47,6 +48,7 @@ def run_nodes(
         except Aborted:
             raise
         except BaseException as error:
+            failures.append(error)
             on_failure(error)
             raise
         finally:
@@ -56,6 +58,8 @@ def run_nodes(
     end: Future[Outcome | None] = Future()
     _settle(end, run, first)
     threads.join()
+    if failures:
+        raise failures[0]
     return result_of([end, *ends])
 
 

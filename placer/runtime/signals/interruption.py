@@ -168,10 +168,10 @@ class Interruption:
         end: Callable[[], object],
         can_save: bool = True,
     ) -> None:
-        """Do what follows from the signals so far; the first and last arguments are those
-        of `decide`.
+        """Do what follows from the signals so far.
 
         Args:
+            signals, state, can_save: as in `decide`.
             report: called with the warning that the run stops.
             stop: asks all nodes to stop after the same step.
             end: ends the run at once.

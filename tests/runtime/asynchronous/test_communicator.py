@@ -27,6 +27,7 @@ def test_merged_gradients_have_the_version_of_the_oldest():
         worker.push(step, (4, 8), gradients)
     channels[SERVER].send(WORKER, Key(1, 1), [header(8, 1, 1), *gradients])
     head, total = channels[SERVER].receive(WORKER, Key(2, 2))
+    channels[SERVER].send(WORKER, Key(1, 2), [header(9, 1, 1), *gradients])
     worker.close()
     assert head[:6].tolist() == [MessageKind.PUSH, 4, 3, 5, 4, 8]
     assert total.tolist() == [3.0, 3.0]

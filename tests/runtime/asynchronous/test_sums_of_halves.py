@@ -75,6 +75,7 @@ def merged(parts, merge):
         worker.push(step, (1, 1), [part])
     channels[SERVER[0]].send(NODES[0], Key(2, 1), [header(1, 1, 1), parts[0]])
     _, total = channels[SERVER[0]].receive(NODES[0], Key(1, 2))
+    channels[SERVER[0]].send(NODES[0], Key(2, 2), [header(2, 1, 1), parts[0]])
     worker.close()
     return total
 

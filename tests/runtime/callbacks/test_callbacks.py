@@ -330,6 +330,20 @@ def test_in_lockstep_the_steps_of_the_control_node_count() -> None:
     pace.wait(MAX_LEAD, bool, limit=60)
 
 
+def test_a_mistake_in_the_thread_that_tells_the_pace_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("not a message")
+
+    monkeypatch.setattr("placer.runtime.control.pace.send_json", fail)
+    channel = memory_channels(["worker:0", "worker:1"])["worker:0"]
+    with (pace := ControlPace(channel, {"worker:1": True})):
+        pace.steps_called()
+    assert channel.aborted is not None
+    assert channel.aborted.what == "not a message"
+
+
 @pytest.mark.parametrize("is_control", [True, False])
 def test_a_wait_ends_when_the_run_fails_or_stops(is_control: bool) -> None:
     channels = memory_channels(["worker:0", "worker:1"])

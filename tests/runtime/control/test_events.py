@@ -2,7 +2,9 @@
 waits."""
 
 import fcntl
+import io
 import os
+import sys
 import threading
 from contextlib import suppress
 from functools import partial
@@ -13,6 +15,7 @@ from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.runtime.callbacks.event_queue import MAX_PENDING, EventQueue, write_all
 from placer.runtime.control.events import NodeFailure, State, Step, read_event
+from placer.runtime.process import entry_point
 
 
 @pytest.fixture
@@ -121,6 +124,20 @@ def test_a_broken_pipe_is_reported_once(ends):
         pipe(line(step))
     pipe.close(60)
     assert calls == ["placer events"]
+
+
+def test_a_run_goes_on_if_nobody_reads_its_events_nor_its_warnings(ends, monkeypatch):
+    class Broken(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    reading, writing = ends
+    os.close(reading)
+    monkeypatch.setattr(sys, "stderr", Broken())
+    write = partial(write_all, writing)
+    pipe = EventQueue(write, lambda _: entry_point._warn_of_lost_events())
+    pipe(line(1))
+    pipe.close(60)
 
 
 def test_an_event_that_is_not_json_raises(ends):

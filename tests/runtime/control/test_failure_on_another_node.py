@@ -2,6 +2,7 @@
 
 import os
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from placer.channel.session import Session
 from placer.plan.plan import read_plan
 from placer.runtime.control.events import NodeFailure, read_event
 from placer.runtime.control.options import Options
-from placer.runtime.process import entry_point
+from placer.runtime.process import entry_point, nodes
 from placer.runtime.training_loop.loop import Training
 from placer.system.resources import find_file
 
@@ -128,3 +129,23 @@ def test_a_thread_that_fails_is_reported_while_another_one_is_stuck(
     (failure,) = failures
     assert failure.root
     assert failure.cause.node == "worker:0.1"
+
+
+def test_the_error_of_the_thread_that_has_failed_first_is_raised(monkeypatch):
+    is_reported = threading.Event()
+
+    def fail(execution, *_):
+        if execution.me.name == "worker:0.0":
+            assert is_reported.wait(60)
+        raise RunError(f"{execution.me.name} has failed")
+
+    monkeypatch.setattr(nodes, "run_node", fail)
+    executions = [
+        SimpleNamespace(
+            me=SimpleNamespace(name=f"worker:0.{number}"), folder=None, plan=None,
+            report_state=lambda: None, close=lambda: None,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    with pytest.raises(RunError, match=r"^worker:0\.1 has failed$"):
+        nodes.run_nodes(executions, None, lambda error: is_reported.set())
