@@ -26,6 +26,10 @@ Setting = Literal["first", "every", "dtype"]
 """An attribute of the ops of some exchanges: how many workers a step takes the gradients
 of, how many steps are between two messages, and the dtype in messages."""
 
+Answered = Literal["push", "request", "drain", "ask"]
+"""A message of a worker that a server may answer: one with values for tables, a request for
+parameters, the last one before a drain, or a request for the rows of keys."""
+
 Handling = Literal["applies", "adds", "answers"]
 """The work of a receiver for each message: it updates tables by the values, adds them to
 sums, or answers with rows."""
@@ -46,7 +50,8 @@ class Exchange:
         is_asynchronous: whether no node waits for a step of all others. Of one by key:
             whether it is so with a `group`.
         handling: the work of the receiver for each message; None if a step receives it.
-        is_answer: whether its messages answer those of another exchange, one by one.
+        answers: the messages of workers that its own answer, one by one; empty for an
+            exchange that does not answer another one.
         waits_for_microbatches: whether it moves values of all microbatches of a step.
         sends_keys_ahead: whether the keys of the next step are sent before its messages.
         settings: the attributes of its ops besides their `group`.
@@ -71,7 +76,7 @@ class Exchange:
     is_by_key: bool = False
     is_asynchronous: bool = True
     handling: Handling | None = None
-    is_answer: bool = False
+    answers: tuple[Answered, ...] = ()
     waits_for_microbatches: bool = False
     sends_keys_ahead: bool = False
     settings: tuple[Setting, ...] = ()
@@ -90,6 +95,11 @@ class Exchange:
         """Whether no node waits for a step of all others, for ops or an edge with or
         without a `group`."""
         return self.is_asynchronous and (has_group or not self.is_by_key)
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether its messages answer those of another exchange."""
+        return bool(self.answers)
 
     @property
     def updates_workers(self) -> bool:
@@ -124,7 +134,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             doc="give each worker the newest version of a parameter that it has received",
             moves="parameters",
             to="workers",
-            is_answer=True,
+            answers=("push", "request"),
             settings=("every",),
             receive="pull",
             answer="parameters to {place}",
@@ -171,7 +181,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             moves="sums",
             to="workers",
             handling="applies",
-            is_answer=True,
+            answers=("push", "request", "drain"),
             send_answer="send_sum",
             message="sums of gradients from {place}",
             answer="the sum since it has asked last, to one {place}",
@@ -235,7 +245,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             moves="rows",
             to="workers",
             is_by_key=True,
-            is_answer=True,
+            answers=("ask",),
             send="send_rows",
             receive="receive_rows",
             send_answer="answer_rows",

@@ -114,18 +114,12 @@ class Edge(PlanStruct, frozen=True):
     next one only, and sources and targets are the same. The senders do not change
     `stable` values of ranges as long as a receiver may use them: they are parameters.
 
-    An `exchange` edge is of the table of a `group` on a server. Without lockstep `push`
-    edges carry gradients to it, and `pull` edges its parameters, in answer to each push.
-    `push_delta` edges carry differences, once in `every` steps of a worker; then `nbytes`
-    are the part of one step.
-    With backup workers, `offer` edges carry the parameters of a step to each worker that
-    begins it, and `sum_of_first` edges the gradients of the `first` workers.
-    Edges of `ask_rows` carry the keys that nodes look up in sparse tables, `give_rows` their
-    rows, and `push_rows` the gradients of these; `nbytes` are those of keys that are all
-    different. Without lockstep they have a `group`. In each step but the last, keys of the
-    next one leave on an edge whose values have `inputs`.
-    If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
-    to servers, which answer each push on a `pull_sum` edge.
+    An edge of an `exchange` carries the values that its declaration names
+    (`placer.plan.exchanges`), those of tables of a `group` if no node waits for a step of
+    all others. `first` and `every` are the settings of the exchange; if a message comes once
+    in `every` steps of a worker, `nbytes` are the part of one step. For keys, and rows by
+    key, `nbytes` are those of keys that are all different. In each step but the last, keys
+    of the next one leave on an edge whose values have `inputs`.
 
     In a step without lockstep `companions` are a worker and the heter node that computes
     for it: each sends to its own only.

@@ -5,13 +5,18 @@ from typing import get_args
 import pytest
 
 from placer.compiler.graph.structural_ops import KINDS
-from placer.plan.exchanges import EXCHANGES, ExchangeName
+from placer.plan.exchanges import EXCHANGES, Answered, ExchangeName
 from placer.runtime import Node
+from placer.runtime.exchange.worker_messages import MessageKind
 
 
 def test_the_names_in_plans_are_those_of_the_declarations():
     assert {*EXCHANGES} == {*get_args(ExchangeName)}
     assert {name for name, kind in KINDS.items() if kind.moves} == {*EXCHANGES}
+
+
+def test_the_messages_that_are_answered_are_those_that_workers_send():
+    assert [*get_args(Answered)] == [kind.name.lower() for kind in MessageKind]
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=lambda each: each.name)

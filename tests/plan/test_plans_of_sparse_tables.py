@@ -41,7 +41,10 @@ def changed(tree, settings=(), **table):
     ("change", "message"),
     [
         ({"settings": {"rule": "sdg"}}, "unknown optimizer 'sdg'; did you mean 'sgd'?"),
-        ({"settings": {"hyper": {"eps": -1.0}}}, "'eps' "),
+        (
+            {"settings": {"hyper": {"eps": -1.0}}},
+            "Expected `float` >= 0.0 - at `$.eps`",
+        ),
         ({"dtype": "int32"}, "its rows are int32"),
         ({"holders": ["ps:2"]}, "its holders are not nodes"),
     ],

@@ -14,7 +14,7 @@ from placer.plan.settings.training.update_modes import GradientMode
 from placer.runtime.asynchronous.recorded_order import SEND, Order
 from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.range_exchange import RangeEdge
-from placer.runtime.exchange.worker_messages import MessageKind, header
+from placer.runtime.exchange.worker_messages import MessageKind, header, is_answered
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 from placer.tables.half_sums import mean_of
 
@@ -47,9 +47,6 @@ class Communicator(WorkerEnd):
         order: records what is sent when; or replays that.
     """
 
-    answers_drains = False
-    """Whether servers answer the last message before a drain, too."""
-
     def __init__(
         self,
         channel: Channel,
@@ -66,7 +63,7 @@ class Communicator(WorkerEnd):
         self._threads = OwnedThreads()
         self._changed = self._threads.changed
         self._queue: deque[_Gradients] = deque()
-        self._sending = False  # gradients that are not answered yet
+        self._sending = False  # gradients whose answer is not there yet
         self._horizon = 0  # steps of workers that have not drained
         self._done = 0  # steps of all workers
         self._used: Versions = (0,) * len(self._servers)  # what the running step uses
@@ -158,15 +155,16 @@ class Communicator(WorkerEnd):
             self._next()
 
     def _next(self) -> None:
-        """Send a message, and receive the answer to it."""
+        """Send a message, and receive the answer to it, if there is one."""
         with self._changed:
             kind, number = self._choose()
             if kind is None:
                 return
+            has_answer = is_answered(kind, self._pull)
             merged = []
             if kind == MessageKind.PUSH:
                 merged = [self._queue.popleft() for _ in range(number)]
-                self._sending = True
+                self._sending = has_answer
             self._changed.notify_all()  # there is room in the queue
         self._order.add(SEND, self._push.id, int(kind), number)
         if kind == MessageKind.PUSH:
@@ -174,7 +172,7 @@ class Communicator(WorkerEnd):
             self._send_gradients(merged[-1].step, len(merged), computed)
         else:
             self._send([header(kind, number)] * len(self._servers))
-        if kind != MessageKind.DRAIN or self.answers_drains:
+        if has_answer:
             self._receive()
         if kind == MessageKind.DRAIN:
             with self._changed:

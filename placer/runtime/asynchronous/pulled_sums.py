@@ -39,8 +39,6 @@ class PulledSums(Communicator):
     `order` also has how many sums are applied before each step.
     """
 
-    answers_drains = True
-
     def __init__(self, *arguments: Any) -> None:
         self._arrived: deque[_Sum] = deque()
         self._taken = 0  # how many sums were applied

@@ -19,6 +19,7 @@ from placer.runtime.exchange.worker_messages import (
     MessageKind,
     WorkerMessage,
     header,
+    is_answered,
     malformed,
 )
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
@@ -156,7 +157,7 @@ class Service:
                         yield message
                         self._applied(served, message)
                     self._advance(served, message.worker, message.step)
-                    if served.ask is None:
+                    if is_answered(kind, served.pull):
                         yield self._to_answer(served, message)
                 case MessageKind.REQUEST | MessageKind.ASK:
                     served.waiting.append((wanted, message))
@@ -166,7 +167,7 @@ class Service:
                     if wanted > served.applied[message.worker]:
                         # It has done steps after which it has pushed nothing.
                         self._advance(served, message.worker, wanted)
-                    if served.sums is not None:
+                    if is_answered(kind, served.pull):
                         served.waiting.append((ALL, message))
             yield from self._answerable(served)
 

@@ -1,8 +1,9 @@
 """What a worker and a server tell each other about a table without lockstep.
 
 A worker sends messages on the `push` edge of the table, numbered from 1. The server
-answers each of them on the `pull` edge, with the same number and the newest parameters,
-but for those of kind DRAIN. Every message begins with a header, int64[8], filled with zeros:
+answers messages of the kinds that the exchange of the `pull` edge names, on this edge,
+with the same number and the newest parameters. Every message begins with a header,
+int64[8], filled with zeros:
 
     PUSH     PUSH, newest step, number of steps, version of the parameters used, rows of
              the worker in the newest step, rows of its batch
@@ -39,7 +40,7 @@ import numpy.typing as npt
 
 from placer.channel.interface import Array, Key, Piece
 from placer.errors import RunError
-from placer.plan.plan import EdgeValue
+from placer.plan.plan import Edge, EdgeValue
 from placer.tables.key_sums import KeyPart
 
 HEADER_SIZE = 8
@@ -52,6 +53,11 @@ class MessageKind(IntEnum):
     REQUEST = 2
     DRAIN = 3
     ASK = 4
+
+
+def is_answered(kind: MessageKind, pull: Edge) -> bool:
+    """Whether a server answers messages of a kind on an edge."""
+    return pull.declared is not None and kind.name.lower() in pull.declared.answers
 
 
 @dataclass(frozen=True, slots=True)

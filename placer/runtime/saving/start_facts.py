@@ -6,16 +6,17 @@ machine computes: the versions of its packages, the processor and the number of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from placer.checkpoint.manifest import Machine, StoredData
 from placer.plan.folder import read_file
-from placer.plan.plan import Edge, Plan, sha256
+from placer.plan.plan import Edge, Plan, SparseTable, Table, sha256
 from placer.plan.settings.data.source import Data, RowSource
 from placer.readers import Digests
 from placer.runtime.batches.batches import Batches
@@ -26,6 +27,8 @@ from placer.runtime.exchange.devices import Devices
 from placer.runtime.saving.code_digest import code_digest
 from placer.system.caches.compilation import processor
 from placer.system.cores import xla_threads
+
+AnyTable = TypeVar("AnyTable", Table, SparseTable)
 
 OF_TREES: Final = "trees:"
 """The beginning of the digest of a computation. Older ones lack it: they are of text."""
@@ -137,10 +140,21 @@ def _computation_digest(plan: Plan, folder: Path) -> str:
         for path in {*modules, *(node.program for node in plan.nodes)}
     }
     nodes = [
-        (node.name, trees[node.program], node.tables, node.step) for node in plan.nodes
+        (node.name, trees[node.program], _as_written(node.tables), node.step)
+        for node in plan.nodes
     ]
-    parts = (nodes, [(path, trees[path]) for path in modules], plan.sparse_tables)
+    sparse_tables = _as_written(plan.sparse_tables)
+    parts = (nodes, [(path, trees[path]) for path in modules], sparse_tables)
     return OF_TREES + sha256(msgspec.json.encode(parts, order="deterministic"))
+
+
+def _as_written(tables: Iterable[AnyTable]) -> list[AnyTable]:
+    """Return tables with their learning rates as mappings, as checkpoints have their
+    digest: it has the keys of mappings in a fixed order."""
+    return [
+        structs.replace(table, learning_rate=msgspec.to_builtins(table.learning_rate))
+        for table in tables
+    ]
 
 
 def _settings(source: RowSource) -> Data:

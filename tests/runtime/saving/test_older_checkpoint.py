@@ -10,8 +10,10 @@ from support.saved_rows import assert_same_tables
 
 import placer
 from placer.checkpoint.reading import Checkpoint
+from placer.plan.plan import read_plan
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
+from placer.runtime.saving import start_facts
 from placer.runtime.saving.same_model import OTHER_PLACEMENT
 
 STORED = Path(__file__).parents[2] / "golden" / "checkpoint"
@@ -53,3 +55,16 @@ def test_on_another_placement_it_has_them_up_to_rounding(continued):
         )
         assert_allclose(first, second, rtol=1e-5)
     assert_same_tables(checkpoint, STORED / LAST, rtol=1e-5)
+
+
+def test_a_schedule_has_the_digest_of_older_checkpoints(tmp_path, monkeypatch):
+    rate = {"linear": {"init": 0.5, "end": 0.0, "steps": 9}}
+    keys = dict.fromkeys(
+        ("train.optimizer.0.learning_rate", "train.optimizer.1.learning_rate"), rate
+    )
+    placer.compile(STORED / "model.yaml", tmp_path, overrides=keys)
+    monkeypatch.setattr(start_facts, "sha256", bytes.decode)
+    digested = start_facts._computation_digest(read_plan(tmp_path), tmp_path)
+    in_order = '"learning_rate":{"linear":{"end":0.0,"init":0.5,"steps":9}}'
+    tables = 3  # of two servers, and the sparse one
+    assert digested.count(in_order) == digested.count('"linear":') == tables

@@ -17,7 +17,12 @@ from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.errors import did_you_mean
 from placer.plan.settings.training.optimizers import read_rule
-from placer.plan.settings.training.update_modes import Async, Geo
+from placer.plan.settings.training.update_modes import (
+    OF_DENSE,
+    Async,
+    Geo,
+    changed_settings,
+)
 
 
 def check_assignments(
@@ -115,11 +120,11 @@ def _check_settings_of_dense(
         mode = group.attrs["update"]
         if not isinstance(mode, Async) or not _are_sparse(_trained(group, parameters)):
             continue
-        for key in ("max_merge", "queue"):
-            if getattr(mode, key) != getattr(type(mode)(), key):
+        for key in changed_settings(mode):
+            if key in OF_DENSE:
                 problems.add(
                     f"'{key}' has no effect: all parameters of this optimizer are sparse"
-                    " tables, and their gradients are sent in each step",
+                    f" tables, and {OF_DENSE[key]}",
                     _settings_node(group, "async").keys[key].span,
                     f"leave {key} out: it is for dense parameters",
                 )

@@ -32,7 +32,12 @@ from placer.place import Place
 from placer.place.layouts import Layout
 from placer.place.layouts.ranges import Flat
 from placer.place.node_kinds import WORKER
-from placer.plan.settings.training.update_modes import GradientMode, name_of
+from placer.plan.settings.training.update_modes import (
+    OF_SERVERS,
+    GradientMode,
+    changed_settings,
+    name_of,
+)
 
 _Exchange = Callable[[Rewriter, Op, str], Sequence[Op]]
 """A function from an update and the name of its gradient to the ops that exchange it; the
@@ -141,10 +146,9 @@ def _check(optimizer: Op, why: str, hint: str) -> None:
 
 def _why_not_at_workers(mode: GradientMode) -> str:
     """Return which setting of a mode needs servers that update, if there is one."""
-    if mode.staleness_scale:
-        return "'staleness_scale' is for updates on servers: a worker updates by a sum"
-    if mode.compensate is not None:
-        return "'compensate' is for updates on servers: a worker updates by a sum"
+    for name in changed_settings(mode):
+        if name in OF_SERVERS:
+            return f"'{name}' is for updates on servers: a worker updates by a sum"
     return ""
 
 

@@ -95,13 +95,10 @@ class Async(
             )
         bound = self.bound
         if bound == 0:
-            for each in msgspec.structs.fields(self):
-                value = getattr(self, each.name)
-                if each.name != "max_staleness" and value != each.default:
-                    message = (
-                        f"max_staleness 0 is the mode sync, which has no {each.name}"
-                    )
-                    return Mistake((each.name,), message, of_key=True)
+            for name in changed_settings(self):
+                if name != "max_staleness":
+                    message = f"max_staleness 0 is the mode sync, which has no {name}"
+                    return Mistake((name,), message, of_key=True)
         if self.merge != "sum" and self.max_merge == 1:
             message = f"'merge: {self.merge}' has no effect: max_merge is 1"
             return Mistake(("merge",), message)
@@ -188,6 +185,14 @@ MODES: Final[dict[str, type[Settings]]] = {
     "geo": Geo,
 }
 
+OF_SERVERS: Final = ("staleness_scale", "compensate")
+"""Settings of servers that update by the gradients of single workers."""
+OF_DENSE: Final = {
+    "max_merge": "their gradients are sent in each step",
+    "queue": "their gradients are sent in each step",
+}
+"""Settings of dense parameters, and why each has no effect on sparse tables."""
+
 
 def mode_of(update: object) -> Mode | None:
     """Return the mode of the settings `update` of an optimizer; None if its nodes go in
@@ -207,7 +212,7 @@ def to_text(update: Settings) -> str | dict[str, Any]:
     >>> to_text(Sync()), to_text(Async(queue=1))
     ('sync', {'async': {'queue': 1}})
     """
-    changed = _changed(update)
+    changed = changed_settings(update)
     return SYNC if update == Sync() else {name_of(update): changed}
 
 
@@ -228,7 +233,7 @@ def from_text(written: Any) -> Settings:
         raise ValueError(f"{name}: {error}") from error
 
 
-def _changed(update: Settings) -> dict[str, Any]:
+def changed_settings(update: Settings) -> dict[str, Any]:
     """Return the settings that are not the default."""
     return {
         field.name: value
@@ -239,7 +244,8 @@ def _changed(update: Settings) -> dict[str, Any]:
 
 def describe_mode(mode: Mode) -> str:
     """Return a mode and its settings that are not the default: "async, queue 1"."""
-    settings = [f"{key} {_describe(value)}" for key, value in _changed(mode).items()]
+    changed = changed_settings(mode)
+    settings = [f"{key} {_describe(value)}" for key, value in changed.items()]
     return ", ".join([name_of(mode), *settings])
 
 
