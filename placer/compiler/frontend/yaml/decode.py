@@ -208,6 +208,12 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
                 for item in node.items
                 if not _is_of([item.value], type_)
             )
+        elif isinstance(node, SequenceNode) and isinstance(option, inspect.TupleType):
+            misfits += (
+                (f"an item of '{key}'", item, item_type)
+                for item, item_type in zip(node.items, option.item_types, strict=False)
+                if not _is_of([item.value] * len(option.item_types), type_)
+            )
         elif isinstance(node, MappingNode) and isinstance(option, inspect.DictType):
             misfits += (
                 (f"'{name}' in '{key}'", item, option.value_type)
