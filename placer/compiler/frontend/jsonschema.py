@@ -10,6 +10,7 @@ from placer.compiler.frontend.entries.op_kinds import OpKind, op_kinds
 from placer.compiler.frontend.schema import CallOp, ParameterOp, Scope, Spec, TraceOp
 from placer.ops.declaration import Attr
 from placer.plan.settings.fields import NAME_PATTERN
+from placer.plan.settings.training.update_modes import MODES
 
 _REF = "#/$defs/{name}"
 
@@ -25,12 +26,17 @@ def json_schema() -> dict[str, Any]:
     ops = [_op(kind) for kind in op_kinds().values()]
     for op in ops:
         defs[op["title"]] = op
+        for attr in op["properties"].values():
+            defs |= attr.pop("$defs", {})
     structs = ["Scope", "ParameterOp", "CallOp", "TraceOp"]
     entries = [*structs, *(op["title"] for op in ops)]
     defs["Entry"] = {"anyOf": [_ref(name) for name in entries]}
     for owner, key in (("Spec", "graph"), ("Scope", "ops")):
         defs[owner]["properties"][key]["items"] = _ref("Entry")
     _allow_hyperparameters(defs["Optimizer"])
+    for mode in MODES.values():
+        if (settings := defs.get(mode.__name__)) is not None:
+            _remove_tag(settings)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "placer spec",
@@ -92,6 +98,12 @@ def _attr(attr: Attr) -> dict[str, Any]:
         default = attr.default
         schema["default"] = list(default) if isinstance(default, tuple) else default
     return schema
+
+
+def _remove_tag(struct: dict[str, Any]) -> None:
+    """Remove the key with the name of a struct, which a plan has and a spec has not."""
+    del struct["properties"]["type"]
+    struct["required"].remove("type")
 
 
 def _allow_hyperparameters(optimizer: dict[str, Any]) -> None:

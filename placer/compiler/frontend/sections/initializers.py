@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from placer.compiler.frontend.yaml.decode import check_type
+from placer.compiler.frontend.yaml.decode import check_type, report_wrong_type
 from placer.compiler.frontend.yaml.problems import Problems
-from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
+from placer.compiler.frontend.yaml.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+)
 from placer.errors import did_you_mean
 from placer.plan.settings.checks import describe_value
 from placer.plan.settings.training.initializers import (
     ALIASES,
     BARE,
+    PATH,
     WITH_ARGUMENT,
     Init,
     Initializer,
@@ -69,18 +76,27 @@ def _read_argument(node: MappingNode, problems: Problems) -> Init | None:
             message = f"initializer '{written}' takes no value; write {written} alone"
             problems.add(message, key.span)
         return None
-    value: Any = argument.value
-    if name in _FORMS and not isinstance(argument, MappingNode):
-        try:
-            msgspec.convert(value, _TYPES[name])
-        except msgspec.ValidationError:
-            message = f"'{written}' takes {_FORMS[name]}, not {describe_value(value)}"
-            problems.add(message, argument.span, WITH_ARGUMENT[name])
-            return None
-    elif not check_type(written, argument, _TYPES[name], problems):
-        return None
-    value = msgspec.convert(value, _TYPES[name])
-    return problems.make(Initializer, {name: value}, node)
+    type_ = _TYPES[name]
+    if name in _FORMS and not _has_form(name, argument):
+        got = describe_value(argument.value)
+        message = f"'{written}' takes {_FORMS[name]}, not {got}"
+        problems.add(message, argument.span, WITH_ARGUMENT[name])
+    elif argument.value is None:
+        report_wrong_type(written, argument, type_, problems)
+    elif check_type(written, argument, type_, problems):
+        value: Any = msgspec.convert(argument.value, type_)
+        return problems.make(Initializer, {name: value}, node)
+    return None
+
+
+def _has_form(name: str, argument: SpecNode) -> bool:
+    """Whether an argument has the form that it needs, so that only parts of it are wrong."""
+    match name, argument:
+        case "uniform", SequenceNode(items=items):
+            return len(items) == 2
+        case "file", ScalarNode(value=str(path)):
+            return re.search(PATH, path) is not None
+    return name == "variance_scaling" and isinstance(argument, MappingNode)
 
 
 def _report_unknown(name: str, node: SpecNode, problems: Problems) -> None:

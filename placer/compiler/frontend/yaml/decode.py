@@ -6,6 +6,7 @@ Nested structs are returned as nodes, which their own readers decode.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import Struct, inspect
 from msgspec.structs import FieldInfo
 
-from placer.compiler.frontend.entries.names import quote
+from placer.compiler.frontend.entries.names import explain_invalid_name, quote
 from placer.compiler.frontend.yaml.errors import (
     cut_place_hint,
     missing_blank_hint,
@@ -198,6 +199,7 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
     if _is_of(node.value, type_):
         return True
     misfits: list[tuple[str, SpecNode, inspect.Type]] = []
+    wrong_keys: list[ScalarNode] = []
     for option in _options(inspect.type_info(type_)):
         if isinstance(node, MappingNode) and isinstance(option, inspect.StructType):
             _check_fields(key, node, option.cls, problems)
@@ -208,15 +210,27 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
                 for item in node.items
                 if not _is_of([item.value], type_)
             )
+        elif isinstance(node, SequenceNode) and isinstance(option, inspect.TupleType):
+            misfits += (
+                (f"an item of '{key}'", item, item_type)
+                for item, item_type in zip(node.items, option.item_types, strict=False)
+                if not _is_of([item.value] * len(option.item_types), type_)
+            )
         elif isinstance(node, MappingNode) and isinstance(option, inspect.DictType):
+            wrong_keys += (
+                at for name, at in node.keys.items() if not _is_key(name, option)
+            )
             misfits += (
                 (f"'{name}' in '{key}'", item, option.value_type)
                 for name, item in node
-                if not _is_of({name: item.value}, type_)
+                if _is_key(name, option) and not _is_of({name: item.value}, type_)
             )
+    for at in wrong_keys:
+        message, hint = explain_invalid_name(at.text)
+        problems.add(message, at.span, hint)
     for what, item, item_type in misfits:
         _report_misfit(what, item, item_type, problems)
-    if not misfits:
+    if not misfits and not wrong_keys:
         report_wrong_type(key, node, type_, problems)
     return False
 
@@ -264,6 +278,13 @@ def _check_fields(
             check_type(name, value, field.type, problems)
         elif field.required and name not in meant:
             report_missing(node, name, f"'{key}'", problems)
+
+
+def _is_key(name: str, info: inspect.DictType) -> bool:
+    """Whether a mapping of a type may have a key, which may have to be a name."""
+    key = info.key_type
+    pattern = key.pattern if isinstance(key, inspect.StrType) else None
+    return pattern is None or re.search(pattern, name) is not None
 
 
 def _is_of(value: Any, type_: Any) -> bool:

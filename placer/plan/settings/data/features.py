@@ -33,7 +33,7 @@ Argument = float | tuple[float, ...]
 class Feature(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How a column is computed: by one of the keys of `KINDS`, and its options."""
+    """How a column is computed: by one key such as `hash` or `cross`, and its options."""
 
     hash: Annotated[
         Operand | None, doc("the key of a text or a whole number, by XXH64")

@@ -81,7 +81,7 @@ class Initializer(
         if self.uniform is not None and not self.uniform[0] < self.uniform[1]:
             low, high = self.uniform
             message = (
-                f"'uniform' takes [low, high] with low < high, not [{low}, {high}]"
+                f"'uniform' takes [low, high] with low < high, not [{low:g}, {high:g}]"
             )
             refuse(Mistake(("uniform",), message))
 
