@@ -218,6 +218,11 @@ def _gradient_types(
     expected = [forward_types[i] for i in saved]
     tensors = [v.type for v in forward.results if isinstance(v.type, TensorType)]
     cotangents = op.attrs.get("cotangents", range(len(tensors)))
+    wrt = op.attrs.get("wrt", ())
+    for numbers, values in ((cotangents, tensors), (wrt, forward_types)):
+        if wrong := {*numbers} - {*range(len(values))}:
+            what = f"{forward.kind} has no operand or result {min(wrong)} here"
+            raise verification_error(op, what)
     expected += [tensors[i] for i in cotangents]
     if len(operand_types) != len(expected) + 1:
         raise verification_error(
@@ -230,4 +235,4 @@ def _gradient_types(
             raise verification_error(
                 op, f"'{name}' is {have}, and {op.kind} needs {need} there"
             )
-    return [forward_types[i] for i in op.attrs.get("wrt", ())]
+    return [forward_types[i] for i in wrt]

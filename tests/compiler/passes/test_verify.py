@@ -102,6 +102,11 @@ BROKEN = {
         "    %a.grad: float32[4, 3] = fc.grad(%h.res, %x, %a) {wrt = [1]}",
         [X, A, HR, G.replace(", %d", "")],
     ),
+    "gradients of an operand that the forward op does not have": (
+        GraphForm.WRITTEN,
+        "fc has no operand or result 7 here:\n    " + G.replace("[1]", "[7]"),
+        [X, A, HR, D, G.replace("[1]", "[7]")],
+    ),
     "a cotangent of another type": (
         GraphForm.DIFFERENTIATED,
         "'x' is float32[batch, 4], and fc.grad needs float32[batch, 3] there:\n"
