@@ -96,7 +96,7 @@ class DryNode(Node):
             self.position.enter_batch(batch, size)
             yield batch
 
-    def _settle(self, *arguments: Any, **options: Any) -> None:
+    def _settle(self, /, *arguments: Any, **options: Any) -> None:
         """Change no table, and send and receive nothing; wait until JAX has computed the
         arrays, and raise its errors."""
         for value in leaves((arguments, tuple(options.values()))):
