@@ -3,8 +3,8 @@ each node's process while they run.
 
 A leak of a run shows as a number that grows with the steps. Each mode runs with checkpoints, so
 that their files and threads are part of it. A process may grow at its beginning, until its
-caches and buffers have their size: medians over the second quarter of the steps are compared
-with medians over the last one.
+caches and buffers have their size: the least numbers of the second quarter of the steps are
+compared with those of the last one, which a file that is open for a moment does not change.
 
     python bench/soak.py FOLDER                        # 20,000 steps of each mode
     python bench/soak.py FOLDER digits_geo --steps 2000
@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -55,10 +54,9 @@ class Sample:
     threads: int
 
 
-def median(samples: Sequence[Sample]) -> Sample:
-    """Return the medians of all numbers of samples."""
-    columns = zip(*(astuple(each) for each in samples), strict=True)
-    return Sample(*(statistics.median_low(column) for column in columns))
+def least(samples: Sequence[Sample]) -> Sample:
+    """Return the least of each number of samples."""
+    return Sample(*map(min, zip(*map(astuple, samples), strict=True)))
 
 
 def sample(pid: int, steps: int) -> Sample:
@@ -133,8 +131,8 @@ def main() -> int:
         found[mode] = soak(mode, args.steps, args.folder)
         for node, samples in found[mode].items():
             quarter = len(samples) // 4
-            begin = median(samples[quarter : 2 * quarter])
-            end = median(samples[-quarter:])
+            begin = least(samples[quarter : 2 * quarter])
+            end = least(samples[-quarter:])
             print(
                 f"{mode:18}{node:12}"
                 f"{begin.memory:8.1f} {end.memory:7.1f}"

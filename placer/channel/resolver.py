@@ -35,7 +35,7 @@ class Resolver:
     """Looks up names when asked, again after `AGE`; one thread asks.
 
     `addresses` returns at once: the addresses that were found last, or why there are
-    none.
+    none. It raises a mistake of the thread.
     """
 
     def __init__(self) -> None:
@@ -47,6 +47,7 @@ class Resolver:
         """Return the addresses of a host, or why there are none (yet)."""
         if is_literal(host):
             return [(host, port)]
+        self._requests.check()
         now = time.monotonic()
         if now - self._asked.get(host, now - 2 * AGE) > AGE:
             self._asked[host] = now

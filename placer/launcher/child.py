@@ -227,15 +227,15 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Printed:
-    """Run a command with no input for at most `seconds`. Raises OSError if it cannot be
-    started.
+    """Run a command with no input for at most `seconds`; it goes on if this process ends.
+    Raises OSError if it cannot be started.
 
     >>> run_command(["sh", "-c", "echo one; exit 3"], 60.0)
     Printed(stdout=b'one\\n', stderr=b'', status=3)
     """
     with unnamed_file() as out, unnamed_file() as said:
         with Child.start(
-            command, environment, stdout=out, stderr=said, folder=folder
+            command, environment, stdout=out, stderr=said, folder=folder, left=True
         ) as child:
             status = child.wait(seconds)
         out.seek(0)

@@ -1,6 +1,7 @@
 """The parameters that layers create for their operands."""
 
 import pytest
+from msgspec import to_builtins
 from support.op_use import Use
 
 LAYERS = """\
@@ -97,4 +98,6 @@ group_norm(float32[batch, 3, 4]) {groups: 2}
 def test_a_layer_creates_its_parameters(case):
     line, *expected = case.split("\n")
     created = Use.parse(line).created
-    assert [f"  {p.operand} {p.type} {p.init}" for p in created] == expected
+    assert [
+        f"  {p.operand} {p.type} {to_builtins(p.init)}" for p in created
+    ] == expected

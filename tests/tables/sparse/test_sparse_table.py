@@ -17,6 +17,7 @@ from placer.plan.settings.sparse.table import (
 )
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.initializers import read_init
 from placer.plan.settings.training.slicing import Block
 from placer.tables.dense import DenseTable
 from placer.tables.initial.initial_values import compute_values
@@ -53,7 +54,7 @@ def test_a_row_begins_with_the_bits_of_the_dense_parameter(init, dim, dtype):
         name="emb.table",
         dtype=dtype,
         shape=shape,
-        init={form: argument},
+        init=read_init({form: argument}),
         trainable=True,
         holders=(),
     )
