@@ -141,6 +141,7 @@ def test_goodbye_is_said_again_over_a_new_connection(alone, spawn):
     with connect() as node:
         node.join()
         channel.join()
+        channel.send("b:0", Key(1, 1), [content(5)])  # unconfirmed: a:0 waits for b:0
         closing = spawn(channel.close)
         node.read_until(Goodbye)
     with connect() as node:

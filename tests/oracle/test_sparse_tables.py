@@ -370,7 +370,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"partitions": 3}, "power of two"),
         ({"admit": {"count": 2, "score": 1.0}}, "exactly one of"),
         ({"admit": {"score": 1.0}}, "has no 'score'"),
-        ({"forget": {"every": 0}}, "at least 1"),
+        ({"forget": {"every": 0}}, "a whole number from 1, not 0"),
         ({"forget": {"unseen_seconds": 9}}, "or neither"),
         ({"forget": {"unseen_seconds": 9, "time": "x"}}, "not an integer for each row"),
         ({"score": {"click": "clix"}}, "which is not an input"),
