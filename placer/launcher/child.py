@@ -27,9 +27,9 @@ class Child:
 
     Ctrl-C on the terminal does not reach it. The system does not use its number again
     until `wait` has its status, and `wait` kills what is left of its group first, so no
-    signal reaches another process. Several threads may call its methods. A child that
-    `start` has started and nobody holds any more is killed, at the latest at the end of
-    this process, unless it is `left` to end by itself then.
+    signal reaches another process. Several threads may call its methods. A process from
+    `start` is killed when its last reference is dropped, at the latest when this process
+    ends, unless it is `left` to end by itself.
 
     Args:
         pid: a fork of this process, which leads a session soon.

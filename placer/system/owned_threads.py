@@ -16,9 +16,9 @@ class OwnedThreads:
     The first error of a thread ends the work of all: the owner gets it where it waits next.
 
     Attributes:
-        changed: guards the state. It is notified when a thread ends; whoever changes the
-            state notifies it, too.
-        error: the first error, None as long as there is none.
+        changed: guards the state. It is notified when a thread ends; code that changes the
+            state must notify it, too.
+        error: the first error, or None.
 
     Example:
         threads = OwnedThreads()

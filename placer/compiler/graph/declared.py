@@ -3,9 +3,8 @@ computed op are called with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from itertools import chain
 from typing import Any
 
 from placer import ops
@@ -30,10 +29,10 @@ def attribute(kind: str, name: str) -> Attr:
 
     Raises OpError for an unknown kind, and for an attribute that its ops do not have.
     """
-    for attributes in _attributes(kind):
-        if name in attributes:
-            return attributes[name]
-    hint = did_you_mean(name, [*chain(*_attributes(kind))])
+    attributes = _attributes(kind)
+    if name in attributes:
+        return attributes[name]
+    hint = did_you_mean(name, [*attributes])
     raise OpError(f"has no attribute '{name}'", attr=name, hint=hint).of(kind)
 
 
@@ -42,25 +41,31 @@ def check_attributes(op: Op) -> None:
     another type than the declared one, and for an op that lacks one."""
     for name, value in op.attrs.items():
         check_value(op.kind, attribute(op.kind, name), value)
-    for attributes in _attributes(op.kind):
-        for name, attr in attributes.items():
-            if attr.required and name not in op.attrs:
-                message = f"needs the attribute '{name}': {attr.doc}"
-                raise OpError(message, attr=name).of(op.kind)
+    for attr in _required(op.kind):
+        if attr.name not in op.attrs:
+            message = f"needs the attribute '{attr.name}': {attr.doc}"
+            raise OpError(message, attr=attr.name).of(op.kind)
 
 
-def _attributes(kind: str) -> Iterator[Attributes]:
-    """Yield all attributes that the ops of a kind may have."""
-    yield ANY
-    yield KINDS.get(kind, COMPUTED).attrs
+@cache
+def _attributes(kind: str) -> Attributes:
+    """Return all attributes that the ops of a kind may have."""
+    parts = [ANY, KINDS.get(kind, COMPUTED).attrs]  # the first one with a name counts
     if kind not in KINDS:
-        yield _declared_in_ops(kind)
+        parts.append(_declared_in_ops(kind))
         if kind.endswith(".grad"):
-            yield GRADIENT
+            parts.append(GRADIENT)
         elif kind == "accumulate":
-            yield SUM
+            parts.append(SUM)
         elif is_conversion(kind):
-            yield CONVERSION
+            parts.append(CONVERSION)
+    return {name: attr for part in reversed(parts) for name, attr in part.items()}
+
+
+@cache
+def _required(kind: str) -> tuple[Attr, ...]:
+    """Return the attributes that each op of a kind has."""
+    return tuple(attr for attr in _attributes(kind).values() if attr.required)
 
 
 @cache

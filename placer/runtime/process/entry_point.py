@@ -304,7 +304,7 @@ def _note_and_report(interruption: Interruption, report: Report, event: Event) -
 
 
 def _warn_of_lost_events() -> None:
-    with suppress(OSError):  # nobody reads that either
+    with suppress(OSError):  # stderr has no reader either
         print("warning: no more events can be written", file=sys.stderr, flush=True)
 
 
