@@ -165,7 +165,7 @@ class Edge(PlanStruct, frozen=True):
         """Whether the edge carries what tables without lockstep are updated by, from the
         workers."""
         exchange = self.declared
-        return exchange is not None and exchange.is_push and self.is_without_lockstep
+        return exchange is not None and exchange.is_push and self.is_asynchronous
 
     @property
     def takes_first(self) -> bool:
@@ -173,7 +173,7 @@ class Edge(PlanStruct, frozen=True):
         return self.declared is not None and self.declared.takes_first
 
     @property
-    def is_without_lockstep(self) -> bool:
+    def is_asynchronous(self) -> bool:
         """Whether no node waits for a step of all others at this edge."""
         exchange = self.declared
         return exchange is not None and exchange.is_free(self.group is not None)
@@ -442,7 +442,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         together: 0 if all act after the same step."""
         edges = self.step_edges
         if not edges or any(
-            not edge.is_without_lockstep and not edge.companions for edge in edges
+            not edge.is_asynchronous and not edge.companions for edge in edges
         ):
             return 0
         modes = [table.mode for node in self.nodes for table in node.tables]
@@ -467,7 +467,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return (2 * max(filter(None, bounds), default=0) + 1) * (self.workers - 1)
 
     @property
-    def in_lockstep(self) -> bool:
+    def is_synchronous(self) -> bool:
         """Whether all nodes act after the same step, to stop or to save the run."""
         return self.max_lead == 0
 

@@ -68,7 +68,7 @@ BEGINNINGS: Mapping[str, str] = {
 }
 """What each command needs before the words of an entry."""
 
-_IN_LOCKSTEP = "all nodes of this build go in lockstep"
+_SYNCHRONOUS = "all nodes of this build go in lockstep"
 _LIMIT = "a limit of waits, of which a run may have none"
 RUN: Mapping[str, Entry] = {
     "--steps": "the number of steps",
@@ -107,8 +107,8 @@ RUN: Mapping[str, Entry] = {
             "--transport shared --insecure-network", "all nodes are on this machine"
         ),
     ),
-    "--record-order": Refused("--record-order {new}", _IN_LOCKSTEP),
-    "--replay-order": Refused("--replay-order {folder}", _IN_LOCKSTEP),
+    "--record-order": Refused("--record-order {new}", _SYNCHRONOUS),
+    "--replay-order": Refused("--replay-order {folder}", _SYNCHRONOUS),
     "--trace": "a file that is written",
     "--trace-steps": Refused("--trace-steps 1:2", "needs 'trace' (--trace FILE)"),
     "--emulate": "allows runs without accelerators; a machine may have them or not",

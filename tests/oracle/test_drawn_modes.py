@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, assume, given, reject, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from support.drawn.graphs import DrawnModel
-from support.drawn.modes import FAMILIES, models_without_lockstep
+from support.drawn.modes import FAMILIES, asynchronous_models
 from support.marks import MAY_PAIR_ROWS
 from support.orders.exchange import Group
 from support.orders.rules import of_optax, padded, unpadded
@@ -185,7 +185,7 @@ def check_order(drawn: DrawnModel, folder: Path, *, replays: bool = False) -> No
 @given(data=st.data())
 @settings(SETTINGS, max_examples=1, derandomize=True)
 def test_a_drawn_run_is_what_a_simulation_of_its_order_gives(family, data):
-    drawn = data.draw(models_without_lockstep((family,)))
+    drawn = data.draw(asynchronous_models((family,)))
     with tempfile.TemporaryDirectory() as name:
         check_order(drawn, Path(name))
 
@@ -198,7 +198,7 @@ def test_drawn_models_use_every_setting_of_every_mode():
     places = {"/node:ps/cpu", "/node:ps/gpu:0", "/node:worker", "/node:heter"}
     written = set()
 
-    @given(models_without_lockstep(FAMILIES))
+    @given(asynchronous_models(FAMILIES))
     @settings(SETTINGS, max_examples=120, derandomize=True)
     def draw(drawn):
         written.update(re.findall(r"[/\w:]+", str(drawn.spec)))
@@ -209,7 +209,7 @@ def test_drawn_models_use_every_setting_of_every_mode():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))  # split over several processes
-@given(models_without_lockstep(FAMILIES))
+@given(asynchronous_models(FAMILIES))
 @settings(SETTINGS, max_examples=40)
 def test_many_drawn_runs_are_what_simulations_of_their_orders_give(part, drawn):
     jax.clear_caches()  # compiled programs that do not run again

@@ -66,7 +66,7 @@ def plan_tables(
             _make_block(op, gradients.get(op.name)) for op in parameters[node][key]
         )
         # Without lockstep, workers read versions that are not the newest one.
-        in_place = key.devices == MEMORY and _is_in_lockstep(step, key)
+        in_place = key.devices == MEMORY and _is_synchronous(step, key)
         in_place = in_place and analysis.can_update_in_place(
             node, [block.name for block in blocks]
         )
@@ -157,7 +157,7 @@ def _make_table(
     )
 
 
-def _is_in_lockstep(step: Graph, key: _TableKey) -> bool:
+def _is_synchronous(step: Graph, key: _TableKey) -> bool:
     """Whether each update of a table waits for all workers."""
     if key.group is None:
         return True

@@ -133,7 +133,7 @@ class Op(msgspec.Struct, frozen=True, eq=False):
         return EXCHANGES.get(self.attrs.get("exchange", self.kind))
 
     @property
-    def is_without_lockstep(self) -> bool:
+    def is_asynchronous(self) -> bool:
         """Whether no node waits for a step of all others at the exchange of the op."""
         exchange = self.exchange
         return exchange is not None and exchange.is_free("group" in self.attrs)
@@ -142,7 +142,7 @@ class Op(msgspec.Struct, frozen=True, eq=False):
     def is_push(self) -> bool:
         """Whether one worker at a time gives others what tables are updated by."""
         exchange = self.exchange
-        return exchange is not None and exchange.is_push and self.is_without_lockstep
+        return exchange is not None and exchange.is_push and self.is_asynchronous
 
     @property
     def is_once(self) -> bool:

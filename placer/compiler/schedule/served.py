@@ -17,7 +17,7 @@ def served_ops(graph: Graph, node: str) -> dict[int, tuple[Op, ...]]:
     served = {}
     for op in ops:
         exchange = op.exchange
-        if exchange is None or not op.is_without_lockstep:
+        if exchange is None or not op.is_asynchronous:
             continue
         if op.structure.sends and exchange.is_answer and not exchange.is_by_key:
             roots = {op}

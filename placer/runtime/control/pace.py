@@ -46,12 +46,12 @@ def make_pace(plan: Plan, channel: Channel) -> Pace | None:
     has_own_steps = {name for name in names if plan.worker_of(name) is not None}
     targets = {name for edge in plan.step_edges for name in edge.targets}
     told = {
-        name: plan.in_lockstep and name not in has_own_steps
+        name: plan.is_synchronous and name not in has_own_steps
         for name in names
         if name != plan.control and (name in has_own_steps or name not in targets)
     }
     if channel.node == plan.control:
-        return ControlPace(channel, told, in_lockstep=plan.in_lockstep)
+        return ControlPace(channel, told, synchronous=plan.is_synchronous)
     if channel.node in told:
         return ToldPace(channel, plan.control, always=told[channel.node])
     return None
@@ -114,7 +114,7 @@ class ControlPace(Pace):
         channel: the channel of the control node.
         others: the nodes that hear from this one, each with whether it does so always,
             and not only while callbacks are slow.
-        in_lockstep: whether the steps of this node count. Otherwise the reported steps
+        synchronous: whether the steps of this node count. Otherwise the reported steps
             do, which all workers have done.
     """
 
@@ -123,13 +123,13 @@ class ControlPace(Pace):
         channel: Channel,
         others: Mapping[str, bool] = MappingProxyType({}),
         *,
-        in_lockstep: bool = True,
+        synchronous: bool = True,
     ) -> None:
         super().__init__()
         self._channel = channel
         self._told = dict.fromkeys(others, _CAUGHT_UP)
         self._always = {name for name, is_told in others.items() if is_told}
-        self._in_lockstep = in_lockstep
+        self._synchronous = synchronous
         self._reported = self._called = 0
         self._is_slow = False  # the callbacks
         self._waits = self._ended = self._failed = False
@@ -148,7 +148,7 @@ class ControlPace(Pace):
             self._note_change()
 
     def is_ahead(self, done: int) -> bool:
-        if self._in_lockstep:
+        if self._synchronous:
             return done - self._called >= MAX_LEAD
         with self._changed:
             if self._is_slow:

@@ -170,7 +170,7 @@ class MetricsStream:
         """End a step, or the evaluation after it: no more records follow for it."""
         if not counts:
             self._own = {}
-        if phase.edge == STEP and self._own and not self._plan.in_lockstep:
+        if phase.edge == STEP and self._own and not self._plan.is_synchronous:
             self._recent.append((phase.step, self._own))
         if self.combiner is not None:
             self.combiner.add(phase, self._own)

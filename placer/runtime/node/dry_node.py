@@ -149,7 +149,7 @@ class DryNode(Node):
         """Yield one message for each edge that the hook `serve` handles."""
         for edge in self.exchange.edges.values():
             exchange = edge.declared
-            if exchange is None or not edge.is_without_lockstep:
+            if exchange is None or not edge.is_asynchronous:
                 continue
             comes = bool(exchange.handling) and self.name in edge.targets
             answers = exchange.is_answer and not exchange.is_by_key

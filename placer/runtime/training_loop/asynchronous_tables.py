@@ -303,7 +303,7 @@ def _row_exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge, Edge, Mode]]:
     """Return the edges of keys, rows and gradients of sparse tables without lockstep that
     are looked up together, and their mode."""
     modes = {table.name: table.mode for table in plan.sparse_tables}
-    free = [e for e in plan.step_edges if e.is_by_key and e.is_without_lockstep]
+    free = [e for e in plan.step_edges if e.is_by_key and e.is_asynchronous]
     for push in free:
         if not push.is_push:
             continue

@@ -275,7 +275,7 @@ class Training:
     def _drain(self, done: int, *, acts: bool = False) -> Drained:
         """Drain: after that all that nodes have computed is applied. Without lockstep,
         wait for all nodes; `acts` says that this node knows of an action."""
-        if not self.execution.plan.in_lockstep:
+        if not self.execution.plan.is_synchronous:
             self._drain_node(done)
             drained = asynchronous_tables.meet(self.execution, done, acts=acts)
             self.metrics.forget(drained.slowest)

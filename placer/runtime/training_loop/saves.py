@@ -58,7 +58,7 @@ class Saves:
 
     def flush(self, step: int) -> None:
         """Wait on the control node until the metrics of a step are in the history."""
-        if self.execution.plan.in_lockstep:
+        if self.execution.plan.is_synchronous:
             self.metrics.flush()
         else:
             assert self.metrics.combiner is not None

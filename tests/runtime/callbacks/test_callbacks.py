@@ -277,7 +277,7 @@ def test_processes_with_steps_of_their_own_wait_for_callbacks(
 
 def test_workers_keep_their_lead_while_callbacks_are_slow() -> None:
     channels = memory_channels(["worker:0", "worker:1"])
-    pace = ControlPace(channels["worker:0"], {"worker:1": False}, in_lockstep=False)
+    pace = ControlPace(channels["worker:0"], {"worker:1": False}, synchronous=False)
     told = ToldPace(channels["worker:1"], "worker:0")
     never = threading.Event().is_set
 

@@ -121,7 +121,7 @@ _BESIDE = {
 
 
 @st.composite
-def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
+def asynchronous_models(draw: Any, families: tuple[str, ...]) -> DrawnModel:
     """Draw a model of one of the families, with several workers. Its ops are on all of
     them, and some parameters, or all, are updated without lockstep, or with backup workers.
 
@@ -188,8 +188,8 @@ def _draw_modes(
     if several and beside and "global_norm" in train.get("clip", {}):
         train["clip"] = draw(st.sampled_from([c for c in CLIPS if "norm" in c]))
     train.pop("bucket_cap_mb", None)  # it is for groups on servers in lockstep
-    in_lockstep = any(entry.get("update") == "sync" for entry in entries)
-    if in_lockstep and "microbatches" not in train:
+    synchronous = any(entry.get("update") == "sync" for entry in entries)
+    if synchronous and "microbatches" not in train:
         cap = draw(st.sampled_from(BUCKETS))
         train |= {} if cap is None else {"bucket_cap_mb": cap}
     if any(entry["op"] in ("lamb", "lars") for entry in entries):

@@ -10,10 +10,10 @@ from placer.plan.plan import Edge, Plan
 from placer.plan.settings.training.update_modes import Geo
 from support.orders.differences import Differences
 from support.orders.exchange import Arrays, Exchange, Group, Piece, Run, read_events
-from support.orders.lockstep import Lockstep
 from support.orders.own_updates import Peers, Sums
 from support.orders.pushes import Pushes
 from support.orders.rows import RowPushes, Vocabulary
+from support.orders.synchronous import Synchronous
 
 Gradient = Callable[[Arrays, str, int], tuple[Arrays, float]]
 """A worker's part in the gradients of all parameters, and its share of the rows, of
@@ -54,10 +54,10 @@ class Simulation:
         self._gradient, self._events = gradient, read_events(folder)
         self._computed: dict[tuple[str, int], tuple[Arrays, float]] = {}
         self.used: dict[tuple[str, int], Arrays] = {}
-        in_lockstep = [group for group in groups if group.mode is None]
+        synchronous = [group for group in groups if group.mode is None]
         self.exchanges: list[Exchange] = []
-        if in_lockstep:
-            self.exchanges.append(Lockstep(self, in_lockstep, clip))
+        if synchronous:
+            self.exchanges.append(Synchronous(self, synchronous, clip))
         for group in groups:
             self.exchanges += exchanges(self, group, tables or {})
 

@@ -47,9 +47,9 @@ def with_threads(
                 problems.add_error(error, span=threads.span)
                 return cluster
             cluster = _with_kind(cluster, threaded)
-    in_lockstep = all(mode_of(group.attrs.get("update")) is None for group in groups)
+    synchronous = all(mode_of(group.attrs.get("update")) is None for group in groups)
     heter = next((kind for kind in cluster.kinds if kind.name == HETER), None)
-    if in_lockstep or heter is None or heter.count >= cluster.workers:
+    if synchronous or heter is None or heter.count >= cluster.workers:
         return cluster
     return _with_kind(cluster, replace(heter, threads=cluster.workers))
 

@@ -21,7 +21,7 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
 from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import is_optimizer_part, is_update
-from placer.compiler.passes.exchange.without_lockstep import pulled
+from placer.compiler.passes.exchange.asynchronous import pulled
 from placer.compiler.passes.gradients.updates import owning_parameters
 from placer.errors import GraphError
 from placer.place import Place

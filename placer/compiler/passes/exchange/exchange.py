@@ -5,7 +5,7 @@ what the ops of a group are afterwards. The mode of a group follows from the pla
 its optimizer and from its settings:
 
 - `placer.compiler.passes.exchange.all_reduce`: the optimizer is on several nodes.
-- `placer.compiler.passes.exchange.without_lockstep`: servers update, and workers do not wait for one
+- `placer.compiler.passes.exchange.asynchronous`: servers update, and workers do not wait for one
   another, as with `update: async`.
 - `placer.compiler.passes.exchange.updates_at_workers`: the same, with the optimizer on the workers.
 - `placer.compiler.passes.exchange.geo`: workers have values of their own, as the pass `local_updates` has
@@ -28,6 +28,7 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import is_keyed
 from placer.compiler.graph.structural_ops import is_update
 from placer.compiler.passes.exchange.all_reduce import all_reduce
+from placer.compiler.passes.exchange.asynchronous import asynchronous
 from placer.compiler.passes.exchange.backup import backup
 from placer.compiler.passes.exchange.geo import exchange_deltas
 from placer.compiler.passes.exchange.state_of_first_worker import state_of_first_worker
@@ -35,7 +36,6 @@ from placer.compiler.passes.exchange.updates_at_workers import (
     push_to_sums,
     push_to_workers,
 )
-from placer.compiler.passes.exchange.without_lockstep import without_lockstep
 from placer.errors import GraphError
 from placer.place.node_kinds import SERVER
 from placer.plan.settings.training.optimizers import OF_SEVERAL_NODES
@@ -45,7 +45,7 @@ _Exchange = Callable[[Graph, Sequence[Op]], Graph]
 """A function from a graph and some of its updates to the graph with their exchange."""
 _EXCHANGES: Final[tuple[_Exchange, ...]] = (
     all_reduce,
-    without_lockstep,
+    asynchronous,
     push_to_workers,
     push_to_sums,
     backup,
@@ -91,7 +91,7 @@ def _choose(graph: Graph, update: Op) -> _Exchange | None:
         return exchange_deltas
     if mode is not None:
         if update.known_place.node == SERVER:
-            return without_lockstep
+            return asynchronous
         is_summed = "sum" in graph.optimizers[group].attrs
         return push_to_sums if is_summed else push_to_workers
     if graph.backups[group]:

@@ -12,7 +12,7 @@ from placer.place.layouts.companions import joins_workers
 from placer.place.node_kinds import HETER, WORKER, NodeId
 
 
-def check_lockstep(graph: Graph) -> None:
+def check_independent_workers(graph: Graph) -> None:
     """Raise GraphError if a gradient that a worker pushes, or anything in a step with
     backup workers, needs something of another worker, or if gradients are pushed by
     different workers.
@@ -35,7 +35,7 @@ def check_lockstep(graph: Graph) -> None:
     for op in needed:
         if is_conversion(op.kind) and _joins_workers(graph, op):
             user = next(each for each in needed if op.name in each.operands)
-            raise _lockstep_error(graph, op, user)
+            raise _independence_error(graph, op, user)
 
 
 def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
@@ -101,7 +101,7 @@ def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:
                 )
 
 
-def _lockstep_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
+def _independence_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
     """Return the error about an op that uses something of several workers."""
     (name,) = conversion.operands
     forward = graph.producers[user.operands[0]] if user.is_gradient else user

@@ -37,7 +37,7 @@ from placer.compiler.graph.structural_ops import (
 )
 from placer.compiler.passes.evaluate import SUFFIX as EVALUATION
 from placer.compiler.passes.exchange.independent_workers import (
-    check_lockstep,
+    check_independent_workers,
     has_pushes,
     pushing_nodes,
 )
@@ -83,7 +83,7 @@ def lay_out(graph: Graph) -> Graph:
             layouts[value.name] = layout
     laid_out = _insert_conversions(graph, layouts, needed)
     check_rows(laid_out)
-    check_lockstep(laid_out)
+    check_independent_workers(laid_out)
     return laid_out
 
 

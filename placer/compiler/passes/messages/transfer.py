@@ -108,7 +108,7 @@ def _level_item(item: Op | _Transfer) -> LevelItem:
         # A table takes what a node pushes in one message, and a bucket is one.
         attrs = item.conversion.attrs
         exchange = item.conversion.exchange
-        is_free = item.conversion.is_without_lockstep
+        is_free = item.conversion.is_asynchronous
         is_whole = "bucket" in attrs or (
             exchange is not None
             and is_free

@@ -36,7 +36,7 @@ from placer.place import HETER, WORKER
 from placer.plan.settings.training.update_modes import name_of
 
 
-def without_lockstep(graph: Graph, updates: Sequence[Op]) -> Graph:
+def asynchronous(graph: Graph, updates: Sequence[Op]) -> Graph:
     """Return the graph with the exchange of these updates, all without lockstep.
 
     Raises GraphError for a group that cannot do without lockstep.

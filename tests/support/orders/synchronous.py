@@ -9,7 +9,7 @@ from typing import Any
 from support.orders.exchange import Arrays, Group, Piece, Run, total, whole
 
 
-class Lockstep:
+class Synchronous:
     """Groups whose steps take the gradients of all workers, or of those that are first.
 
     Args:

@@ -43,7 +43,7 @@ RULES = {"sgd": sgd, "adam": adam, "lamb": lamb, "lars": lars}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("without_lockstep"))
+    return make_folder(tmp_path_factory.mktemp("asynchronous"))
 
 
 @st.composite
