@@ -101,7 +101,7 @@ def test_with_warn_only_the_gradients_of_these_rows_are_dropped(
     lines = capsys.readouterr().err.splitlines()
     (line,) = (each for each in lines if "not finite" in each)
     assert "table emb.table: the gradients of 1 of " in line
-    assert "to drop such gradients and continue" in line
+    assert "such gradients are dropped, and the run continues" in line
     if settings.get("update") == "async":
         assert np.isfinite(loss)  # its steps depend on time
         return
