@@ -14,6 +14,7 @@ from placer.compiler.emit.names import STATIC_ARGUMENTS
 from placer.compiler.emit.outputs import group_outputs
 from placer.compiler.emit.roles import spec_op
 from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.structural_ops import CLIP_PART, ROW_ESTIMATE
 from placer.compiler.schedule.units import Unit
 
 
@@ -48,7 +49,8 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     for variable, (bundle, members) in bundles.items():
         writer.list_gradients(variable, bundle, members)
     statements = []
-    for op in unit.ops:
+    for position, op in enumerate(unit.ops):
+        _keep_variables(hook, unit, position)
         if (statement := writer.statement(op)) is not None:
             statements.append(replace(statement, about=(name, spec_op(graph, op))))
     bundled = {v for _, members in bundles.values() for v in members.values()}
@@ -84,6 +86,21 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     arguments = [Expression(variable, variable) for variable in parameters]
     call = Call(name, [*arguments, *(f"{n}=node.{n}" for n in static)], results)
     return Function([*map(Line, head), *body, *returned], call, bool(options))
+
+
+def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
+    """Let clipped or estimated gradients have the variables of the gradients before, if
+    nothing uses these again."""
+    op = unit.ops[position]
+    if op.kind not in (CLIP_PART, ROW_ESTIMATE):
+        return
+    later = {name for each in unit.ops[position + 1 :] for name in each.operands}
+    local = {value.name for each in unit.ops[:position] for value in each.results}
+    for before, after in zip(op.operands, op.results, strict=True):
+        expression = hook.scope[before]
+        is_variable = expression.text == expression.variable
+        if is_variable and before in local - later - {*unit.outputs}:
+            hook.scope.bind(after.name, expression)
 
 
 def is_awaited(graph: Graph, names: Iterable[str]) -> bool:

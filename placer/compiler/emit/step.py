@@ -51,7 +51,6 @@ def emit_hook(
     if lowered.hook == "step" and lowered.serves_workers(node):
         note = "until this step of every worker is applied: see `serve`"
         lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
-    writer.hook.scope.close()
     if not lines:
         nothing = _why_nothing(node, lowered, tables)
         lines = [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
@@ -101,7 +100,6 @@ def emit_serve(
         for unit in units:
             lines += _print(writer.unit(unit), 4)
         functions += writer.functions
-        hook.scope.close()
     return functions, lines
 
 
@@ -112,7 +110,7 @@ class _Writer:
         self.hook = hook
         self.functions: list[Function] = []
         self._parameters = parameters_to_group(hook)
-        self._titles = name_functions(hook.units, hook.scope.names, hook.lowered.hook)
+        self._titles = name_functions(hook.units, hook.names, hook.lowered.hook)
 
     def batches(self) -> list[Line]:
         """Return a step, or another hook with its loop over batches."""
@@ -181,7 +179,7 @@ class _Writer:
             statements = emit_structural(hook, unit.ops)
             about = hook.about(unit.ops)
         for bundle, values in self._parameters.get(hook.number, ()):
-            statements += hook.bundle_variable(bundle, values, "p")[1]
+            statements += hook.bundle_variable(bundle, values, bundle.variable)[1]
         return self._complete(statements, about)
 
     def _complete(self, statements: Iterable[Call], about: About) -> list[Call]:

@@ -1,6 +1,6 @@
 """workers of digits: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """workers of digits_backup: 4 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -62,9 +62,9 @@ def step(node: runtime.Node) -> None:
 
 
 def evaluate(node: runtime.Node) -> None:
-    (h1_w_2,) = node.receive(7)  # parameters from ps:0
-    h1_b_2, logits_w_2, logits_b_2 = node.receive(8)  # parameters from ps:1
-    p = Dense(h1=Fc(h1_w_2, h1_b_2), logits=Fc(logits_w_2, logits_b_2))
+    (h1_w,) = node.receive(7)  # parameters from ps:0
+    h1_b, logits_w, logits_b = node.receive(8)  # parameters from ps:1
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image, label = node.read("image", "label")
         loss, accuracy = eval_forward(image, p, label, count=node.count)
@@ -72,9 +72,9 @@ def evaluate(node: runtime.Node) -> None:
 
 
 def predict(node: runtime.Node) -> None:
-    (h1_w_2,) = node.receive(9)  # parameters from ps:0
-    h1_b_2, logits_w_2, logits_b_2 = node.receive(10)  # parameters from ps:1
-    p = Dense(h1=Fc(h1_w_2, h1_b_2), logits=Fc(logits_w_2, logits_b_2))
+    (h1_w,) = node.receive(9)  # parameters from ps:0
+    h1_b, logits_w, logits_b = node.receive(10)  # parameters from ps:1
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image = node.read("image")
         probability = predict_forward(image, p)

@@ -1,6 +1,6 @@
 """workers of digits_without_server: 2 workers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -30,12 +30,10 @@ def forward_backward(image, p: Dense, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
-    d_h1_w_clipped, d_h1_b_clipped, d_logits_w_clipped, d_logits_b_clipped = ops.clip_part(
+    d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
     )
-    g = Dense(
-        h1=Fc(d_h1_w_clipped, d_h1_b_clipped), logits=Fc(d_logits_w_clipped, d_logits_b_clipped)
-    )
+    g = Dense(h1=Fc(d_h1_w, d_h1_b), logits=Fc(d_logits_w, d_logits_b))
     return loss, accuracy, g
 
 

@@ -1,6 +1,6 @@
 """heter:0 of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, s: what a function saves for a later one, d_x: the gradient of x.
+p: parameters; g: their gradients; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """workers of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
 
-p: parameters, s: what a function saves for a later one, d_x: the gradient of x.
+p: parameters; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools
