@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+from msgspec import structs
 
 from placer.compiler.emit.bundles import Bundles, Contents, Role
 from placer.compiler.emit.code import WIDTH, About, Line
@@ -15,7 +18,8 @@ from placer.compiler.emit.function import Function
 from placer.compiler.emit.layer_kinds import find_layer_kinds
 from placer.compiler.emit.names import Names
 from placer.compiler.emit.roles import parameter_of
-from placer.compiler.emit.step import emit_hook, emit_serve
+from placer.compiler.emit.shared_model import share_model
+from placer.compiler.emit.step import Written, emit_hook, emit_serve
 from placer.compiler.graph.declared import calls_user_code
 from placer.compiler.graph.graph import Graph
 from placer.compiler.schedule.schedule import Schedule
@@ -155,36 +159,59 @@ def _emit_body(
 ) -> _Body:
     names = Names(_modules(node, graphs))
     bundles = _bundles(node, graphs, tables, names, kinds)
-    functions: list[Function] = []
-    hooks: dict[str, list[Line]] = {}
+    functions: dict[str, list[Function]] = {}
+    hooks: dict[str, list[Written]] = {}
     for lowered in graphs:
-        emitted, hook = emit_hook(
+        functions[lowered.hook], hooks[lowered.hook] = emit_hook(
             node, lowered, names, tables[node], bundles, task_names
         )
-        functions += emitted
-        hooks[lowered.hook] = hook
         if lowered.hook == "step" and lowered.units_of_messages(node):
-            emitted, hook = emit_serve(node, lowered, names, tables[node], bundles)
-            functions += emitted
-            hooks[SERVE] = hook
+            functions[SERVE], hooks[SERVE] = emit_serve(
+                node, lowered, names, tables[node], bundles
+            )
+    shared = share_model(
+        functions.pop("evaluate", ()), functions.pop("predict", ()), names
+    )
+    in_order = [*shared.models, *chain(*functions.values()), *shared.others]
     imports = [*bundles.imports]
-    if any(function.has_options for function in functions):
+    if any(function.jit_options for function in in_order):
         imports.insert(0, "import functools")
     head = ["", *imports, *[""] * bool(imports)]
     head += ["from placer import runtime  # first: before jax loads", ""]
-    if functions:
+    if in_order:
         head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         head += [*(_import(*each) for each in names.modules.items()), ""]
     if classes := bundles.lines():
         head += [*classes, ""]
     lines = [*map(Line, head)]
-    definitions = [*(function.lines for function in functions), *hooks.values()]
+    definitions = [function.lines() for function in in_order]
+    definitions += [[*_hook_lines(hook, shared.renamed)] for hook in hooks.values()]
     for definition in definitions:
         lines += [Line(""), *definition, Line("")]
-    about = {i: line.about for i, line in enumerate(lines) if line.about}
+    about = {
+        i: _renamed(line.about, shared.renamed)
+        for i, line in enumerate(lines)
+        if line.about
+    }
     text = "\n".join(line.text for line in lines)
     return _Body(text, tuple(hooks), about, names.conventions)
+
+
+def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator[Line]:
+    """Yield the lines of a hook, which calls some functions by their new names."""
+    for item in hook:
+        if isinstance(item, Line):
+            yield item
+            continue
+        name = renamed.get(item.call.function, item.call.function)
+        yield from structs.replace(item.call, function=name).lines(item.depth)
+
+
+def _renamed(about: About, renamed: Mapping[str, str]) -> About:
+    """Return what an error is about, with the new name of its function."""
+    function, *ops = about
+    return (renamed[function], *ops) if function in renamed else about
 
 
 def _bundles(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,6 +33,16 @@ from placer.plan.hooks import SERVE
 from placer.plan.plan import Table
 
 
+class Indented(NamedTuple):
+    """A statement of a hook, after a number of indentations."""
+
+    call: Call
+    depth: int
+
+
+Written = Line | Indented
+
+
 def emit_hook(
     node: str,
     lowered: LoweredGraph,
@@ -39,7 +50,7 @@ def emit_hook(
     tables: Sequence[Table],
     bundles: Bundles,
     turns: Sequence[str],
-) -> tuple[list[Function], list[Line]]:
+) -> tuple[list[Function], list[Written]]:
     """Return the jitted functions of one graph of a node, and the lines of the hook
     that calls them."""
     units = lowered.units_of_hook(node)
@@ -74,14 +85,14 @@ def emit_serve(
     names: Names,
     tables: Sequence[Table],
     bundles: Bundles,
-) -> tuple[list[Function], list[Line]]:
+) -> tuple[list[Function], list[Written]]:
     """Return the jitted functions of the hook `serve` of a node with messages without
     lockstep, and its lines: a loop over the messages, with a case for each edge."""
     functions: list[Function] = []
     when = "what has come, before the next step"
     if NodeId(node).kind == SERVER:
         when = "of workers, as they arrive"
-    lines = [
+    lines: list[Written] = [
         Line(text, (SERVE,))
         for text in (
             f"def {SERVE}(node: runtime.Node) -> None:",
@@ -112,9 +123,9 @@ class _Writer:
         self._parameters = parameters_to_group(hook)
         self._titles = name_functions(hook.units, hook.names, hook.lowered.hook)
 
-    def batches(self) -> list[Line]:
+    def batches(self) -> list[Written]:
         """Return a step, or another hook with its loop over batches."""
-        lines: list[Line] = []
+        lines: list[Written] = []
         depth = 1
         for unit in self.hook.units:
             if self.hook.lowered.has_batches and depth == 1 and not unit.once:
@@ -124,7 +135,7 @@ class _Writer:
             lines += _print(self.unit(unit), depth)
         return lines
 
-    def microbatches(self, turns: Sequence[str]) -> list[Line]:
+    def microbatches(self, turns: Sequence[str]) -> list[Written]:
         """Return a step whose tasks run for one microbatch after the other."""
         step = split_into_tasks(self.hook.graph, self.hook.units)
         lines = _print(self._task(step.before), 1)
@@ -174,7 +185,7 @@ class _Writer:
             hook.computes(unit.outputs, about)
             function = emit_function(hook, unit, name)
             self.functions += [function] if function else []
-            statements = [function.call] if function else []
+            statements = [function.call("node.", function.results)] if function else []
         else:
             statements = emit_structural(hook, unit.ops)
             about = hook.about(unit.ops)
@@ -190,5 +201,5 @@ class _Writer:
         return complete
 
 
-def _print(statements: Iterable[Call], depth: int) -> list[Line]:
-    return [line for statement in statements for line in statement.lines(depth)]
+def _print(statements: Iterable[Call], depth: int) -> list[Written]:
+    return [Indented(statement, depth) for statement in statements]

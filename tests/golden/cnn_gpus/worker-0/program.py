@@ -32,6 +32,19 @@ class State(NamedTuple):  # table "state_gpu:0-7"
     norm2: BatchNormState  # running_mean, running_variance float32[64]
 
 
+def model(image, p: Dense, state: State):
+    pixels = ops.scale(image, factor=0.0625)
+    picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
+    conv1 = ops.conv2d(picture, p.conv1.w)
+    norm1 = ops.normalize(conv1, *state.norm1, *p.norm1, epsilon=1e-05)
+    h1 = ops.relu(norm1)
+    conv2 = ops.conv2d(h1, p.conv2.w)
+    norm2 = ops.normalize(conv2, *state.norm2, *p.norm2, epsilon=1e-05)
+    h2 = ops.relu(norm2)
+    flat = ops.flatten(h2)
+    return ops.fc(flat, *p.logits)
+
+
 @jax.jit
 def forward_backward(image, p: Dense, state: State, batch_position, label):
     pixels = ops.scale(image, factor=0.0625)
@@ -105,16 +118,7 @@ def forward_backward(image, p: Dense, state: State, batch_position, label):
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, state: State, label, *, count):
-    pixels = ops.scale(image, factor=0.0625)
-    picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
-    conv1 = ops.conv2d(picture, p.conv1.w)
-    norm1 = ops.normalize(conv1, *state.norm1, *p.norm1, epsilon=1e-05)
-    h1 = ops.relu(norm1)
-    conv2 = ops.conv2d(h1, p.conv2.w)
-    norm2 = ops.normalize(conv2, *state.norm2, *p.norm2, epsilon=1e-05)
-    h2 = ops.relu(norm2)
-    flat = ops.flatten(h2)
-    logits = ops.fc(flat, *p.logits)
+    logits = model(image, p, state)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -122,16 +126,7 @@ def eval_forward(image, p: Dense, state: State, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense, state: State):
-    pixels = ops.scale(image, factor=0.0625)
-    picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
-    conv1 = ops.conv2d(picture, p.conv1.w)
-    norm1 = ops.normalize(conv1, *state.norm1, *p.norm1, epsilon=1e-05)
-    h1 = ops.relu(norm1)
-    conv2 = ops.conv2d(h1, p.conv2.w)
-    norm2 = ops.normalize(conv2, *state.norm2, *p.norm2, epsilon=1e-05)
-    h2 = ops.relu(norm2)
-    flat = ops.flatten(h2)
-    logits = ops.fc(flat, *p.logits)
+    logits = model(image, p, state)
     return ops.softmax(logits)
 
 

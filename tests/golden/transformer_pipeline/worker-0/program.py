@@ -32,6 +32,19 @@ class Dense(NamedTuple):  # table "dense"
 
 
 @jax.jit
+def model(text, p: Dense):
+    characters = ops.embedding(text, p.characters.table)
+    x = ops.position_embedding(characters, p.x.table)
+    norm1 = ops.layer_norm(x, *p.norm1)
+    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
+    x1 = ops.add(x, seen1)
+    norm2 = ops.layer_norm(x1, *p.norm2)
+    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
+    narrow1 = ops.fc(wide1, *p.narrow1)
+    return ops.add(x1, narrow1)
+
+
+@jax.jit
 def forward(text, p: Dense):
     s = ops.Saved()
     characters, s.characters_res = ops.embedding.forward(text, p.characters.table)
@@ -84,32 +97,6 @@ def clip(g_total: Dense, clip_square_1):
     return ops.clip_scale(clip_square_0, clip_square_1, max_norm=1.0)
 
 
-@jax.jit
-def eval_forward(text, p: Dense):
-    characters = ops.embedding(text, p.characters.table)
-    x = ops.position_embedding(characters, p.x.table)
-    norm1 = ops.layer_norm(x, *p.norm1)
-    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
-    x1 = ops.add(x, seen1)
-    norm2 = ops.layer_norm(x1, *p.norm2)
-    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
-    narrow1 = ops.fc(wide1, *p.narrow1)
-    return ops.add(x1, narrow1)
-
-
-@jax.jit
-def predict_forward(text, p: Dense):
-    characters = ops.embedding(text, p.characters.table)
-    x = ops.position_embedding(characters, p.x.table)
-    norm1 = ops.layer_norm(x, *p.norm1)
-    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
-    x1 = ops.add(x, seen1)
-    norm2 = ops.layer_norm(x1, *p.norm2)
-    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
-    narrow1 = ops.fc(wide1, *p.narrow1)
-    return ops.add(x1, narrow1)
-
-
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     # forward.0, forward.1, backward.0, forward.2, backward.1, forward.3, backward.2, forward.4,
@@ -138,7 +125,7 @@ def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     for _ in node.batches():
         text = node.read("text")
-        x2 = eval_forward(text, p)
+        x2 = model(text, p)
         node.send(5, x2)  # activations to worker:1
 
 
@@ -146,7 +133,7 @@ def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     for _ in node.batches():
         text = node.read("text")
-        x2 = predict_forward(text, p)
+        x2 = model(text, p)
         node.send(6, x2)  # activations to worker:1
 
 

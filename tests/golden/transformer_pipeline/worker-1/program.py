@@ -29,6 +29,18 @@ class Dense(NamedTuple):  # table "dense"
     logits: Fc  # w float32[64, 15], b float32[15]
 
 
+def model(x2, p: Dense):
+    norm3 = ops.layer_norm(x2, *p.norm3)
+    seen2 = ops.multi_head_attention(norm3, *p.seen2, heads=4, causal=True)
+    x3 = ops.add(x2, seen2)
+    norm4 = ops.layer_norm(x3, *p.norm4)
+    wide2 = ops.fc(norm4, *p.wide2, activation="gelu")
+    narrow2 = ops.fc(wide2, *p.narrow2)
+    x4 = ops.add(x3, narrow2)
+    norm5 = ops.layer_norm(x4, *p.norm5)
+    return ops.fc(norm5, *p.logits)
+
+
 @functools.partial(jax.jit, keep_unused=True)
 def forward_backward(x2, p: Dense, next_):
     norm3, norm3_res = ops.layer_norm.forward(x2, *p.norm3)
@@ -81,15 +93,7 @@ def square_norms(g_total: Dense):
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(x2, p: Dense, next_, *, count):
-    norm3 = ops.layer_norm(x2, *p.norm3)
-    seen2 = ops.multi_head_attention(norm3, *p.seen2, heads=4, causal=True)
-    x3 = ops.add(x2, seen2)
-    norm4 = ops.layer_norm(x3, *p.norm4)
-    wide2 = ops.fc(norm4, *p.wide2, activation="gelu")
-    narrow2 = ops.fc(wide2, *p.narrow2)
-    x4 = ops.add(x3, narrow2)
-    norm5 = ops.layer_norm(x4, *p.norm5)
-    logits = ops.fc(norm5, *p.logits)
+    logits = model(x2, p)
     loss = ops.softmax_cross_entropy(logits, next_, count=count)
     accuracy = ops.accuracy(logits, next_)
     return loss, accuracy
@@ -97,15 +101,7 @@ def eval_forward(x2, p: Dense, next_, *, count):
 
 @jax.jit
 def predict_forward(x2, p: Dense):
-    norm3 = ops.layer_norm(x2, *p.norm3)
-    seen2 = ops.multi_head_attention(norm3, *p.seen2, heads=4, causal=True)
-    x3 = ops.add(x2, seen2)
-    norm4 = ops.layer_norm(x3, *p.norm4)
-    wide2 = ops.fc(norm4, *p.wide2, activation="gelu")
-    narrow2 = ops.fc(wide2, *p.narrow2)
-    x4 = ops.add(x3, narrow2)
-    norm5 = ops.layer_norm(x4, *p.norm5)
-    logits = ops.fc(norm5, *p.logits)
+    logits = model(x2, p)
     return ops.softmax(logits)
 
 
