@@ -1,4 +1,4 @@
-"""Runs in which workers do not go in lockstep."""
+"""Runs of asynchronous workers."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_what_the_workers_push_adds_up_to_the_gradient_of_the_batch(
             )
 
 
-def test_in_lockstep_running_statistics_are_the_mean_of_those_of_the_workers(folder):
+def test_synchronous_running_statistics_are_the_mean_of_those_of_the_workers(folder):
     """Each worker normalizes over its own rows, and has its part of the gradients."""
     build = compile_spec(folder, "sync", normalized=True)
     result, params = run(folder, build, "normalized")
@@ -293,7 +293,7 @@ def clip_norm(largest):
 
 
 def test_one_model_has_groups_of_several_modes(folder):
-    """Only the gradients of lockstep groups are summed over the workers; a group of one
+    """Only the gradients of synchronous groups are summed over the workers; a group of one
     parameter clips it by itself. A server's steps do not wait for differences."""
     compile_spec(folder, "async", servers=1)
     spec = (folder / "small.yaml").read_text().replace("2 steps", "epoch")
