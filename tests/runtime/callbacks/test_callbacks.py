@@ -420,7 +420,7 @@ def test_the_failure_of_a_node_is_raised_and_not_hidden_by_callbacks(
 ) -> None:
     calls: list[Any] = []
     history = Path("/dev/full")
-    with pytest.raises(RunError, match="the history cannot be written"):
+    with pytest.raises(RunError, match="cannot write the history"):
         placer.launch(build, steps=6, history=history, callbacks=[Recorder(calls)])
 
 
