@@ -231,7 +231,7 @@ def test_the_orders_of_two_runs_are_not_mixed(folder):
     first, *lines, _ = file.read_text().splitlines(keepends=True)
     first = json.dumps(json.loads(first) | {"run": "another"}) + "\n"
     file.write_text("".join([first, *lines]))
-    mixed = r"of different runs: [0-9a-f]{16} on .*; another on worker:1"
+    mixed = r"from different runs: [0-9a-f]{16} on .*; another on worker:1"
     with pytest.raises(RunError, match=mixed) as caught:
         run(folder, build, replay_order=folder / "kept", steps=1)
     assert "of all nodes of one run" in caught.value.hint

@@ -404,5 +404,5 @@ def test_a_round_that_the_end_of_a_run_has_not_closed_goes_on_with_the_same_bits
     whole = parameters.read_bytes()
     path = next(p for p, m in list_checkpoints(saved) if m.progress.step == 10)
     run(tmp_path, build, resume=path)
-    assert "with the same bits as without an interruption" in capsys.readouterr().err
+    assert "with the same bits as an uninterrupted run" in capsys.readouterr().err
     assert parameters.read_bytes() == whole
