@@ -133,7 +133,8 @@ def _describe(
     for number in draft.numbers:
         if number.markers:
             echo(
-                f"  {number.name}: numbers, except {number.first_marker}; these count as missing"
+                f"  {number.name}: numbers with exceptions ({number.first_marker}), "
+                "which count as missing"
             )
         if number.may_be_ids:
             echo(

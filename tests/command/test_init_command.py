@@ -43,7 +43,7 @@ def test_a_table_is_described_and_its_spec_named_like_it(init):
     assert status == 0
     assert out.splitlines() == [
         "people.csv: 40 rows; 4 columns: the label, 1 of numbers, 1 of words, 1 left out",
-        "  left out: id: it numbers the rows",
+        "  left out: id: it contains row numbers",
         "label: income (a guess; choose another with --label COLUMN)",
         "task: classification, 2 classes",
         "written to people.yaml; train it with: placer train people.yaml",
