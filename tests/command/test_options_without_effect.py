@@ -153,7 +153,9 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--out": "the folder of the run",
         "--transport": (
             Refused("--in-process --transport tcp", "'transport' cannot be used"),
-            Refused("--single-process --transport tcp", "it concerns several processes"),
+            Refused(
+                "--single-process --transport tcp", "it concerns several processes"
+            ),
         ),
     },
     "compile": {
@@ -211,15 +213,21 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--single-process": "where the rows are predicted",
         "--base-port": (
             Refused("--in-process --base-port 9000", "'base_port' cannot be used"),
-            Refused("--single-process --base-port 9000", "it concerns several processes"),
+            Refused(
+                "--single-process --base-port 9000", "it concerns several processes"
+            ),
         ),
         "--join-timeout": (
             Refused("--in-process --join-timeout 9", "'join_timeout' cannot be used"),
-            Refused("--single-process --join-timeout 9", "it concerns several processes"),
+            Refused(
+                "--single-process --join-timeout 9", "it concerns several processes"
+            ),
         ),
         "--transport": (
             Refused("--in-process --transport tcp", "'transport' cannot be used"),
-            Refused("--single-process --transport tcp", "it concerns several processes"),
+            Refused(
+                "--single-process --transport tcp", "it concerns several processes"
+            ),
         ),
         "--deadline": _LIMIT,
         "--emulate": RUN["--emulate"],
