@@ -13,6 +13,7 @@ from placer.channel.interface import Array, Channel, Key
 from placer.channel.open_message import OpenMessage
 from placer.place.layouts.moved_pieces import Conversion, Piece
 from placer.plan.plan import Edge, EdgeValue
+from placer.runtime.exchange.parts import array_to_send
 from placer.runtime.exchange.range_exchange import RangeEdge, RangeExchange, mismatch
 from placer.system.memory.aligned import address_of
 from placer.system.memory.arena import Arena
@@ -86,7 +87,8 @@ class Exchange:
 
         Args:
             key: the edge, step and microbatch.
-            values: one array per value of the edge, or None if this node has no part of it.
+            values: one array per value of the edge, a `Part` of one if the edge sends
+                a range of its elements, or None if this node has no part.
             count: the number of rows that pass through the edge, on all nodes together.
             targets: the nodes to send to; by default all targets of the edge.
         """
@@ -94,7 +96,10 @@ class Exchange:
         if edge.is_flat:
             self._ranges.send(edge, key, values)
             return
-        arrays = [None if value is None else np.asarray(value) for value in values]
+        arrays = [
+            None if value is None else array_to_send(value, planned)
+            for value, planned in zip(values, edge.values, strict=True)
+        ]
         for target in edge.targets if targets is None else targets:
             message = self._message(edge, arrays, target, count)
             if message and target == self.node:
@@ -159,7 +164,7 @@ class Exchange:
             for piece in self._pieces(edge, edge_value, target, count):
                 if piece.source == self.node:
                     assert array is not None, (edge_value.operand, self.node)
-                    message.append(_cut(array, edge_value, piece))
+                    message.append(_rows_of(array, piece, piece.source_offset))
         return message
 
     def receive(
@@ -328,13 +333,6 @@ def local_shape(
     if edge_value.layouts[1] == "S":
         sizes[0] = max((p.target_offset + p.high - p.low for p in pieces), default=0)
     return tuple(sizes)
-
-
-def _cut(array: Array, edge_value: EdgeValue, piece: Piece) -> Array:
-    """Return a view of a piece in the sender's array."""
-    if edge_value.start is not None:
-        return array.reshape(-1)[edge_value.start : edge_value.stop]
-    return _rows_of(array, piece, piece.source_offset)
 
 
 def _rows_of(array: Array, piece: Piece, offset: int) -> Array:

@@ -20,6 +20,7 @@ from placer.runtime.asynchronous.pushed import join_pieces
 from placer.runtime.asynchronous.service import Service
 from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves
+from placer.runtime.exchange.parts import array_to_send
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.position import Position
@@ -83,21 +84,21 @@ class AsynchronousCalls:
 
         Args:
             edge: the number of the edge.
-            values: one array per value of the edge, in its order, or NamedTuples of
-                arrays.
+            values: one array per value of the edge, in its order, NamedTuples of arrays,
+                or parts by `node.cut`.
+
+        Raises:
+            RunError: if the elements are not those that the edge sends.
 
         Example:
             node.push(2, g)
         """
-        # Converting the gradients waits until they are computed. The parameters that the next step
-        # pulls are newer for it.
-        arrays = [np.asarray(value) for value in leaves(values)]
-        edge_values = self.edges[edge].values
+        # Converting the gradients waits until they are computed. The parameters that the
+        # next step pulls are newer for it.
+        planned = self.edges[edge].values
         arrays = [
-            array.reshape(-1)[each.start : each.stop]
-            if each.start is not None
-            else array
-            for array, each in zip(arrays, edge_values, strict=True)
+            array_to_send(value, each)
+            for value, each in zip(leaves(values), planned, strict=True)
         ]
         rows = self.position.own_rows(self.shard), self.position.count
         self.ends[edge].push(self.position.step, rows, arrays)

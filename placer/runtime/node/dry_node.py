@@ -14,6 +14,7 @@ from placer.plan.plan import EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
+from placer.runtime.exchange.parts import Part, array_to_send
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
 from placer.runtime.node.position import Position
@@ -98,12 +99,14 @@ class DryNode(Node):
     def _settle(self, /, *arguments: Any, **options: Any) -> None:
         """Wait until JAX has computed the arrays, so that its errors are raised here."""
         for value in leaves((arguments, tuple(options.values()))):
+            if isinstance(value, Part):
+                value = value.array
             if hasattr(value, "dtype"):
                 np.asarray(value)
 
     record = output = _settle
     update = update_from_edges = apply_directions = store = _settle
-    send = offer = push = push_delta = merge = wait_for_workers = _settle
+    offer = push_delta = merge = wait_for_workers = _settle
     update_from = add_to_sums = send_sum = answer = answer_rows = _settle
     send_keys = send_keys_ahead = receive_keys_ahead = _settle
     send_rows = send_row_gradients = update_rows = _settle
@@ -123,6 +126,14 @@ class DryNode(Node):
         return _zeros(blocks[0].dtype, shape)
 
     # Edges.
+
+    def send(self, edge: int, *values: Any) -> None:
+        planned = self.exchange.edges[edge].values
+        for value, each in zip(leaves(values), planned, strict=True):
+            if value is not None:
+                array_to_send(value, each)
+
+    push = send
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         return self._received(edge, self.position.rows, kind)

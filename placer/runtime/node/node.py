@@ -34,6 +34,7 @@ from placer.runtime.asynchronous.step_workers import StepWorkers
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
+from placer.runtime.exchange.parts import Part
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.asynchronous_calls import AsynchronousCalls
 from placer.runtime.node.batch_calls import BatchCalls
@@ -270,8 +271,11 @@ class Node:
 
         Args:
             edge: the number of the edge.
-            values: one array per value of the edge, in its order, or NamedTuples of
-                arrays; None for a value that this node holds no part of.
+            values: one array per value of the edge, in its order, NamedTuples of arrays,
+                or parts by `cut`; None for a value that this node holds no part of.
+
+        Raises:
+            RunError: if the elements are not those that the edge sends.
 
         Example:
             node.send(2, g)
@@ -322,20 +326,23 @@ class Node:
         results: tuple[Array, ...] = self.receive(back)
         return results
 
-    def slice_gradient(self, gradient: Any, start: int, stop: int) -> Array:
-        """Return one block of a gradient.
+    def cut(self, array: Any, start: int, stop: int) -> Part:
+        """Return a range of the elements of an array, flattened in C order, to send.
+
+        This copies nothing, and does not wait until JAX has computed the array.
 
         Args:
-            gradient: an array of any shape.
-            start, stop: the range of elements of the array, flattened in C order.
+            array: an array of any shape.
+            start: the first element.
+            stop: the element after the last.
 
         Returns:
-            A flat array of shape [stop - start], a view if possible.
+            The part. Its `values` are a flat array of shape [stop - start].
 
         Example:
-            h1_w_block1_grad = node.slice_gradient(h1_w_grad, 16384, 32768)
+            node.send(4, node.cut(g.h1.w, 16384, 32768), g.h1.b)
         """
-        return np.asarray(gradient).reshape(-1)[start:stop]
+        return Part(array, start, stop)
 
     def assemble_parameter(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
         """Join the blocks of a parameter.

@@ -315,7 +315,7 @@ def test_workers_keep_their_lead_while_callbacks_are_slow() -> None:
     assert not told.is_ahead(101)  # the control node has done its last step
 
 
-def test_in_lockstep_the_steps_of_the_control_node_count() -> None:
+def test_synchronous_the_steps_of_the_control_node_count() -> None:
     (channel,) = memory_channels(["worker:0"]).values()
     pace = ControlPace(channel)
     assert not pace.is_ahead(MAX_LEAD - 1)

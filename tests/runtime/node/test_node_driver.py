@@ -110,7 +110,7 @@ def test_a_step_begins_with_what_other_workers_have_sent(world: World) -> None:
     assert driver.node.asynchronous_calls.arrived == ()
 
 
-def test_in_lockstep_a_drain_does_nothing(world: World) -> None:
+def test_synchronous_a_drain_does_nothing(world: World) -> None:
     driver = world.driver()
     driver.enter_step(1, 1, 0)
     driver.drain(1)
