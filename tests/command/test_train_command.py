@@ -63,7 +63,7 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
         "history.jsonl",
     ]
     assert run_command(*TRAIN, "--out", "mine") == 2
-    assert "the folder 'mine' contains files" in capsys.readouterr().err
+    assert "the folder 'mine' is not empty" in capsys.readouterr().err
 
 
 def test_folders_that_cannot_be_written_are_found_before_the_run(

@@ -428,7 +428,7 @@ def test_parameters_of_another_model_are_refused(built):
         ({"keys": ["score"]}, "two columns of the predictions are named 'score'"),
         ({"columns": {"y": "z"}}, "no output depends on an input 'y'"),
         ({"rows": "rows.txt"}, "is not a file of rows"),
-        ({"rows": "none.csv"}, "there is no file"),
+        ({"rows": "none.csv"}, "does not exist"),
     ],
 )
 def test_what_is_wrong_with_a_request(built, options, message):
