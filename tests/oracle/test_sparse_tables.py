@@ -380,7 +380,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"capacity": 3}, "at least its 256 partitions"),
         ({"capacity": 2**60}, "at most 1099511627776"),
         ({"bounds": [1.0, 0.0]}, "low < high"),
-        ({"dtype": "float16"}, "rows are float32 or float64"),
+        ({"dtype": "float16"}, "rows must be float32 or float64"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path, change, message):
