@@ -494,5 +494,5 @@ def test_an_op_that_shares_a_table_has_its_score(tmp_path):
     content["graph"][1]["score"] = {"click": "other"}
     write_rows(tmp_path)
     (tmp_path / "wrong.yaml").write_text(json.dumps(content))
-    with pytest.raises(PlacerError, match=r"other settings .* 'a.table'"):
+    with pytest.raises(PlacerError, match=r"different settings .* 'a.table'"):
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")

@@ -50,11 +50,11 @@ def test_one_process_has_no_threads():
         ),
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},
-            "the number of a thread without the name of a node",
+            "a thread number needs the name of a node",
         ),
         (
             {"train": "  threads: 2", "first": "/node:worker/thread:0/cpu"},
-            "a place names nodes and devices, and no threads",
+            "a place cannot name threads",
         ),
     ],
 )

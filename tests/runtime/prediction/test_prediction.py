@@ -441,13 +441,13 @@ def test_what_is_wrong_with_a_request(built, options, message):
     [
         (
             ["loss"],
-            "an output of predict needs a batch dimension, but 'loss' is float32[]",
+            "an output of predict needs batch as its first dimension only, but 'loss' is float32[]",
             "batch",
         ),
         (
             ["pairs"],
-            "an output of predict needs a batch dimension, but 'pairs' is",
-            "no other",
+            "an output of predict needs batch as its first dimension only, but 'pairs' is",
+            "fixed shape",
         ),
         (["scores"], "unknown output 'scores'", "did you mean 'score'?"),
         (["score", "score"], "the output 'score' is listed twice", None),

@@ -145,7 +145,7 @@ class _TermBuilder:
         if type(arg) is dict:
             for key in arg:
                 if not isinstance(key, str):
-                    message = f"{_show(path)} has the key {key}; keys must be strings"
+                    message = f"{_show(path)} has the key {key!r}; keys must be strings"
                     raise SpecError(message)
             # Sorted, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}

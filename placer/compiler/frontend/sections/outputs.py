@@ -36,12 +36,10 @@ def output_ops(
             continue
         elif not _has_rows(type_):
             message = (
-                f"an output of predict needs a batch dimension, but '{name}' is {type_}"
+                "an output of predict needs batch as its first dimension only, but"
+                f" '{name}' is {type_}"
             )
-            hint = (
-                "choose a value whose first dimension is batch, and whose other"
-                " dimensions are numbers"
-            )
+            hint = "choose a value of fixed shape per row, such as float32[batch, 10]"
             problems.add(message, op.source, hint)
         else:
             yield op

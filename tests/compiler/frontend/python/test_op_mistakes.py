@@ -172,7 +172,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     ),
     (
         bad_device,
-        "no device 'gpu' on node 'ps': declared are cpu",
+        "no device 'gpu' on node 'ps', which declares cpu",
         "gpu",
         "declare it for its nodes: devices: {cpu: 1, gpu: 1}",
     ),

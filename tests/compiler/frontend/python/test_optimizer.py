@@ -257,7 +257,7 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
         ),
         (
             bad_backward,
-            "no device 'gpu' on node 'ps': declared are cpu",
+            "no device 'gpu' on node 'ps', which declares cpu",
             "gpu",
             "declare it for its nodes: devices: {cpu: 1, gpu: 1}",
         ),
