@@ -439,8 +439,16 @@ def test_what_is_wrong_with_a_request(built, options, message):
 @pytest.mark.parametrize(
     ("outputs", "message", "hint"),
     [
-        (["loss"], "an output of predict needs rows, and 'loss' is float32[]", "batch"),
-        (["pairs"], "an output of predict needs rows, and 'pairs' is", "no other"),
+        (
+            ["loss"],
+            "an output of predict needs batch as its first dimension only, but 'loss' is float32[]",
+            "batch",
+        ),
+        (
+            ["pairs"],
+            "an output of predict needs batch as its first dimension only, but 'pairs' is",
+            "fixed shape",
+        ),
         (["scores"], "unknown output 'scores'", "did you mean 'score'?"),
         (["score", "score"], "the output 'score' is listed twice", None),
         ([], "at least one output", None),
