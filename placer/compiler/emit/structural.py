@@ -79,14 +79,13 @@ def _assemble(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the cut, unless its value is only sent: `send` cuts by the plan."""
+    """Return the cut as an array, unless its value is only sent: a send cuts it."""
     (op,) = ops
     users = [u for u in hook.graph.uses.get(op.name, ()) if _is_here(hook, u)]
     if all(user.sent_edge is not None for user in users):
         return []
-    limits = [literal(op.attrs["start"]), literal(op.attrs["stop"])]
-    whole = hook.scope[op.operands[0]]
-    return [Call("node.slice_gradient", [whole, *limits], hook.targets([op.name]))]
+    part, targets = _part(hook, op), hook.targets([op.name])
+    return [Call(part.text, part.items, targets, attribute=".values")]
 
 
 def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -140,7 +139,7 @@ def _is_here(hook: Hook, op: Op) -> bool:
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
     edge, exchange = str(op.attrs["edge"]), op.exchange
-    note = ", ".join([notes.sent(hook.graph, op), *_ranges(hook, op)])
+    note = notes.sent(hook.graph, op)
     if exchange is None:
         return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
     if exchange.is_by_key:
@@ -223,22 +222,19 @@ def _send_and_receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _sent(hook: Hook, op: Op) -> list[Expression]:
-    """Return the arguments of a send, which cuts by the plan."""
+    """Return the arguments of a send, with `node.cut` for parts of values."""
     producers = [hook.graph.producers[name] for name in op.operands]
-    return hook.arguments(
-        made.operands[0] if made.kind == "cut" else name
+    expressions = [
+        _part(hook, made) if made.kind == "cut" else hook.scope[name]
         for name, made in zip(op.operands, producers, strict=True)
-    )
-
-
-def _ranges(hook: Hook, op: Op) -> list[str]:
-    """Return which elements are sent of the values that are cut."""
-    cuts = [hook.graph.producers[name] for name in op.operands]
-    return [
-        f"{hook.scope[cut.operands[0]]}[{cut.attrs['start']}:{cut.attrs['stop']}]"
-        for cut in cuts
-        if cut.kind == "cut"
     ]
+    return hook.scope.collapse(expressions, whole=True)
+
+
+def _part(hook: Hook, cut: Op) -> Expression:
+    """Return a part of a value: `node.cut(g.h1.w, 0, 16384)`."""
+    limits = [Expression(literal(cut.attrs[name])) for name in ("start", "stop")]
+    return Expression("node.cut", items=(hook.scope[cut.operands[0]], *limits))
 
 
 # Metrics and microbatches.
