@@ -160,9 +160,7 @@ def test_keys_of_a_parquet_file(built):
     assert read["large"].to_pylist() == large.to_pylist()
     holes = pa.array([1, None, 3, 4, 5])
     parquet.write_table(table.append_column("hole", holes), built / "rows.parquet")
-    with pytest.raises(
-        DataError, match="'hole' has missing values, which a key of int"
-    ):
+    with pytest.raises(DataError, match="'hole' has missing values, which keys of int"):
         predict(built, "rows.parquet", keys=["hole"])
 
 
