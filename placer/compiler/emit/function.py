@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from placer.compiler.emit.code import Call, Expression, Line, bracketed, listed, literal
+from placer.compiler.emit.code import (
+    Call,
+    Expression,
+    Line,
+    add_comment,
+    bracketed,
+    listed,
+    literal,
+)
 from placer.compiler.emit.computed import OpWriter
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.names import STATIC_ARGUMENTS
@@ -28,13 +36,13 @@ class Function:
 
 
 def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
-    """Return a unit as a function of its inputs, or None if it would return nothing but
-    its inputs. Its outputs get their expressions in the scope.
+    """Return a unit as a function of its inputs; None if all its outputs are inputs.
 
-    The function takes `count`, `rows` of a microbatch, and the `share` of the rows that
-    the node has, which are static, if not every batch is full. In training an input that another segment computes is passed
-    even if XLA would not use it (`keep_unused`): the function then ends only after that
-    segment, which updates in place rely on.
+    The scope then has the expressions of the outputs. If batches may be short, the function
+    has static arguments: `count`, the `rows` of a microbatch, the node's `share` of rows.
+
+    In training, `keep_unused` passes inputs of other segments even if XLA does not need
+    them. The function then ends after these segments, as updates in place require.
     """
     graph, scope = hook.graph, hook.scope
     saved, bundles = group_outputs(hook, unit)
@@ -73,13 +81,16 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     if static:
         names = literal(static if len(static) > 1 else static[0])
         options.append(f"static_argnames={names}")
-    if not hook.lowered.has_batches and is_awaited(graph, unit.inputs):
+    is_waiting = not hook.lowered.has_batches and is_awaited(graph, unit.inputs)
+    if is_waiting:
         options.append("keep_unused=True")
     classes = {variable: bundle.name for variable, (bundle, _) in scope.bundles.items()}
     annotated = [f"{p}: {classes[p]}" if p in classes else p for p in parameters]
     annotated += ["*", *static] if static else []
     partial = f"@functools.partial(jax.jit, {', '.join(options)})"
     head = [partial if options else "@jax.jit"]
+    if is_waiting:
+        head = add_comment(head, "waits for all arguments")
     head += bracketed(f"def {name}(", annotated, "):", 0)
     arguments = [Expression(variable, variable) for variable in parameters]
     call = Call(name, [*arguments, *(f"{n}=node.{n}" for n in static)], results)

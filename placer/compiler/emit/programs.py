@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.compiler.emit.bundles import Bundles
-from placer.compiler.emit.code import About, Line
+from placer.compiler.emit.code import INDENT, WIDTH, About, Line
 from placer.compiler.emit.computed import has_row_indices
+from placer.compiler.emit.constants import Constants
 from placer.compiler.emit.function import Function
 from placer.compiler.emit.names import Names
 from placer.compiler.emit.roles import parameter_of
@@ -110,7 +112,7 @@ def _emit_starter(process: str, paths: Sequence[str], graph: Graph) -> str:
     if len(paths) > 1:
         of_others = f"in {len(paths)} threads"
     return (
-        f'"""{_title(process, graph)}\n\n'
+        f'"""{_title(process, graph)}\n'
         f'Runs {" and ".join(dict.fromkeys(paths))}, {of_others}.\n"""\n\n'
         f"from placer import runtime\n{_emit_main('')}"
     )
@@ -148,17 +150,20 @@ def _emit_body(
     task_names: Sequence[str],
 ) -> _Body:
     names = Names(_modules(node, graphs))
+    constants = Constants(node, graphs, names)
     bundles = _bundles(node, graphs, tables, names)
     functions: list[Function] = []
     hooks: dict[str, list[Line]] = {}
     for lowered in graphs:
         emitted, hook = emit_hook(
-            node, lowered, names, tables[node], bundles, task_names
+            node, lowered, names, tables[node], bundles, constants, task_names
         )
         functions += emitted
         hooks[lowered.hook] = hook
         if lowered.hook == "step" and lowered.units_of_messages(node):
-            emitted, hook = emit_serve(node, lowered, names, tables[node], bundles)
+            emitted, hook = emit_serve(
+                node, lowered, names, tables[node], bundles, constants
+            )
             functions += emitted
             hooks[SERVE] = hook
     imports = [*bundles.imports]
@@ -170,6 +175,8 @@ def _emit_body(
         head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         head += [*(_import(*each) for each in names.modules.items()), ""]
+    if defined := constants.lines():
+        head += [*defined, ""]
     if classes := bundles.lines():
         head += [*classes, ""]
     lines = [*map(Line, head)]
@@ -256,12 +263,12 @@ def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
     used = [
         f"{name}: {text}" for name, text in _CONVENTIONS.items() if name in conventions
     ]
-    legend = f"\n\n{', '.join(used)}.\n" if used else ""
+    legend = f"\n{', '.join(used)}.\n" if used else ""
     return f'"""{_title(owner, graph)}{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:
-    """Return the first line of a program's docstring."""
+    """Return the first lines of a program's docstring."""
     kinds = ", ".join(
         f"{k.count} {_plural(k.name, k.count)}"
         + (
@@ -271,10 +278,9 @@ def _title(owner: str, graph: Graph) -> str:
         )
         for k in graph.cluster.kinds
     )
-    return (
-        f"{owner} of {graph.name}: {kinds}. "
-        "Compiled by placer; change the spec, not this file."
-    )
+    title = f"{owner} of {graph.name}: {kinds}."
+    wrapped = textwrap.fill(title, WIDTH - len(INDENT), break_on_hyphens=False)
+    return f"{wrapped}\n\nCompiled by placer; change the spec, not this file."
 
 
 def _plural(name: str, count: int) -> str:

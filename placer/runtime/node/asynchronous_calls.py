@@ -71,7 +71,7 @@ class AsynchronousCalls:
             A tuple with one array per value of the edge; or a value of the class.
 
         Example:
-            p = node.pull(1, Dense)
+            p = node.pull(PARAMETERS_FROM_PS, Dense)
         """
         arrays = self.ends[edge].pull(self.position.step)
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
@@ -91,7 +91,7 @@ class AsynchronousCalls:
             RunError: if the elements are not those that the edge sends.
 
         Example:
-            node.push(2, g)
+            node.push(GRADIENTS_TO_PS, g)
         """
         # Waits for the gradients: parameters that the next step pulls are newer then.
         planned = self.edges[edge].values
@@ -110,7 +110,7 @@ class AsynchronousCalls:
             edge: the number of the edge.
 
         Example:
-            node.merge(1)
+            node.merge(PARAMETERS_FROM_PS)
         """
         self.ends[edge].merge(self.position.step)
 
@@ -124,7 +124,7 @@ class AsynchronousCalls:
             edge: the number of the edge.
 
         Example:
-            node.push_delta(3)
+            node.push_delta(DELTAS_TO_PS)
         """
         self.ends[edge].push_delta(self.position.step)
 
@@ -139,11 +139,10 @@ class AsynchronousCalls:
 
         Example:
             for message in node.messages():
-                match message.edge:
-                    case 1:
-                        node.answer(message, node.parameters("dense", Dense))
-                    case 2:
-                        node.update_from("dense", message)
+                if message.edge == PARAMETERS_TO_WORKERS:
+                    node.answer(message, node.parameters("dense", Dense))
+                elif message.edge == GRADIENTS_FROM_WORKERS:
+                    node.update_from("dense", message)
         """
         if self.service is None:
             return iter(self.arrived)

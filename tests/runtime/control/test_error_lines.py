@@ -137,7 +137,7 @@ def test_an_op_that_gives_nan(node, function, op, statement, build, monkeypatch)
     [
         # A call that fails as a whole, and statements that read its results first.
         (0, "h_res, s = forward(x, p)", "forward: ops {0} to {1}"),
-        (0, "node.send(1, h_res)  # activations to worker:1", "forward: ops {0} to {1}"),
+        (0, "node.send(ACTIVATIONS_TO_WORKER1, h_res)", "forward: ops {0} to {1}"),
         (0, "g = forward_backward(s, d_h_res, p, x)", "forward_backward: ops {0} to {1}"),
         (0, "node.sum_microbatches(g=g)", "forward_backward: ops {0} to {1}"),
         (
