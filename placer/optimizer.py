@@ -23,8 +23,8 @@ class Adadelta(Optimizer):
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        rho: decay of both means.
-        eps: added to both means.
+        rho: decay rate of both running means.
+        eps: added to both running means.
     """
 
     rule: ClassVar[str] = "adadelta"
@@ -57,8 +57,8 @@ class Adam(Optimizer):
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        b1: decay of the first moment.
-        b2: decay of the second moment.
+        b1: decay rate of the first moment.
+        b2: decay rate of the second moment.
         eps: added to the root of the second moment.
     """
 
@@ -70,14 +70,14 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Adamax(Optimizer):
-    """Adam with a decayed maximum of the gradient's magnitude instead of the second
+    """Adam with the decayed maximum of the gradient's magnitude in place of the second
     moment (Kingma and Ba 2015).
 
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        b1: decay of the first moment.
-        b2: decay of the largest gradient.
+        b1: decay rate of the first moment.
+        b2: decay rate of the largest magnitude.
         eps: added to the gradient's magnitude.
     """
 
@@ -94,10 +94,10 @@ class AdamW(Optimizer):
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        b1: decay of the first moment.
-        b2: decay of the second moment.
+        b1: decay rate of the first moment.
+        b2: decay rate of the second moment.
         eps: added to the root of the second moment.
-        weight_decay: share of the value added to the update, for parameters with decay.
+        weight_decay: weight decay: adds this fraction of the value to the update.
     """
 
     rule: ClassVar[str] = "adamw"
@@ -109,14 +109,14 @@ class AdamW(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Ftrl(Optimizer):
-    """Follow the regularized leader, with a learning rate for each element: weights
-    that gradients do not move by more than l1 are 0 (McMahan et al. 2013).
+    """Follow the regularized leader, with a learning rate for each element; sets
+    weights to 0 unless their gradients exceed l1 (McMahan et al. 2013).
 
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        l1: weight of the absolute values.
-        l2: weight of half of the squares.
+        l1: weight of the L1 penalty.
+        l2: weight of the L2 penalty, half the sum of squares.
         beta: added to the root of the sum of squares.
         initial_accumulator_value: initial value of the sum of squares.
     """
@@ -130,16 +130,15 @@ class Ftrl(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Lamb(Optimizer):
-    """Adam, with the update of each parameter scaled by its trust ratio (You et al.
-    2020).
+    """Adam with each parameter's update scaled by its trust ratio (You et al. 2020).
 
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        b1: decay of the first moment.
-        b2: decay of the second moment.
+        b1: decay rate of the first moment.
+        b2: decay rate of the second moment.
         eps: added to the root of the second moment.
-        weight_decay: share of the value added to the update, for parameters with decay.
+        weight_decay: weight decay: adds this fraction of the value to the update.
     """
 
     rule: ClassVar[str] = "lamb"
@@ -151,16 +150,16 @@ class Lamb(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Lars(Optimizer):
-    """Momentum, with the gradient of each parameter scaled by its trust ratio (You et
-    al. 2017).
+    """Momentum with each parameter's gradient scaled by its trust ratio (You et al.
+    2017).
 
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        momentum: decay of the trace.
-        trust_coefficient: factor of the trust ratio.
+        momentum: decay rate of the trace.
+        trust_coefficient: coefficient of the trust ratio.
         eps: added to the gradient's norm.
-        weight_decay: share of the value added to the update, for parameters with decay.
+        weight_decay: weight decay: adds this fraction of the value to the update.
     """
 
     rule: ClassVar[str] = "lars"
@@ -172,14 +171,14 @@ class Lars(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Lion(Optimizer):
-    """The sign of a weighted mean of the moment and the gradient (Chen et al. 2023).
+    """The sign of a weighted mean of momentum and gradient (Chen et al. 2023).
 
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        b1: share of the moment in the mean.
-        b2: decay of the moment.
-        weight_decay: share of the value added to the update, for parameters with decay.
+        b1: weight of the momentum in the mean.
+        b2: decay rate of the momentum.
+        weight_decay: weight decay: adds this fraction of the value to the update.
     """
 
     rule: ClassVar[str] = "lion"
@@ -196,7 +195,7 @@ class Momentum(Optimizer):
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        momentum: decay of the trace.
+        momentum: decay rate of the trace.
     """
 
     rule: ClassVar[str] = "momentum"
@@ -210,8 +209,8 @@ class Nadam(Optimizer):
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        b1: decay of the first moment.
-        b2: decay of the second moment.
+        b1: decay rate of the first moment.
+        b2: decay rate of the second moment.
         eps: added to the root of the second moment.
     """
 
@@ -229,7 +228,7 @@ class Nesterov(Optimizer):
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        momentum: decay of the trace.
+        momentum: decay rate of the trace.
     """
 
     rule: ClassVar[str] = "nesterov"
@@ -244,11 +243,11 @@ class RMSProp(Optimizer):
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        decay: decay of the running means.
-        eps: added to the mean of squares.
-        initial_scale: initial value of the mean of squares.
-        centered: subtract the squared mean.
-        momentum: decay of a trace of the changes; 0 for no trace.
+        decay: decay rate of the running means.
+        eps: added to the mean square.
+        initial_scale: initial value of the mean square.
+        centered: subtract the square of the gradient's mean.
+        momentum: decay rate of a momentum trace; 0 means no trace.
     """
 
     rule: ClassVar[str] = "rmsprop"
@@ -261,7 +260,7 @@ class RMSProp(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class RowwiseAdagrad(Optimizer):
-    """Adagrad with one sum of squares for each row: that of the mean squares of its
+    """Adagrad with one sum of squares for each row, of the row's mean squared
     gradients.
 
     `Optimizer` documents the learning rate and the other settings of all rules.
@@ -278,14 +277,13 @@ class RowwiseAdagrad(Optimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class RowwiseAdam(Optimizer):
-    """Adam with one second moment for each row: that of the mean squares of its
-    gradients.
+    """Adam with one second moment for each row, of the row's mean squared gradients.
 
     `Optimizer` documents the learning rate and the other settings of all rules.
 
     Args:
-        b1: decay of the first moment.
-        b2: decay of the second moment.
+        b1: decay rate of the first moment.
+        b2: decay rate of the second moment.
         eps: added to the root of the second moment.
     """
 
@@ -307,8 +305,8 @@ class SGD(Optimizer):
 @dataclass(frozen=True, kw_only=True)
 class SharedAdagrad(Optimizer):
     """PaddlePaddle's adagrad with one sum of squares G for each row: value - lr *
-    gradient * sqrt(initial_g2sum / (initial_g2sum + G)), then G grows by the mean
-    square of the gradient.
+    gradient * sqrt(initial_g2sum / (initial_g2sum + G)); then the gradient's mean
+    square is added to G.
 
     `Optimizer` documents the learning rate and the other settings of all rules.
 

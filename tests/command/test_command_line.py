@@ -346,7 +346,7 @@ def test_the_help_and_the_error_for_a_typo_name_the_passes(
         "compile", DIGITS, "--out", tmp_path / "b", "--print-after=plaec"
     )
     assert result.status == 2
-    assert "no pass is named 'plaec'; did you mean 'place'?" in result.err
+    assert "unknown pass 'plaec'; did you mean 'place'?" in result.err
 
 
 @pytest.mark.parametrize(
@@ -520,7 +520,7 @@ def test_show_schedule_without_microbatches_says_so(
     result = run_command("show", build, "--schedule")
     assert (
         result.out
-        == "there is no schedule: train.microbatches (or gradient_accumulation) is 1\n"
+        == "no schedule to show: train.microbatches (or gradient_accumulation) is 1\n"
     )
 
 
@@ -720,7 +720,7 @@ def test_show_lists_the_programs_of_the_threads_of_a_process(
 ) -> None:
     threads = Path(DIGITS).with_name("digits_threads.yaml")
     assert run_command("show", threads, "--node", "worker:1").out.splitlines() == [
-        "worker:1 has 2 threads; --node worker:1.0 shows the program of one:",
+        "worker:1 has 2 threads; show the program of one with --node worker:1.0:",
         "  worker:1.0  worker/program.py",
         "  worker:1.1  worker/program_2.py",
     ]

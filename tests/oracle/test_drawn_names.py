@@ -133,7 +133,7 @@ def run(mode, names, folder, *, order=None):
     does not depend on names."""
     build = folder / "build"
     plan = placer.compile(write_named(mode, names, folder), build)
-    # Without lockstep, a run depends on the order of its messages.
+    # An asynchronous run depends on the order of its messages.
     ordered = {}
     free = any(t.mode for node in plan.nodes for t in node.tables)
     if free or any(edge.first for edge in plan.step_edges):

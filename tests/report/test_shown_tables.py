@@ -169,7 +169,7 @@ def test_the_tables_of_a_node_have_numbers_also_without_blocks(tmp_path: Path) -
     ]
 
 
-def test_a_table_without_lockstep_says_its_mode(tmp_path: Path) -> None:
+def test_an_asynchronous_table_says_its_mode(tmp_path: Path) -> None:
     sgd = {"op": "sgd", "learning_rate": 0.1, "update": "half_async"}
     build = load(tmp_path, optimizer=sgd | {"place": "/node:ps/cpu"})
     lines = explained(build, "u.table")

@@ -1,1 +1,1 @@
-"""Tables without lockstep: the ends of workers and servers."""
+"""Asynchronous tables: the ends of workers and servers, and backup workers."""

@@ -70,13 +70,13 @@ ODD = {
         optimizer="[{op: adam, learning_rate: 0.1, match: 'h.*',"
         " clip: {global_norm: 1.0}}, {op: sgd, learning_rate: 0.1}]"
     ),
-    "without lockstep": two_layers(
+    "asynchronous": two_layers(
         optimizer="{op: adam, learning_rate: 0.1, place: /node:ps/cpu, update: async}"
     ),
-    "without lockstep, in two phases": two_layers(
+    "asynchronous, in two phases": two_layers(
         optimizer="{op: lamb, learning_rate: 0.1, place: /node:ps/cpu, update: async}"
     ),
-    "without lockstep, on devices": two_layers(
+    "asynchronous, on devices": two_layers(
         nodes="{worker: {count: 2}, ps: {count: 2, devices: {cpu: 1, gpu: 1}}}",
         optimizer="{op: lamb, learning_rate: 0.1, place: /node:ps/gpu, update: async}",
     ),

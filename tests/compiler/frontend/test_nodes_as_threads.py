@@ -23,7 +23,7 @@ def test_the_number_of_workers_may_be_overridden():
     assert model.graph.cluster.text() == "nodes(worker: 3 with 6 threads, ps: 2)"
 
 
-def test_a_heter_node_has_a_thread_for_each_of_its_workers_without_lockstep():
+def test_an_asynchronous_heter_node_has_a_thread_for_each_of_its_workers():
     cluster = load_model(two_layers(nodes=HETER, optimizer=SERVERS)).graph.cluster
     assert cluster.text() == "nodes(worker: 4, heter: 3 with 4 threads, ps: 1)"
     heter = [node for node in cluster.all_nodes() if node.kind == "heter"]

@@ -95,8 +95,8 @@ def test_non_finite_data_stops_all_nodes(build, tmp_path, placed, value):
     assert str(error.value).splitlines() == [
         f"the loss 'loss' is {value} after step 2; all nodes stopped after step {last},"
         " and no parameters were saved",
-        "  hint: --debug-nans names the op that it comes from; a lower learning rate or"
-        " train.clip may avoid it; with train.nan: warn the run continues",
+        "  hint: find the first op with NaN with --debug-nans; try a lower learning rate"
+        " or train.clip; or set train.nan: warn to continue such a run",
     ]
     assert [line["step"] for line in lines] == list(range(1, last + 1))
     assert lines[0]["metrics"].keys() == {"other"}  # the loss is watched, not reported

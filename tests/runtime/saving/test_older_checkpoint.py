@@ -47,7 +47,7 @@ def test_on_the_same_placement_it_has_the_bits_of_its_run(continued):
 
 def test_on_another_placement_it_has_them_up_to_rounding(continued):
     checkpoint, said = continued(worker=1, ps=3)
-    assert f"without an interruption: {OTHER_PLACEMENT}\n" in said
+    assert f"an uninterrupted run: {OTHER_PLACEMENT}\n" in said
     ours, theirs = Checkpoint(checkpoint), Checkpoint(STORED / LAST)
     for name in ("h.w", "h.b"):
         first, second = (

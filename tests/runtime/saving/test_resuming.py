@@ -261,7 +261,7 @@ def test_a_history_without_the_step_is_refused(whole, tmp_path):
     folder, _ = whole
     text = (folder / "history").read_text().splitlines(keepends=True)
     (tmp_path / "history").write_text("".join(text[:5]))
-    with pytest.raises(PlacerError, match="has no line of step 8"):
+    with pytest.raises(PlacerError, match="has no line for step 8"):
         run(
             folder / "b",
             history=tmp_path / "history",
@@ -496,11 +496,11 @@ def test_another_module_is_said_but_no_other_comment(tmp_path, capsys):
     again = build(tmp_path, model)
     edit_program(again, "import jax\n", "import jax  # a comment\n\n")
     run(again, resume=checkpoints, steps=2)
-    assert ", with the same bits as without" in capsys.readouterr().err
+    assert ", with the same bits as an" in capsys.readouterr().err
     module.write_text(text.replace("2.0", "5.0"))
     run(build(tmp_path, model), resume=checkpoints, steps=2)
     assert (
-        "not necessarily with the same bits as without an interruption: another"
+        "not necessarily with the same bits as an uninterrupted run: another"
         " program, module or optimizer"
     ) in capsys.readouterr().err
 
@@ -551,7 +551,7 @@ def rows():
 
 def test_a_full_disk_for_the_history_stops_the_run_and_saves(tmp_path, capsys):
     checkpoints = tmp_path / "checkpoints"
-    with pytest.raises(RunError, match="the history cannot be written to /dev/full"):
+    with pytest.raises(RunError, match="cannot write the history to /dev/full"):
         run(build(tmp_path), checkpoint=checkpoints, history=Path("/dev/full"))
     assert "No space left on device; the run stops" in capsys.readouterr().err
     (_, manifest), *_ = list_checkpoints(checkpoints)

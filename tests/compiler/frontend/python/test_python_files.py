@@ -372,7 +372,8 @@ def test_a_spec_is_written_beside_the_files_that_it_names(
         2,
         "",
         "elsewhere/spec.yaml is not in the folder of model.py, but refers to files there\n"
-        "  hint: data and modules are read from the spec's folder: write it there\n",
+        "  hint: write the spec to that folder: its data and modules are read from the "
+        "folder of the spec\n",
     )
     assert not (tmp_path / "elsewhere" / "spec.yaml").exists()
 

@@ -375,7 +375,7 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
     commands.main(command, standalone_mode=False)  # over its own
     (tmp_path / "net.safetensors").write_bytes(b"of somebody else")
     out.unlink()
-    with pytest.raises(PlacerError, match="exists already, with other content"):
+    with pytest.raises(PlacerError, match="already exists, with different content"):
         commands.main(command, standalone_mode=False)
     assert (tmp_path / "net.safetensors").read_bytes() == b"of somebody else"
     assert not out.exists()

@@ -1,7 +1,7 @@
 """ps:0 of digits: 2 workers, 2 servers.
 
 Compiled by placer; change the spec, not this file.
-p: parameters, g: their gradients.
+p: parameters; g_sum: gradients summed over nodes.
 """
 
 import functools
@@ -30,8 +30,8 @@ class Dense(NamedTuple):  # table "dense"
 
 
 @functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
-def square_norms(g: Dense):
-    return ops.sum_of_squares(g.h1.w)
+def square_norms(g_sum: Dense):
+    return ops.sum_of_squares(g_sum.h1.w)
 
 
 @functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
@@ -42,11 +42,11 @@ def clip(clip_square_0, clip_square_1):
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     node.send(PARAMETERS_TO_WORKERS, p)
-    g = node.receive(GRADIENTS_FROM_WORKERS, Dense)  # summed in node order
-    clip_square_0 = square_norms(g)
+    g_sum = node.receive(GRADIENTS_FROM_WORKERS, Dense)  # summed in node order
+    clip_square_0 = square_norms(g_sum)
     (clip_square_1,) = node.receive(GRADIENT_NORMS_FROM_PS1)
     clip_scale = clip(clip_square_0, clip_square_1)
-    node.update("dense", g, scale=clip_scale)  # adam, cosine learning rate
+    node.update("dense", g_sum, scale=clip_scale)  # adam, cosine learning rate
     node.send(CLIP_SCALES_TO_PS1, clip_scale)
 
 

@@ -1,7 +1,7 @@
 """heter:0 of wide_deep: 2 workers, 1 heter, 1 server.
 
 Compiled by placer; change the spec, not this file.
-p: parameters, g: their gradients, s: what a function saves for a later one, d_x: the gradient of x.
+p: parameters; g: their gradients; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools
@@ -37,6 +37,13 @@ class Dense(NamedTuple):  # table "dense"
     deep: Fc  # w float32[64, 1], b float32[1]
 
 
+@jax.jit
+def model(both, p: Dense):
+    deep1 = ops.fc(both, *p.deep1, activation="gelu")
+    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
+    return ops.fc(deep2, *p.deep)
+
+
 @functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def forward(both, p: Dense):
     s = ops.Saved()
@@ -53,20 +60,6 @@ def backward(s, p: Dense, d_deep, both):
     d_both, *g_deep1 = ops.fc.backward(s.deep1_res, both, p.deep1.w, d_deep1)
     g = Dense(deep1=Fc(*g_deep1), deep2=Fc(*g_deep2), deep=Fc(*g_deep))
     return d_both, g
-
-
-@jax.jit
-def eval_forward(both, p: Dense):
-    deep1 = ops.fc(both, *p.deep1, activation="gelu")
-    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
-    return ops.fc(deep2, *p.deep)
-
-
-@jax.jit
-def predict_forward(both, p: Dense):
-    deep1 = ops.fc(both, *p.deep1, activation="gelu")
-    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
-    return ops.fc(deep2, *p.deep)
 
 
 def step(node: runtime.Node) -> None:
@@ -91,7 +84,7 @@ def evaluate(node: runtime.Node) -> None:
     for _ in node.batches():
         (both,) = node.receive(EVAL_ACTIVATIONS_FROM_WORKERS)  # rows concatenated
         (both,) = node.memcpy_h2d(both, to="gpu:0")
-        deep = eval_forward(both, p)
+        deep = model(both, p)
         (deep,) = node.memcpy_d2h(deep)
         node.send(EVAL_ACTIVATIONS_TO_WORKERS, deep)  # each node gets its rows
 
@@ -102,7 +95,7 @@ def predict(node: runtime.Node) -> None:
     for _ in node.batches():
         (both,) = node.receive(PREDICT_ACTIVATIONS_FROM_WORKERS)  # rows concatenated
         (both,) = node.memcpy_h2d(both, to="gpu:0")
-        deep = predict_forward(both, p)
+        deep = model(both, p)
         (deep,) = node.memcpy_d2h(deep)
         node.send(PREDICT_ACTIVATIONS_TO_WORKERS, deep)  # each node gets its rows
 

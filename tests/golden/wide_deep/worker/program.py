@@ -1,7 +1,7 @@
 """workers of wide_deep: 2 workers, 1 heter, 1 server.
 
 Compiled by placer; change the spec, not this file.
-p: parameters, s: what a function saves for a later one, d_x: the gradient of x.
+p: parameters; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools
@@ -39,6 +39,15 @@ class Dense(NamedTuple):  # table "dense"
 
 
 @jax.jit
+def model(user, p: Dense, item, measured, cross):
+    users = ops.embedding(user, p.users.table)
+    items = ops.embedding(item, p.items.table)
+    both = ops.concat(users, items, measured, axis=1)
+    wide = ops.embedding(cross, p.wide.table)
+    return both, wide
+
+
+@jax.jit
 def forward(user, p: Dense, item, measured, cross):
     s = ops.Saved()
     s_2 = ops.Saved()
@@ -69,15 +78,6 @@ def backward(s, d_both, item, user):
     return d_items_table, d_users_table
 
 
-@jax.jit
-def eval_forward_wide(user, p: Dense, item, measured, cross):
-    users = ops.embedding(user, p.users.table)
-    items = ops.embedding(item, p.items.table)
-    both = ops.concat(users, items, measured, axis=1)
-    wide = ops.embedding(cross, p.wide.table)
-    return both, wide
-
-
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward_auc(wide, deep, click, *, count):
     logit = ops.add(wide, deep)
@@ -85,15 +85,6 @@ def eval_forward_auc(wide, deep, click, *, count):
     chance = ops.sigmoid(logit)
     auc = ops.auc(chance, click)
     return loss, auc
-
-
-@jax.jit
-def predict_forward_wide(user, p: Dense, item, measured, cross):
-    users = ops.embedding(user, p.users.table)
-    items = ops.embedding(item, p.items.table)
-    both = ops.concat(users, items, measured, axis=1)
-    wide = ops.embedding(cross, p.wide.table)
-    return both, wide
 
 
 @jax.jit
@@ -119,7 +110,7 @@ def evaluate(node: runtime.Node) -> None:
     p = node.receive(EVAL_PARAMETERS_FROM_PS, Dense)
     for _ in node.batches():
         user, item, measured, cross, click = node.read("user", "item", "measured", "cross", "click")
-        both, wide = eval_forward_wide(user, p, item, measured, cross)
+        both, wide = model(user, p, item, measured, cross)
         (deep,) = node.send_and_recv(
             EVAL_ACTIVATIONS_TO_HETER, both, back=EVAL_ACTIVATIONS_FROM_HETER
         )
@@ -131,7 +122,7 @@ def predict(node: runtime.Node) -> None:
     p = node.receive(PREDICT_PARAMETERS_FROM_PS, Dense)
     for _ in node.batches():
         user, item, measured, cross = node.read("user", "item", "measured", "cross")
-        both, wide = predict_forward_wide(user, p, item, measured, cross)
+        both, wide = model(user, p, item, measured, cross)
         (deep,) = node.send_and_recv(
             PREDICT_ACTIVATIONS_TO_HETER, both, back=PREDICT_ACTIVATIONS_FROM_HETER
         )
