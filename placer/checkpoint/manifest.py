@@ -262,7 +262,7 @@ class Manifest(Struct, frozen=True):
         build: the digest of the plan.
         placement: the digest of what decides the order of all sums.
         computation: the digest of what the steps compute, with the code of the spec's
-            modules. It begins with `trees:`; older ones are of the text of the code.
+            modules. Only digests that begin with `trees-2:` can be compared.
         seed: the seed of the model.
         train, evaluation: the sources.
         progress: the position of the run.

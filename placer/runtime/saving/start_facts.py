@@ -30,8 +30,10 @@ from placer.system.cores import xla_threads
 
 AnyTable = TypeVar("AnyTable", Table, SparseTable)
 
-OF_TREES: Final = "trees:"
-"""The beginning of the digest of a computation. Older ones lack it: they are of text."""
+COMPARABLE: Final = "trees-2:"
+"""The beginning of the digest of a computation. Digests with another beginning are of a
+placer that writes other programs for the same model: they cannot be compared. Change it
+with the text of programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def _computation_digest(plan: Plan, folder: Path) -> str:
     ]
     sparse_tables = _as_written(plan.sparse_tables)
     parts = (nodes, [(path, trees[path]) for path in modules], sparse_tables)
-    return OF_TREES + sha256(msgspec.json.encode(parts, order="deterministic"))
+    return COMPARABLE + sha256(msgspec.json.encode(parts, order="deterministic"))
 
 
 def _as_written(tables: Iterable[AnyTable]) -> list[AnyTable]:
