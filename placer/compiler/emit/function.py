@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from placer.compiler.emit.code import Call, Expression, Line, bracketed, listed, literal
+from placer.compiler.emit.code import (
+    Call,
+    Expression,
+    Line,
+    add_comment,
+    bracketed,
+    listed,
+    literal,
+)
 from placer.compiler.emit.computed import OpWriter
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.names import STATIC_ARGUMENTS
@@ -39,7 +47,7 @@ class Function:
         parameters: its parameters, with the class of those that are bundles.
         statements: its statements, without the `return` at the end.
         results: the variables that it returns.
-        options: arguments of `jax.jit` besides the static arguments.
+        options: arguments of `jax.jit` besides the static arguments: `keep_unused`.
         is_jitted: whether it is jitted, and not only called by jitted functions.
     """
 
@@ -82,6 +90,8 @@ class Function:
         head = []
         if options := self.jit_options:
             head = [f"@functools.partial(jax.jit, {', '.join(options)})"]
+            if self.options:
+                head = add_comment(head, "waits for all arguments")
         elif self.is_jitted:
             head = ["@jax.jit"]
         head += bracketed(f"def {self.name}(", annotated, "):", 0)
@@ -108,9 +118,10 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     """Return a unit as a jitted function, or None if its results are its inputs.
 
     Binds the outputs of the unit in the scope of the hook. Numbers of rows are static
-    arguments unless every batch is full. In training an input that another segment
-    computes is passed even if XLA would not use it (`keep_unused`): the function then
-    ends only after that segment, and updates in place rely on this.
+    arguments unless every batch is full.
+
+    In training, `keep_unused` passes inputs of other segments even if XLA does not need
+    them. The function then ends after these segments, as updates in place require.
     """
     graph, scope = hook.graph, hook.scope
     saved, bundles = group_outputs(hook, unit)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from placer.compiler.emit.bundles import Bundle, Bundles
 from placer.compiler.emit.code import About, Call, Expression
+from placer.compiler.emit.constants import Constants
 from placer.compiler.emit.names import HookNames, Names
 from placer.compiler.emit.roles import differentiated, parameter_of, spec_op
 from placer.compiler.emit.scope import Scope
@@ -25,6 +26,7 @@ class Hook:
     Attributes:
         names: the names of the program.
         units: the units of the node.
+        constants: the constants of the program.
         number: the number of the unit that is being written.
         users: the numbers of the units that use each value, in order.
         tables: the table of each block that the node stores.
@@ -42,7 +44,9 @@ class Hook:
         bundles: Bundles,
         units: Sequence[Unit],
         name: str,
+        constants: Constants,
     ) -> None:
+        self.constants = constants
         self.node, self.lowered, self.bundles = node, lowered, bundles
         self.graph = lowered.graph
         self.name = name
@@ -62,6 +66,10 @@ class Hook:
     def is_sparse(self, op: Op) -> bool:
         """Whether an op of a table is one of a sparse table."""
         return is_keyed(self.graph, op.operands[0])
+
+    def edge(self, op: Op, attribute: str = "edge") -> str:
+        """Return the constant of the edge that an op sends to or receives from."""
+        return self.constants.edge(op.attrs[attribute])
 
     def targets(self, values: Iterable[str]) -> list[str]:
         """Return the variables of values that a statement assigns."""

@@ -12,8 +12,9 @@ from itertools import chain
 from msgspec import structs
 
 from placer.compiler.emit.bundles import Bundles, Contents, Role
-from placer.compiler.emit.code import WIDTH, About, Line
+from placer.compiler.emit.code import INDENT, WIDTH, About, Line
 from placer.compiler.emit.computed import has_row_indices
+from placer.compiler.emit.constants import Constants
 from placer.compiler.emit.function import Function
 from placer.compiler.emit.layer_kinds import find_layer_kinds
 from placer.compiler.emit.names import Names
@@ -119,7 +120,7 @@ def _emit_starter(process: str, paths: Sequence[str], graph: Graph) -> str:
     if len(paths) > 1:
         of_others = f"in {len(paths)} threads"
     return (
-        f'"""{_title(process, graph)}\n\n'
+        f'"""{_title(process, graph)}\n'
         f'Runs {" and ".join(dict.fromkeys(paths))}, {of_others}.\n"""\n\n'
         f"from placer import runtime\n{_emit_main('')}"
     )
@@ -158,16 +159,17 @@ def _emit_body(
     task_names: Sequence[str],
 ) -> _Body:
     names = Names(_modules(node, graphs))
+    constants = Constants(node, graphs, names)
     bundles = _bundles(node, graphs, tables, names, kinds)
     functions: dict[str, list[Function]] = {}
     hooks: dict[str, list[Written]] = {}
     for lowered in graphs:
         functions[lowered.hook], hooks[lowered.hook] = emit_hook(
-            node, lowered, names, tables[node], bundles, task_names
+            node, lowered, names, tables[node], bundles, constants, task_names
         )
         if lowered.hook == "step" and lowered.units_of_messages(node):
             functions[SERVE], hooks[SERVE] = emit_serve(
-                node, lowered, names, tables[node], bundles
+                node, lowered, names, tables[node], bundles, constants
             )
     shared = share_model(
         functions.pop("evaluate", ()), functions.pop("predict", ()), names
@@ -182,6 +184,8 @@ def _emit_body(
         head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         head += [*(_import(*each) for each in names.modules.items()), ""]
+    if defined := constants.lines():
+        head += [*defined, ""]
     if classes := bundles.lines():
         head += [*classes, ""]
     lines = [*map(Line, head)]
@@ -340,12 +344,12 @@ def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
         names = sorted(n for n in conventions if re.fullmatch(pattern, n))
         used += [f"{', '.join(names)}: {text}"] if names else []
     legend = "\n".join(textwrap.wrap("; ".join(used), WIDTH, break_on_hyphens=False))
-    legend = f"\n\n{legend}.\n" if used else ""
+    legend = f"\n{legend}.\n" if used else ""
     return f'"""{_title(owner, graph)}{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:
-    """Return the first line of a program's docstring."""
+    """Return the first lines of a program's docstring."""
     kinds = ", ".join(
         f"{k.count} {_plural(k.name, k.count)}"
         + (
@@ -355,10 +359,9 @@ def _title(owner: str, graph: Graph) -> str:
         )
         for k in graph.cluster.kinds
     )
-    return (
-        f"{owner} of {graph.name}: {kinds}. "
-        "Compiled by placer; change the spec, not this file."
-    )
+    title = f"{owner} of {graph.name}: {kinds}."
+    wrapped = textwrap.fill(title, WIDTH - len(INDENT), break_on_hyphens=False)
+    return f"{wrapped}\n\nCompiled by placer; change the spec, not this file."
 
 
 def _plural(name: str, count: int) -> str:

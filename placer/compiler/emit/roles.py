@@ -76,6 +76,14 @@ def describe(graph: Graph, names: Sequence[str]) -> str:
     return " and ".join(dict.fromkeys(_word(graph, name) for name in names))
 
 
+_NORMS = {
+    "parameters": "parameter",
+    "gradients": "gradient",
+    "gradient norms": "gradient",
+}
+"""The norms of values: the squares of gradients may be added up at several nodes."""
+
+
 def _word(graph: Graph, name: str) -> str:
     if parameter_of(graph, name) is not None:
         return "parameters"
@@ -87,10 +95,11 @@ def _word(graph: Graph, name: str) -> str:
     if op.kind == "cut":
         op, _ = origin(graph, op.operands[0])
     if op.kind == "delta":
-        return "differences"
+        return "deltas"
     if op.is_gradient or op.kind in ("clip_part", ROW_ESTIMATE, "accumulate"):
         return "gradients"
+    if op.kind in ("sum_of_squares", "exact_squares", "rounded_sum"):
+        return f"{_NORMS.get(_word(graph, op.operands[0]), 'update')} norms"
     if is_optimizer_part(op.kind):
-        is_norm = op.kind in ("sum_of_squares", "exact_squares", "rounded_sum")
-        return "norms" if is_norm else "update scales"
+        return "trust ratios" if op.kind == "trust_ratio" else "clip scales"
     return "inputs" if op.kind == "read" else "activations"

@@ -82,7 +82,10 @@ def _streamed(hook: Hook, table: Table, note: str) -> Call:
     if hook.is_of_message:
         message = Expression("message", "message")
         return Call("node.update_from", [literal(table.name), message], note=note)
-    edges = [str(listen.attrs["edge"]) for listen in listens]
-    places = dict.fromkeys(notes.short_place(each.attrs["from"]) for each in listens)
-    note += f": gradients from {', '.join(places)}, as they arrive"
+    edges = [hook.edge(listen) for listen in listens]
+    sends = [hook.graph.sends[listen.attrs["edge"]] for listen in listens]
+    if any("summed" in notes.received(hook.graph, send) for send in sends):
+        note += ": sums the gradients in node order, as they arrive"
+    else:
+        note += ": applies the gradients as they arrive"
     return Call("node.update_from_edges", [literal(table.name), *edges], note=note)

@@ -72,7 +72,7 @@ class AsynchronousCalls:
             A tuple with one array per value of the edge, or an instance of `kind`.
 
         Example:
-            p = node.pull(1, Dense)
+            p = node.pull(PARAMETERS_FROM_PS, Dense)
         """
         arrays = self.ends[edge].pull(self.position.step)
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
@@ -91,7 +91,7 @@ class AsynchronousCalls:
             RunError: if the elements are not those that the edge sends.
 
         Example:
-            node.push(2, g)
+            node.push(GRADIENTS_TO_PS, g)
         """
         # Converting the gradients waits until they are computed. The parameters that the
         # next step pulls are newer for it.
@@ -113,7 +113,7 @@ class AsynchronousCalls:
             edge: the number of the edge.
 
         Example:
-            node.merge(1)
+            node.merge(PARAMETERS_FROM_PS)
         """
         self.ends[edge].merge(self.position.step)
 
@@ -127,7 +127,7 @@ class AsynchronousCalls:
             edge: the number of the edge.
 
         Example:
-            node.push_delta(3)
+            node.push_delta(DELTAS_TO_PS)
         """
         self.ends[edge].push_delta(self.position.step)
 
@@ -144,11 +144,10 @@ class AsynchronousCalls:
 
         Example:
             for message in node.messages():
-                match message.edge:
-                    case 1:
-                        node.answer(message, node.parameters("dense", Dense))
-                    case 2:
-                        node.update_from("dense", message)
+                if message.edge == PARAMETERS_TO_WORKERS:
+                    node.answer(message, node.parameters("dense", Dense))
+                elif message.edge == GRADIENTS_FROM_WORKERS:
+                    node.update_from("dense", message)
         """
         if self.service is None:
             return iter(self.arrived)
