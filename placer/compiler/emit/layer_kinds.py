@@ -1,4 +1,4 @@
-"""The kind of each layer with parameters, after which programs name classes."""
+"""Finds the kinds of layers, after which programs name the classes of parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import is_conversion, is_optimizer_part
 
 _COMPOSITES = {"normalize": "batch_norm", "replica_norm": "batch_norm"}
-"""The kind in the spec of an op that only a composite expands to."""
+"""The kind in the spec, by the kind of an op that only such a layer expands to."""
 
 
 def find_layer_kinds(graph: Graph) -> dict[str, str]:
