@@ -62,7 +62,6 @@ class Contents:
 
     @cached_property
     def pieces(self) -> tuple[tuple[Fragment, ...], ...]:
-        """The fragments in each piece of the payload."""
         return copied_pieces(self.types, self.references)
 
 
@@ -75,10 +74,8 @@ def describe_arrays(
 
 
 def read_contents(types: bytes, references: tuple[Reference, ...]) -> Contents:
-    """Return the contents of a message with these types and references.
-
-    Raises InvalidFrame if they are malformed, or for an impossible shape.
-    """
+    """Return the contents of a message with these types and references. Raises
+    InvalidFrame if they are malformed, or for an impossible shape."""
     read = _read_once if len(types) <= CACHED_TYPES else _read
     return read(types, references)
 

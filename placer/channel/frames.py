@@ -235,10 +235,8 @@ class Status(Frame, frozen=True):
 
 
 def as_text(text: str) -> str:
-    """Return a text cut to `MAX_TEXT` characters and made encodable.
-
-    Names of files may contain characters that cannot be encoded.
-    """
+    """Return a text cut to `MAX_TEXT` characters and made encodable. Names of files may
+    contain characters that cannot be encoded."""
     return make_printable(text[:MAX_TEXT])
 
 
@@ -309,10 +307,8 @@ def size_of(data: memoryview[int], maximum: int = MAX_FRAME) -> int:
 
 
 def decode(data: memoryview[int]) -> tuple[Frame, memoryview[int]]:
-    """Decode a frame, given all its bytes; return it and its payload.
-
-    Raises InvalidFrame if a check fails.
-    """
+    """Decode a frame, given all its bytes; return it and its payload. Raises
+    InvalidFrame if a check fails."""
     _, head, payload = PREFIX.unpack_from(data)
     frame = from_msgpack(_FRAME, data[PREFIX.size : PREFIX.size + head])
     if payload and not isinstance(frame, Message):

@@ -110,7 +110,6 @@ class Link:
             self.session.need(self.peer)
 
     def tell(self, frame: Frame, file: int | None = None) -> None:
-        """Send a frame without a payload."""
         self._put(frames.encode(frame), file=file)
 
     def send(
@@ -123,11 +122,9 @@ class Link:
         *,
         written: bool = True,
     ) -> Outgoing:
-        """Send a message between two nodes, without waiting.
-
-        `arrays` must be C-contiguous. If they are not `written` yet, `add_written` sends
-        their pieces.
-        """
+        """Send a message between two nodes, without waiting. `arrays` must be
+        C-contiguous. If they are not `written` yet, `add_written` sends their
+        pieces."""
         # Numbers are assigned, and headers sent, in the order of this lock. Calls that may fail
         # come first: the peer accepts no gaps.
         with self._order_lock:
@@ -179,7 +176,6 @@ class Link:
             self.tell(frames.Memory(region.number, region.nbytes), file=region.fd)
 
     def advance(self) -> None:
-        """Send all pieces that can be sent now."""
         # A thread that finds the lock taken need not wait: the thread that holds it checks again
         # after it has released the lock.
         while self._next_message() is not None:
@@ -228,11 +224,9 @@ class Link:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether this connection must be read.
-
-        A sender waits for it, here or (to close) at the peer, or the program expects a
-        message. Called with the mailbox's lock held.
-        """
+        """Whether this connection must be read. A sender waits for it, here or (to
+        close) at the peer, or the program expects a message. Called with the mailbox's
+        lock held."""
         is_expecting = self.session.mailbox.expects(self.peer)
         return not self.ended and (self.peer_clears or self.has_pending or is_expecting)
 
@@ -265,11 +259,9 @@ class Link:
         return self._acknowledged == self._number
 
     def acknowledge(self, total: int) -> None:
-        """Report that the program has received `total` bytes.
-
-        This is done at once if the peer waits for it, or if many bytes are unreported.
-        Otherwise the next heartbeat reports it.
-        """
+        """Report that the program has received `total` bytes. This is done at once if
+        the peer waits for it, or if many bytes are unreported. Otherwise the next
+        heartbeat reports it."""
         threshold = self.session.window // 4
         if not self.is_unix:  # the peer stores unacknowledged messages
             threshold = min(frames.INLINE, threshold)
@@ -280,19 +272,15 @@ class Link:
     # New and broken connections.
 
     def position(self) -> tuple[int, list[tuple[int, int]]]:
-        """Return which messages the peer must send again: see `frames.Hello`.
-
-        Called after the connection has ended.
-        """
+        """Return which messages the peer must send again: see `frames.Hello`. Called
+        after the connection has ended."""
         incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
         return self._last_received + 1, incomplete
 
     def connect(self, socket: FrameSocket, hello: frames.Hello) -> None:
-        """Start using a connection: send everything that the peer has not received.
-
-        The session's thread calls this after the earlier connection has ended. Raises
-        InvalidFrame for an impossible position of the peer.
-        """
+        """Start using a connection: send everything that the peer has not received. The
+        session's thread calls this after the earlier connection has ended. Raises
+        InvalidFrame for an impossible position of the peer."""
         expected, incomplete = hello.expected, dict(hello.incomplete)
         with self._order_lock, self._advance_lock:
             if not self._acknowledged < expected <= self._number + 1:
@@ -323,11 +311,9 @@ class Link:
     # Receiving.
 
     def on_event(self, events: int) -> None:
-        """Handle events of the socket: room to send, or received data.
-
-        When the connection ends, all frames that the peer sent before are handled first,
-        including a GOODBYE.
-        """
+        """Handle events of the socket: room to send, or received data. When the
+        connection ends, all frames that the peer sent before are handled first,
+        including a GOODBYE."""
         if self.ended:
             return
         try:
@@ -457,7 +443,6 @@ class Link:
             self.send_beat()
 
     def _check_node(self, node: str) -> None:
-        """Raise InvalidFrame unless the peer runs this node."""
         credit = self.session.mailbox.nodes.get(node)
         if credit is None or credit.peer != self.peer:
             raise InvalidFrame("sender is another node")
@@ -484,7 +469,6 @@ class Link:
         self.socket.fill(views)
 
     def _add_chunk(self, message: PiecedMessage, chunk: int) -> None:
-        """Add a piece in a chunk of the peer's pool to its message."""
         pool = self._peer_regions.get(0)
         if pool is None or chunk in self._chunks or chunk >= pool.nbytes // PIECE:
             raise InvalidFrame("a chunk that is not free")
@@ -564,7 +548,6 @@ class Link:
         self._peer_regions[number] = attach(file, nbytes)
 
     def _view(self, contents: Contents, i: int) -> Array:
-        """Return a view of a referenced array in the peer's memory."""
         _, number, offset = contents.references[i]
         region = self._peer_regions.get(number)
         end = offset + contents.sizes[i]
@@ -574,10 +557,8 @@ class Link:
         return region[offset:end].view(dtype).reshape(shape)
 
     def close(self) -> None:
-        """Close the socket, and drop unsent messages and shared memory.
-
-        Remaining views keep their memory mapped.
-        """
+        """Close the socket, and drop unsent messages and shared memory. Remaining views
+        keep their memory mapped."""
         self.socket.close()
         self._outgoing.clear()
         self._incoming.clear()

@@ -34,7 +34,6 @@ class PulledVersions(Communicator):
         super().__init__(*arguments)
 
     def pull(self, step: int) -> Sequence[Array]:
-        """Wait until a step may begin; return the newest parameters."""
         with self._changed:
             if self._order.replays:
                 recorded, number = self._order.next(USE, self._pull.id)

@@ -60,7 +60,6 @@ class NodeDriver:
         return not self.node.asynchronous_calls.step_skipped
 
     def enter_evaluation(self, step: int) -> None:
-        """Begin the evaluation after a training step."""
         self.node.position.enter_evaluation(step)
         self.node.exchange.new_step()
 
@@ -116,12 +115,8 @@ class NodeDriver:
         node.step_workers.drain(step)
 
     def resume(self, step: int, steps: Mapping[str, int]) -> None:
-        """Continue after a checkpoint.
-
-        Args:
-            step: the last step that all workers have finished.
-            steps: the last finished step of each worker.
-        """
+        """Continue after `step`, the last step that all workers have finished, and the
+        last step of each worker."""
         if self.node.row_calls is not None:
             self.node.row_calls.pushes.resume(step)
         if self._service is not None:
@@ -149,11 +144,9 @@ class NodeDriver:
 
     @property
     def horizon(self) -> int:
-        """The newest step known to be finished by all workers.
-
-        Workers learn it from servers; a worker that pulls nothing learns it only at drains.
-        With synchronous training it is the node's own step.
-        """
+        """The newest step known to be finished by all workers. Workers learn it from
+        servers; a worker that pulls nothing learns it only at drains. With synchronous
+        training it is the node's own step."""
         own = 0 if self.has_own_steps else self.node.position.step
         return min((end.horizon for end in self._ends), default=own)
 

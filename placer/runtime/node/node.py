@@ -99,10 +99,8 @@ class Node:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the current microbatch on all nodes together.
-
-        Outside a microbatch, the number of rows of the global batch.
-        """
+        """The number of rows of the current microbatch on all nodes together. Outside a
+        microbatch, the number of rows of the global batch."""
         return self.position.rows
 
     @property

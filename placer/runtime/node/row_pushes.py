@@ -73,7 +73,6 @@ class RowPushes:
         return self.exchange.receive_gradients(self._key(edge))
 
     def of_message(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
-        """Return the gradients in a message of one worker."""
         values = self.exchange.edges[message.edge].values
         (pieces,) = message.parts
         arrays = join_flat(pieces, [np.dtype(value.dtype) for value in values])

@@ -84,9 +84,7 @@ def gather_ahead(
     execution: Execution, metrics: MetricsStream, drained: Drained, *, stops: bool
 ) -> tuple[StepStatistics, ...]:
     """Gather the metrics of steps that only some workers have finished, from all nodes.
-
-    If the run `stops`, the stream of metrics ends after the common steps.
-    """
+    If the run `stops`, the stream of metrics ends after the common steps."""
     plan, me = execution.plan, execution.me.name
     finalizers = finalizers_of(plan)
     own = [
@@ -112,10 +110,8 @@ def gather_ahead(
 
 
 def steps_of_workers(plan: Plan, progress: Progress) -> dict[str, int]:
-    """Return the last step of each worker at a checkpoint.
-
-    If the checkpoint is from other workers, it is the slowest worker's step for all.
-    """
+    """Return the last step of each worker at a checkpoint. If the checkpoint is from
+    other workers, it is the slowest worker's step for all."""
     workers = _workers(plan)
     if set(progress.workers) == workers:
         return dict(progress.workers)
@@ -261,10 +257,8 @@ def open_backup(
 def open_order(
     plan: Plan, me: NodePlan, options: Options, contexts: ExitStack
 ) -> Order:
-    """Open the order of a node, to record or replay it as the options say.
-
-    Its file is closed with `contexts`. Raises PlacerError for files that cannot be used.
-    """
+    """Open the order of a node, to record or replay it as the options say. Its file is
+    closed with `contexts`. Raises PlacerError for files that cannot be used."""
     if not has_order(plan, me.name):
         return Order()
     record, replay = options.record_order, options.replay_order

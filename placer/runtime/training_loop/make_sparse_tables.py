@@ -73,9 +73,7 @@ def open_row_exchange(
     plan: Plan, me: NodePlan, channel: Channel, edges: Mapping[int, Edge]
 ) -> RowExchange | None:
     """Return a node's side of edges that carry rows by key; None without sparse tables.
-
-    `channel` and `edges` are the program's channel and edges (by number).
-    """
+    `channel` and `edges` are the program's channel and edges (by number)."""
     if not plan.sparse_tables:
         return None
     from placer.runtime.exchange.row_exchange import RowExchange
