@@ -46,6 +46,7 @@ class Fragment(NamedTuple):
 def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ...]:
     """Return the fragments in each piece of a message; empty arrays have none.
 
+    >>> import numpy as np
     >>> f = np.dtype("float32")
     >>> pieces = piece_layout(((f, (3,)), (f, (400, 1000))))
     >>> [[*map(tuple, fragments)] for fragments in pieces]  # doctest: +NORMALIZE_WHITESPACE
