@@ -19,7 +19,7 @@ from typing import Final
 from placer.errors import PlacerError
 
 KEY_BYTES: Final = 32
-"""Bytes of a secret, and of each derived key."""
+"""The size of a secret, and of each derived key, in bytes."""
 VARIABLE: Final = "PLACER_KEY_FILE"
 """The environment variable with the path of the key file."""
 

@@ -477,7 +477,6 @@ class Mailbox:
         try:
             while True:
                 with self._lock:
-                    # The order matters: a failed run fails every call, but a message
                     # The order matters. A failed run fails every call. But a message that arrived
                     # before its source departed can still be received. Nothing can be sent to a
                     # departed peer.

@@ -1,4 +1,4 @@
-"""A worker's end of asynchronous sparse tables that servers update.
+"""A worker's side of asynchronous sparse tables that servers update.
 
 A worker sends each server one stream of numbered messages, and the server handles them in
 order. So the rows that a worker receives for a step contain all its own updates. See
@@ -22,7 +22,7 @@ from placer.tables.sparse.batch_keys import BatchKeys
 
 @dataclass(slots=True, eq=False)
 class AskedRows(WorkerEnd):
-    """A worker's end of the tables that are looked up together.
+    """A worker's side of the tables that are looked up together.
 
     Args:
         rows: the worker's side of edges that carry rows by key.

@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table.
+"""A worker's side of an asynchronous table.
 
 A thread sends gradients and receives answers while the next step is computed.
 """
@@ -35,7 +35,7 @@ class _Gradients:
 
 
 class Communicator(WorkerEnd):
-    """A worker's end of one asynchronous table.
+    """A worker's side of one asynchronous table.
 
     The compute thread calls `push` and `drain`. Subclasses define how answers are used.
 

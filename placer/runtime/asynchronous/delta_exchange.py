@@ -1,4 +1,4 @@
-"""A worker's end of a table in the mode `geo`: the worker trains its own copy of the values.
+"""A worker's side of a table in the mode `geo`: the worker trains its own copy of the values.
 
 A thread sends the worker's delta to a server and receives the server's values, while the next
 steps are computed. For each server, the order after a step is:
@@ -28,7 +28,7 @@ from placer.system.worker import Worker
 
 
 class DeltaExchange(WorkerEnd):
-    """A worker's end of one table of a server.
+    """A worker's side of one table of a server.
 
     All methods are called by the compute thread.
 

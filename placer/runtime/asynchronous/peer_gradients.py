@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table that workers update without a server.
+"""A worker's side of an asynchronous table that workers update without a server.
 
 A worker sends its gradients to all workers, and applies the received gradients when its next
 step begins. Its messages on the `push_all` edge are numbered from 1, and begin with a header:
@@ -49,7 +49,7 @@ class _Gradients:
 
 
 class PeerGradients(WorkerEnd):
-    """A worker's end of one table.
+    """A worker's side of one table.
 
     The compute thread calls all public methods.
 

@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table with a worker-side update.
+"""A worker's side of an asynchronous table with a worker-side update.
 
 Servers sum the gradients. The worker applies each received sum once, in order, when its next
 step begins.
@@ -33,7 +33,7 @@ class _Sum:
 
 
 class PulledSums(Communicator):
-    """A worker's end of one table; the compute thread calls `take` and `take_rest`.
+    """A worker's side of one table; the compute thread calls `take` and `take_rest`.
 
     `order` also records how many sums are applied before each step.
     """

@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table that a server updates.
+"""A worker's side of an asynchronous table that a server updates.
 
 Each step uses the newest parameters received from the server.
 """
@@ -24,7 +24,7 @@ class _Version:
 
 
 class PulledVersions(Communicator):
-    """A worker's end of one table of a server; the compute thread calls `pull`.
+    """A worker's side of one table of a server; the compute thread calls `pull`.
 
     `order` also records the version that each step uses.
     """

@@ -25,7 +25,7 @@ class NodeDriver:
     Attributes:
         node: the node, as its program sees it.
         serve: the hook that handles the messages for asynchronous tables.
-        updates: the worker ends of tables with a worker-side update.
+        updates: the `WorkerEnd` of each table with a worker-side update.
         replicas: the tables that each worker keeps and updates a copy of.
         has_own_steps: whether the node, a worker or its companion, trains without waiting
             for other workers in each step.
@@ -152,7 +152,7 @@ class NodeDriver:
 
     @property
     def _ends(self) -> Iterable[WorkerEnd]:
-        """The distinct worker ends of asynchronous tables."""
+        """The distinct `WorkerEnd` objects of this node."""
         return dict.fromkeys(self.node.asynchronous_calls.ends.values())
 
     def _follow_order(self, step: int) -> None:

@@ -273,7 +273,7 @@ class Node:
                 or parts by `cut`; None for a value that this node holds no part of.
 
         Raises:
-            RunError: if the elements are not those that the edge sends.
+            RunError: if a part is not the range that the edge sends.
 
         Example:
             node.send(2, g)

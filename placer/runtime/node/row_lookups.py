@@ -28,7 +28,7 @@ class RowLookups:
         exchange: the node's side of edges that carry rows by key.
         tables: the sparse tables whose partitions the node holds, by name.
         keys: collects the keys that the node looks up.
-        ends: the worker ends of asynchronous tables, by edge number.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
     """
 
     position: Position

@@ -127,7 +127,7 @@ def open_communicators(
     contexts: ExitStack,
     rows: RowExchange | None = None,
 ) -> dict[int, WorkerEnd]:
-    """Open a worker's ends of asynchronous tables; return them by edge number.
+    """Open the `WorkerEnd` of each asynchronous table; return them by edge number.
 
     Args:
         plan: the plan.
@@ -135,7 +135,7 @@ def open_communicators(
         channel: the node's channel.
         order: records or replays the order of events.
         local: the worker's own values in the mode `geo`, by table name.
-        contexts: closing it ends the threads of the ends.
+        contexts: closing it ends their threads.
         rows: the node's side of edges that carry rows by key; None without sparse tables.
     """
     found: dict[int, WorkerEnd] = {}
@@ -167,7 +167,7 @@ def open_communicators(
 
 
 def updates_of(communicators: Mapping[int, WorkerEnd]) -> list[WorkerEnd]:
-    """Return the ends of tables with a worker-side update."""
+    """Return each `WorkerEnd` with a worker-side update."""
     return [
         end
         for end in dict.fromkeys(communicators.values())

@@ -98,7 +98,7 @@ def make_row_calls(
         tables: the sparse tables whose partitions the node holds, by name.
         rates: the learning rates of all tables.
         next_rows: returns the node's rows of an input in the next step.
-        communicators: the worker ends of asynchronous tables, by edge number.
+        communicators: the `WorkerEnd` of each asynchronous table, by edge number.
     """
     if exchange is None:
         return None
