@@ -350,9 +350,8 @@ class Joining:
             raise JoinError(os.strerror(error).lower())
         if pending.peer > self.session.node:
             raise JoinError("the peer listens, but does not connect")
-        if self._connect_unix(
-            self.session.links[pending.peer]
-        ):  # the peer has started to listen on this machine
+        # The peer may have started to listen on this machine.
+        if self._connect_unix(self.session.links[pending.peer]):
             raise JoinError
         pending.is_open, pending.until = True, time.monotonic() + HELLO_TIMEOUT
 
@@ -425,7 +424,7 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
         why = frame.why[:200]
         raise SecondError(why) if frame.is_second else JoinError(_refused(why))
     if not isinstance(frame, kind):
-        raise InvalidFrame("kind")
+        raise InvalidFrame("unexpected kind of frame")
     return frame
 
 

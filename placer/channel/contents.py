@@ -87,13 +87,13 @@ def _read(encoded: bytes, references: tuple[Reference, ...]) -> Contents:
         size = prod(shape)
         # numpy refuses an empty array if its other dimensions overflow, such as 0 x 2**63.
         if size == 0 and prod(n for n in shape if n) > MAX_EXTENT:
-            raise InvalidFrame("dimensions")
+            raise InvalidFrame("dimensions are too large")
         types.append((dtype, shape))
         sizes.append(size * dtype.itemsize)
     places = {reference.array: reference for reference in references}
     # Each array has at most one reference.
     if len(places) != len(references) or max(places, default=-1) >= len(types):
-        raise InvalidFrame("references")
+        raise InvalidFrame("wrong references to shared memory")
     nbytes = sum(sizes)
     offsets, span = aligned_offsets(sizes, places)
     return Contents(
@@ -133,5 +133,5 @@ def read_message(
             f"{maximum}"
         )
     if len(payload) != (contents.span if contents.is_inline else 0):
-        raise InvalidFrame("sizes do not add up")
+        raise InvalidFrame("the payload size does not match the arrays")
     return contents

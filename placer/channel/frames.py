@@ -299,10 +299,10 @@ def size_of(data: memoryview[int], maximum: int = MAX_FRAME) -> int:
         return ALIGNMENT
     magic, head, payload = PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise InvalidFrame("magic")
+        raise InvalidFrame("wrong magic bytes")
     size: int = round_up(PREFIX.size + head) + payload
     if payload % ALIGNMENT or size > maximum:
-        raise InvalidFrame("length")
+        raise InvalidFrame("wrong length of the frame")
     return size
 
 
@@ -312,5 +312,5 @@ def decode(data: memoryview[int]) -> tuple[Frame, memoryview[int]]:
     _, head, payload = PREFIX.unpack_from(data)
     frame = from_msgpack(_FRAME, data[PREFIX.size : PREFIX.size + head])
     if payload and not isinstance(frame, Message):
-        raise InvalidFrame("length")
+        raise InvalidFrame("wrong length of the frame")
     return frame, data[len(data) - payload :]

@@ -80,9 +80,8 @@ class Link:
     knows_failure: bool = False
     knows_end: bool = False
     _number: int = 0
-    _unacknowledged: dict[int, Outgoing] = field(
-        default_factory=dict
-    )  # sent over TCP, not acknowledged
+    # Messages sent over TCP that are not acknowledged.
+    _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)
     _acknowledged: int = 0
     _outgoing: dict[int, Outgoing] = field(default_factory=dict)
     _order_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
@@ -94,9 +93,8 @@ class Link:
     _filling: int = 0  # the number of the message whose piece is being received
     _peer_regions: dict[int, Bytes] = field(default_factory=dict)
     _chunk_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
-    _chunks: dict[int, PiecedMessage] = field(
-        default_factory=dict
-    )  # chunks that are not consumed yet
+    # The messages of chunks that are not consumed yet.
+    _chunks: dict[int, PiecedMessage] = field(default_factory=dict)
     _unreported: int = 0  # consumed chunks to return to the peer, as a bit mask
     _credit_sent: int = 0
     _credit_wanted: int = 0  # the credit that the peer waits for, or 0
@@ -284,7 +282,7 @@ class Link:
         expected, incomplete = hello.expected, dict(hello.incomplete)
         with self._order_lock, self._advance_lock:
             if not self._acknowledged < expected <= self._number + 1:
-                raise InvalidFrame("position")
+                raise InvalidFrame("an impossible position")
             if self.is_joined:
                 self.socket.close()
             self.socket, self.is_unix, self._filling = socket, socket.is_unix, 0
@@ -303,7 +301,7 @@ class Link:
                     self._send_header(message)
                 elif number in incomplete:
                     if message.sent >= len(message.contents.pieces):
-                        raise InvalidFrame("position")
+                        raise InvalidFrame("an impossible position")
                     self._outgoing[number] = message
             self.ended = False
         self._advance_or_need()
@@ -400,13 +398,13 @@ class Link:
                 self.knows_failure = True
                 self.session.fail(Cause(node, where, what, is_interruption))
             case _:
-                raise InvalidFrame("kind")
+                raise InvalidFrame("unexpected kind of frame")
 
     def _on_message(self, header: frames.Message, payload: memoryview[int]) -> None:
         contents = read_message(header, payload, self.session.limits.max_message)
         number = header.number
         if number != self._last_received + 1:
-            raise InvalidFrame("number")
+            raise InvalidFrame("wrong message number")
         self._check_node(header.source)
         if header.to not in self.session.own_nodes:
             raise InvalidFrame("a message to another node")
@@ -456,12 +454,12 @@ class Link:
         self._filling = piece.message
         if piece.chunk is not None:
             if piece.nbytes:
-                raise InvalidFrame("length")
+                raise InvalidFrame("wrong length of the data")
             self._add_chunk(message, piece.chunk)
             return
         nbytes, views = message.room()
         if piece.nbytes != nbytes:
-            raise InvalidFrame("length")
+            raise InvalidFrame("wrong length of the data")
         if self._chunks:  # the peer has no free chunk for this message
             for stored in dict.fromkeys([*self._chunks.values()]):
                 stored.empty_chunks()
@@ -541,10 +539,10 @@ class Link:
             raise InvalidFrame("memory without a file")
         if number in self._peer_regions or len(self._peer_regions) >= MAX_REGIONS:
             os.close(file)
-            raise InvalidFrame("region")
+            raise InvalidFrame("wrong region number")
         if number == 0 and (nbytes % PIECE or nbytes > MAX_CHUNKS * PIECE):
             os.close(file)
-            raise InvalidFrame("size of the chunk pool")
+            raise InvalidFrame("wrong size of the chunk pool")
         self._peer_regions[number] = attach(file, nbytes)
 
     def _view(self, contents: Contents, i: int) -> Array:

@@ -76,9 +76,8 @@ class Region:
             mapping = mmap.mmap(self.fd, nbytes)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
-            with suppress(
-                OSError
-            ):  # older kernels lack this seal; `attach` maps read-only as well
+            # Older kernels lack this seal; `attach` maps read-only as well.
+            with suppress(OSError):
                 fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
         except (OSError, OverflowError, ValueError) as error:
             if self.fd >= 0:

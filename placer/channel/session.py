@@ -322,9 +322,8 @@ class Session(Channel, Carrier):
         self, node: str, to: str, key: Key, arrays: Sequence[Array]
     ) -> OpenMessage | None:
         link = self.links.get(self.mailbox.credit(node, to).peer)
-        if (
-            link is None or link.is_unix
-        ):  # a thread of this process, or a peer that maps or copies the arrays
+        # A thread of this process, or a peer that maps or copies the arrays.
+        if link is None or link.is_unix:
             return None
         contents = describe_arrays(arrays)
         if contents.is_inline:

@@ -64,11 +64,10 @@ class Communicator(WorkerEnd):
         self._changed = self._threads.changed
         self._queue: deque[_Gradients] = deque()
         self._sending = False  # a push has no answer yet
-        self._horizon = 0  # steps of all workers that have not drained
-        self._done = 0  # steps of all workers
-        self._used: Versions = (0,) * len(
-            self._servers
-        )  # the versions that the current step uses
+        self._horizon = 0  # newest step applied for all workers that have not drained
+        self._done = 0  # newest step applied for all workers
+        # The versions that the current step uses.
+        self._used: Versions = (0,) * len(self._servers)
         self._wanted: int | None = None  # the horizon that the compute thread waits for
         self._draining: int | None = None
         self._closed = False
