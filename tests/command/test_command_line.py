@@ -248,7 +248,7 @@ def test_compile_warns_about_a_build_that_launch_would_refuse(
     assert result.err.startswith(
         f"warning: placer launch will refuse this build: '{shared}' is writable by"
         " everybody\n"
-        "  hint: whoever can change a build decides what you run: move it"
+        "  hint: anyone who can change a build decides which code you run: move it"
     )
     assert "PLACER_TRUST" in result.err
 
