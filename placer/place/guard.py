@@ -120,10 +120,8 @@ _NODE_PART = re.compile("/|^(node|job):")
 
 
 def places_around(op: OpCall) -> Entries:
-    """Return the places of the open guards for an op, outermost first.
-
-    `merge_entries` combines them to the op's place, as in nested scopes.
-    """
+    """Return the places of the open guards for an op, outermost first. `merge_entries`
+    combines them to the op's place, as in nested scopes."""
     entries: Entries = ()
     for guard, _ in _open_guards.get():
         entries = guard.apply(entries, op)
@@ -198,7 +196,6 @@ def _add_place(outer: Entries, place: Place | None, span: Span) -> Entries:
 
 
 def _to_place(place: object, span: Span, what: str) -> Place | None:
-    """Return a place or place string as a place; None if it is empty."""
     if isinstance(place, str) and place:
         return Place.parse(place, span=span)
     if isinstance(place, Place):

@@ -45,11 +45,9 @@ def open_scope(text: str, span: Span) -> AbstractContextManager[object]:
 
 
 def parse_name_stack(stack: str) -> tuple[str, ...]:
-    """Return the guards in the name stack of an equation, outermost first.
-
-    Each is a place string, or `CLEAR`, `NO_DEVICE` or `FUNCTION`. Guards outside the
-    last `CLEAR` are left out.
-    """
+    """Return the guards in the name stack of an equation, outermost first. Each is a
+    place string, or `CLEAR`, `NO_DEVICE` or `FUNCTION`. Guards outside the last `CLEAR`
+    are left out."""
     return nest_guards(
         (), tuple(each.replace("@", "/") for each in _NAME.findall(stack))
     )

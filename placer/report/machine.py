@@ -207,7 +207,6 @@ def _gpu(devices: tuple[Device, ...]) -> Gpu:
 
 
 def _driver_version() -> str | None:
-    """Return the version of the NVIDIA driver, or None without a driver."""
     try:
         words = _DRIVER.read_text().split()
     except OSError:

@@ -85,11 +85,9 @@ def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
 
 
 def find_layers(plan: Plan, step: Graph) -> list[Layer]:
-    """Return the inputs and the layers of a model, in program order.
-
-    Ops whose names start with the same name of a spec form one layer: the parts of a
-    composite, or of a function at one place.
-    """
+    """Return the inputs and the layers of a model, in program order. Ops whose names
+    start with the same name of a spec form one layer: the parts of a composite, or of a
+    function at one place."""
     groups: dict[tuple[str, str], list[Op]] = {}
     for op in step.ops:
         if _is_of_model(op):
@@ -128,7 +126,6 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
 
 
 def _is_of_model(op: Op) -> bool:
-    """Return True if the op reads an input or computes a value of the spec."""
     if op.kind == "read":
         return bool(op.attrs["input"] != POSITION)
     return (
@@ -188,10 +185,8 @@ def _output(op: Op) -> str:
 
 
 def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
-    """Return the memory and FLOPs of processes, by the names of their nodes.
-
-    Equal processes of a kind share an entry.
-    """
+    """Return the memory and FLOPs of processes, by the names of their nodes. Equal
+    processes of a kind share an entry."""
     items = item_bytes(plan)
     groups: dict[tuple[str, int, ProcessMemory], list[str]] = {}
     for process, nodes in plan.processes.items():
@@ -201,7 +196,6 @@ def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
 
 
 def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMemory:
-    """Return the memory and FLOPs of all nodes of one process."""
     values = sum(
         block_bytes(block, items)
         for node in nodes
@@ -255,7 +249,6 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
 
 
 def _data(plan: Plan) -> str:
-    """Return the sources of the rows, and the nodes that read them."""
     phases = [(plan.train, {node.name: node.step.reads for node in plan.nodes})]
     if plan.evaluation is not None:
         reads = {n.name: n.evaluation.reads for n in plan.nodes if n.evaluation}
@@ -276,7 +269,6 @@ def _data(plan: Plan) -> str:
 
 
 def _row_bytes(plan: Plan, inputs: Container[str]) -> int:
-    """Return the bytes of a row of inputs."""
     return sum(
         prod(column.shape) * ITEM_BYTES[column.dtype]
         for column in plan.columns

@@ -223,7 +223,6 @@ def name_from_file(file: str) -> str:
 
 
 def _input_spans(section: SpecNode | None) -> dict[str, Span]:
-    """Return the positions of the input types, by keys such as `inputs.NAME`."""
     entries = section.entries if isinstance(section, MappingNode) else {}
     return {f"inputs.{name}": inner_span(node) for name, node in entries.items()}
 

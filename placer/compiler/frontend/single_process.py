@@ -14,10 +14,8 @@ from placer.plan.settings.training.update_modes import Sync
 
 
 def to_single_process(model: Model) -> Model:
-    """Return the model for one worker with one device of the default kind.
-
-    Results of any placement can be compared with the results of this model.
-    """
+    """Return the model for one worker with one device of the default kind. Results of
+    any placement can be compared with the results of this model."""
     (device, _), *_ = model.graph.cluster.default.devices
     graph = replace(
         model.graph,

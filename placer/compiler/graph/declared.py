@@ -24,10 +24,8 @@ def is_declared(kind: str) -> bool:
 
 
 def attribute(kind: str, name: str) -> Attr:
-    """Return the declaration of an attribute of an op kind.
-
-    Raises OpError if the kind or the attribute is unknown.
-    """
+    """Return the declaration of an attribute of an op kind. Raises OpError if the kind
+    or the attribute is unknown."""
     attributes = _attributes(kind)
     if name in attributes:
         return attributes[name]
@@ -47,7 +45,6 @@ def check_attributes(op: Op) -> None:
 
 @cache
 def _attributes(kind: str) -> Attributes:
-    """Return all attributes that ops of a kind may have."""
     # Of several with the same name, the first one counts.
     parts = [ANY, KINDS.get(kind, COMPUTED).attrs]
     if kind not in KINDS:
@@ -63,7 +60,6 @@ def _attributes(kind: str) -> Attributes:
 
 @cache
 def _required(kind: str) -> tuple[Attr, ...]:
-    """Return the attributes that all ops of a kind must have."""
     return tuple(attr for attr in _attributes(kind).values() if attr.required)
 
 
@@ -99,9 +95,7 @@ def declared(
     graph: Graph, op: Op
 ) -> tuple[Declaration, list[TensorType], dict[str, Any]]:
     """Return the declaration of a forward op, its operand types, and its attributes.
-
-    Attributes include default values.
-    """
+    Attributes include default values."""
     declaration = ops.find(op.kind)
     attrs = complete(declaration, declared_attrs(op))
     return declaration, graph.operand_types(op), attrs

@@ -209,11 +209,8 @@ class Graph:
     first_edge: int = 1
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
-        """Return the graph with other ops.
-
-        Returns the same graph if the ops are its own. It keeps its cached properties,
-        and the verifier recognizes it.
-        """
+        """Return the graph with other ops. Returns the same graph if the ops are its
+        own. It keeps its cached properties, and the verifier recognizes it."""
         new_ops = tuple(ops)
         if len(new_ops) == len(self.ops) and all(map(is_, new_ops, self.ops)):
             return self
@@ -234,9 +231,7 @@ class Graph:
 
     def is_repeated(self, op: Op) -> bool:
         """Return True if the op runs once per microbatch, rather than once per step.
-
-        Such an op uses or computes values of single microbatches.
-        """
+        Such an op uses or computes values of single microbatches."""
         return op in self._repeated
 
     @cached_property
@@ -390,10 +385,8 @@ class Graph:
 
     @cached_property
     def receives(self) -> dict[int, Op]:
-        """The op that receives the message of each edge, by edge number.
-
-        Its results are the values of the edge.
-        """
+        """The op that receives the message of each edge, by edge number. Its results
+        are the values of the edge."""
         return {edge: op for op in self.ops if (edge := op.received_edge) is not None}
 
     @property

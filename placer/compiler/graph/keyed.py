@@ -90,10 +90,7 @@ def keyed_signature(
 
 def ahead_of(graph: Graph, push: Op) -> list[int]:
     """Return the edges of keys that a node can send one step ahead of a push of
-    gradients.
-
-    These are keys of inputs: no other value has to be computed first.
-    """
+    gradients. These are keys of inputs: no other value has to be computed first."""
     if graph.microbatches > 1:
         return []
     asked = {

@@ -49,10 +49,8 @@ def uniform_signature(op: Op, layout: L) -> tuple[tuple[L, ...], tuple[L, ...]]:
 
 
 def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSignature:
-    """Return the signature of a forward op on several nodes.
-
-    `have` are the layouts in which its operands arrive.
-    """
+    """Return the signature of a forward op on several nodes. `have` are the layouts in
+    which its operands arrive."""
     # `hold` returns its first operand, and only waits for the second.
     if op.kind == "hold":
         return tuple(have), tuple(have[:1])
@@ -126,7 +124,6 @@ def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSigna
 
 def flat_signature(op: Op, have: Sequence[Layout]) -> LayoutSignature | None:
     """Return the signature of an op on several nodes that reads or writes ranges.
-
     Returns None for any other op. `have` are the layouts in which its operands arrive.
     """
     gives_ranges = any(value.flat is not None for value in op.results)

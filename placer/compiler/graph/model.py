@@ -41,11 +41,8 @@ class Model:
     file: str
     """The name of the spec or Python file, as in the positions of ops."""
     prediction: RowSource | None = None
-    """The rows of a prediction, if the graph has `output` ops.
-
-    By default all rows of the evaluation source, or else of the training source, in
-    order.
-    """
+    """The rows of a prediction, if the graph has `output` ops. By default all rows of
+    the evaluation source, or else of the training source, in order."""
     modules: tuple[str, ...] = ()
     """The names of the Python modules that the spec imports."""
     classes: Mapping[str, Classes] = field(default_factory=dict)

@@ -31,10 +31,8 @@ def level_phase(graph: Graph, op: Op) -> LevelPhase:
 
 def level_delay(graph: Graph, op: Op) -> int:
     """Return how many levels after the op its results, or its message, become
-    available.
-
-    An op may delay users with an earlier phase: that phase has ended when the op runs.
-    """
+    available. An op may delay users with an earlier phase: that phase has ended when
+    the op runs."""
     if op.structure.delays_earlier_phases:
         own_phase = level_phase(graph, op)
         # Users of the keys' positions wait for the rows of these keys anyway.

@@ -80,9 +80,7 @@ class Rewriter:
         flat: Flat | None = None,
     ) -> Value:
         """Return a copy of the old graph's value `%h` with the new name `%h.suffix`.
-
-        `layout` and `flat`, if given, replace those of the value.
-        """
+        `layout` and `flat`, if given, replace those of the value."""
         value, name = self._graph.values[like], self.new_name(f"{like}.{suffix}")
         return Value(
             name,

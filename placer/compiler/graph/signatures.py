@@ -64,7 +64,6 @@ def signature(
 
 
 def _structural_signature(graph: Graph, op: Op, have: Layouts) -> LayoutSignature:
-    """Return the signature of a structural op, as declared."""
     match op.structure.layout:
         case "operands" if have:
             return have, have[:1] * len(op.results)

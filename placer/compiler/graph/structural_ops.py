@@ -89,7 +89,6 @@ _SCATTER = StructuralKind(
 
 
 def _moving(exchange: Exchange) -> StructuralKind:
-    """Return the declaration of the ops of an exchange."""
     return StructuralKind(
         name=exchange.name,
         doc=exchange.doc,
@@ -424,11 +423,8 @@ CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("F", "R"): "all_gather",
 }
 """The op kind that converts the first layout to the second, between any two sets of
-nodes.
-
-`conversion_kind` handles the one exception. Only the pass `exchange` divides values
-into ranges (F) and joins them again.
-"""
+nodes. `conversion_kind` handles the one exception. Only the pass `exchange` divides
+values into ranges (F) and joins them again."""
 
 PARTIAL = CONVERSIONS["R", "P"]
 
@@ -473,11 +469,9 @@ op cannot have these names."""
 
 
 def conversion_kind(have: Layout, need: Layout, targets: int) -> str:
-    """Return the op kind that converts a value to another layout.
-
-    `targets` is the number of nodes that need the value. A sum for a single node is a
-    `reduce`, for several nodes an `all_reduce`.
-    """
+    """Return the op kind that converts a value to another layout. `targets` is the
+    number of nodes that need the value. A sum for a single node is a `reduce`, for
+    several nodes an `all_reduce`."""
     if (have, need) == ("P", "R") and targets == 1:
         return REDUCE
     return CONVERSIONS[have, need]

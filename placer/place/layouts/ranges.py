@@ -97,11 +97,8 @@ def pack(sizes: Sequence[int]) -> list[Flat]:
 
 def count_sent(ranges: Ranges, sources: Sequence[str], targets: Sequence[str]) -> int:
     """Return how many elements cross between nodes when ranges are joined at each
-    target.
-
-    The reverse has the same count: the targets' partial values, summed in ranges at the
-    sources.
-    """
+    target. The reverse has the same count: the targets' partial values, summed in
+    ranges at the sources."""
     positions = set(targets)
     own = sum(
         high - low for part, low, high in ranges.owned() if sources[part] in positions

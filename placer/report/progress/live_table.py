@@ -105,7 +105,6 @@ class LiveTable:
         return Group(*head, nodes, *self._evaluations(room - lines))
 
     def _head(self) -> Iterator[RenderableType]:
-        """Yield the lines about the whole run, each as one renderable."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text

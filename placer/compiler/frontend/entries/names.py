@@ -66,10 +66,8 @@ class Names:
         return scalar.text if scalar and self.check(scalar.text, scalar) else None
 
     def read_result(self, node: SpecNode, op: str) -> str | None:
-        """Define and return the name of a result of `op`; None after an error.
-
-        One result may have the name of the op.
-        """
+        """Define and return the name of a result of `op`; None after an error. One
+        result may have the name of the op."""
         text = self.read(node, "an output")
         if text == op and op not in self._results:
             self._results.add(op)

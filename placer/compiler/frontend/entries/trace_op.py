@@ -84,10 +84,8 @@ def _read_result(
 def encode_arguments(
     args: SpecNode, name: str, types: Mapping[str, TensorType], problems: Problems
 ) -> str | None:
-    """Return `args` as JSON for `placer.ops.functions`; None after an error.
-
-    The names of values are replaced by their types.
-    """
+    """Return `args` as JSON for `placer.ops.functions`; None after an error. The names
+    of values are replaced by their types."""
     assert isinstance(args, SequenceNode)
     encoded = [_encode_argument(item, name, types, problems) for item in args.items]
     return None if None in encoded else json.dumps(encoded)

@@ -98,11 +98,8 @@ class Arguments:
 def collect_arguments(
     fn: Callable[..., Any], args: Sequence[Any], wide: bool
 ) -> Arguments:
-    """Return the arguments of a call of `fn` as terms.
-
-    `wide` is true if the precision is float64. Raises SpecError for an argument that a
-    spec cannot express.
-    """
+    """Return the arguments of a call of `fn` as terms. `wide` is true if the precision
+    is float64. Raises SpecError for an argument that a spec cannot express."""
     from placer.ops.functions import arguments as regions
     from placer.ops.functions.kept_state import find_state
 
@@ -201,7 +198,6 @@ class _TermBuilder:
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
-    """Yield the names of the parameters that receive the arguments."""
     try:
         bound = inspect.signature(fn).bind(*args)
     except TypeError as error:

@@ -65,10 +65,8 @@ class Variable:
 
     @property
     def dtype(self) -> str:
-        """The dtype, such as `float32`.
-
-        If the precision is float32, an int64 input has the dtype int32.
-        """
+        """The dtype, such as `float32`. If the precision is float32, an int64 input has
+        the dtype int32."""
         return self.type.dtype
 
     def parameter(self, key: str) -> Variable:

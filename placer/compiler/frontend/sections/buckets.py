@@ -20,10 +20,8 @@ def check_buckets(
     cluster: Cluster | None,
     problems: Problems,
 ) -> None:
-    """Report `bucket_cap_mb` if it has no effect.
-
-    It needs an optimizer that servers update synchronously, and a single microbatch.
-    """
+    """Report `bucket_cap_mb` if it has no effect. It needs an optimizer that servers
+    update synchronously, and a single microbatch."""
     span = section.keys[KEY].span
     if microbatches > 1:
         problems.add(

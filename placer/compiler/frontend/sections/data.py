@@ -46,10 +46,8 @@ class RowSources:
 
 
 def read_data(section: SpecNode | None, inputs: Inputs, context: Context) -> RowSources:
-    """Read the section `data`. `inputs` are all inputs of the model.
-
-    Adds the Python modules of the sources to the modules of the context.
-    """
+    """Read the section `data`. `inputs` are all inputs of the model. Adds the Python
+    modules of the sources to the modules of the context."""
     good = decode(section, DataSection, "data", context.problems)
     train = _read_rows(good.get("train"), "train", None, inputs, context)
     eval_node = good.get("eval")
@@ -245,10 +243,7 @@ class _SourceReader:
 
     def check_options(self, good: dict[str, Any]) -> bool:
         """Report options that match no column or have no effect; return False on
-        errors.
-
-        Does not read the file: `check_columns` checks what needs its header.
-        """
+        errors. Does not read the file: `check_columns` checks what needs its header."""
         options = good.get(self.source.kind)
         if self.source.kind not in self.node.entries or not isinstance(options, Cells):
             return True
@@ -283,7 +278,6 @@ class _SourceReader:
 
     def check_columns(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Check the columns of inputs that may read several; return False on errors.
-
         Does not read the file: its columns are known only if the spec lists its header.
         """
         features, header = good["features"] or {}, _header(good)

@@ -15,10 +15,8 @@ from placer.place.types import BATCH, TensorType
 def declare_inputs(
     section: SpecNode | None, context: Context
 ) -> dict[str, TensorType | None]:
-    """Declare the inputs of a section, with their types in the graph.
-
-    Returns the type of each input as written; None for an input with an error.
-    """
+    """Declare the inputs of a section, with their types in the graph. Returns the type
+    of each input as written; None for an input with an error."""
     expected, hint = "'inputs' must be a mapping", 'write image: "float32[batch, 64]"'
     problems, wide = context.problems, context.is_float64
     section = problems.expect(section, MappingNode, expected, hint)

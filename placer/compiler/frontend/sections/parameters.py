@@ -109,10 +109,8 @@ def read_parameter(
     problems: Problems,
     others: Iterable[str] = (),
 ) -> tuple[TensorType, Init] | None:
-    """Return the type and the initializer of a parameter; None after an error.
-
-    The arguments are those of `decode`.
-    """
+    """Return the type and the initializer of a parameter; None after an error. The
+    arguments are those of `decode`."""
     good = decode(node, struct, where, problems, others)
     init = read_init(good.get("init"), problems)
     if init is None or "shape" not in good or "dtype" not in good:

@@ -173,10 +173,8 @@ def missing_blank_hint(key: str) -> str | None:
 
 def cut_place_hint(node: MappingNode, key: str) -> str | None:
     """Return a hint for `{place: /node:worker:0,2-3}`, which YAML cuts at the comma.
-
     `key` is a key without a value. The hint shows the whole place: the value of `place`
-    and the keys after it, joined by commas.
-    """
+    and the keys after it, joined by commas."""
     if not _PLACE_REST.fullmatch(key):
         return None
     names = list(node.entries)
@@ -195,10 +193,8 @@ def cut_place_hint(node: MappingNode, key: str) -> str | None:
 
 
 def missing_brackets_hint(node: MappingNode, key: str) -> str | None:
-    """Return a hint for `{in: logits, label}`, a list without brackets.
-
-    `key` is a key without a value.
-    """
+    """Return a hint for `{in: logits, label}`, a list without brackets. `key` is a key
+    without a value."""
     names = list(node.entries)
     start = names.index(key)
     while start > 0 and node.entries[names[start]].value is None:

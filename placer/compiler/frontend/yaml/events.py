@@ -168,7 +168,6 @@ class _Parser:
         return MappingNode(span, entries, keys)
 
     def _span(self, start: Any, end: Any = None) -> Span:
-        """Return the span of an event, or from one event to another."""
         return self._source.span_between(start.start_mark, (end or start).end_mark)
 
 
