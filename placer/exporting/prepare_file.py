@@ -42,7 +42,7 @@ def write_prepare(
     *,
     looks_up: bool = False,
 ) -> str:
-    """Return prepare.py.
+    """Return the text of prepare.py.
 
     Args:
         title: the first line of its docstring.
@@ -51,7 +51,8 @@ def write_prepare(
         arguments: the arguments of `model`, by the names of the inputs.
         feeds: the columns and features that each input reads, in order.
         features: the features of the source, expanded.
-        looks_up: whether `tables.py` takes the arguments, and gives those of the model.
+        looks_up: whether the arguments go to `tables.py`, which returns the arguments
+            of the model.
     """
     given = "look_up(tables, **arguments)" if looks_up else "arguments"
     copies = copies_of_placer({"prepare", "columns"})
@@ -99,7 +100,7 @@ def write_prepare(
         "    arguments = prepare(columns)",
         f"    outputs = model(params, **{given})",
         "",
-        "It needs numpy only.",
+        "It needs only NumPy.",
         '"""',
         "",
         "from __future__ import annotations",
@@ -111,11 +112,12 @@ def write_prepare(
         '    """Return the arguments of `model` besides its parameters.',
         "",
         "    Args:",
-        "        columns: a list or an array for each column, with a value for each row:",
+        "        columns: a list or an array for each column, with a value for"
+            " each row:",
         f"            {', '.join(map(literal, dict.fromkeys(used)))}.",
         "",
         "    Raises:",
-        "        ValueError: a column is missing, or a value does not fit.",
+        "        ValueError: if a column is missing, or a value does not fit.",
         '    """',
     ]  # fmt: skip
     text = "\n".join([*head, *body, "    }", f"    return {check}(arguments)"])
@@ -134,7 +136,7 @@ def _call(
 ) -> Call:
     """Return the call that returns an input.
 
-    `columns` is the expression of all columns; `cells` are those of `feeds` that are no
+    `columns` is the expression of all columns. `cells` are the `feeds` that are not
     features.
     """
     arguments: list[str | Expression] = [
@@ -156,8 +158,8 @@ def _tables(
 ) -> list[Expression]:
     """Return the tables of an input's columns: words, unknown words, missing cells.
 
-    `cells` are those that are no features. Without globs, which may match features too,
-    tables are by the names of the columns.
+    `cells` are the columns that are not features. Without globs, tables are keyed by
+    the names of the columns, because globs may also match features.
     """
     form = data.csv or data.parquet or data.python
     if form is None:
@@ -187,8 +189,10 @@ def _tables(
 
 
 def _applies(key: str, cells: Sequence[str]) -> bool:
-    """Whether a key of `csv` or `parquet`, a name or a glob, matches a column of an
-    input."""
+    """Return True if a key of `csv` or `parquet` matches a column of an input.
+
+    The key is a name or a glob.
+    """
     return any(key == cell or fnmatchcase(cell, key) for cell in cells)
 
 

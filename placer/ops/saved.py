@@ -1,4 +1,4 @@
-"""What a forward function keeps for its backward function."""
+"""Values that a forward function saves for its backward function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 
 
 class Saved:
-    """Values by name, as attributes; a JAX pytree, so that it passes through jitted
+    """Named values as attributes; a JAX pytree, so it can pass through jitted
     functions.
 
         s = ops.Saved()

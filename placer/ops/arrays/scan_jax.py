@@ -30,9 +30,9 @@ def _sums(x: jax.Array, axis: int, reverse: bool, exclusive: bool) -> jax.Array:
 
 
 def _shift(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
-    """Shift the elements by one, with a 0 where the sums start.
+    """Shift the elements by one for an exclusive sum, with 0 at the start.
 
-    An exclusive sum computed as the inclusive one minus its element would round twice.
+    An inclusive sum minus its element would round twice.
     """
     edges = [(0, 0, 0)] * x.ndim
     edges[axis] = (-1, 1, 0) if reverse else (1, -1, 0)

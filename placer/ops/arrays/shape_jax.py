@@ -16,10 +16,10 @@ def reshape(x: jax.Array, *, shape: Sequence[int | str]) -> jax.Array:
 
 
 def _sizes(old: tuple[int, ...], shape: Sequence[int | str]) -> tuple[int, ...]:
-    """Return `shape` as ints for an operand of shape `old`, which may have no rows.
+    """Return `shape` as ints, for an operand of shape `old` that may have no rows.
 
-    The declaration permits both `batch` and -1 only if `batch` is the leading dimension
-    of both shapes. Otherwise `batch` is the dimension that is inferred.
+    `batch` and -1 occur together only if `batch` is the leading dimension of both
+    shapes. Otherwise `batch` is inferred.
     """
     if "batch" in shape and -1 in shape:
         rest = prod(old[1:]) // prod(int(d) for d in shape if d not in ("batch", -1))

@@ -1,4 +1,4 @@
-"""Pooling of images. Sequences are images of height 1."""
+"""Pooling of images. A sequence is an image of height 1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .windows import (
 )
 
 Bins = tuple[tuple[int, int], ...]
-"""Start and end of each adaptive window along a dimension."""
+"""The start and end of each adaptive window along a dimension."""
 
 
 def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
@@ -35,15 +35,15 @@ def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
 
 
 def _divided(counts: Counts, sums: jax.Array) -> jax.Array:
-    """Divide the sums of windows by their numbers of elements.
+    """Divide the sum of each window by its number of elements.
 
-    `counts` are the elements of each window along each of the two dimensions.
+    `counts` are the numbers of elements per window, along height and along width.
     """
     n = np.multiply.outer(*counts)[:, :, None]
     return sums / jnp.asarray(n, sums.dtype)
 
 
-# Not by `with_gradient`, which would save the counts as an array
+# not with_gradient: it would save the counts as an array
 _divide = differentiable(
     lambda counts, sums: (_divided(counts, sums), None),
     lambda counts, _, dy: (_divided(counts, dy),),
@@ -54,8 +54,6 @@ _divide = differentiable(
 def _pool(
     summarize: Callable[[Slide, jax.Array], jax.Array],
 ) -> Callable[..., jax.Array]:
-    """Return the function of a pooling op."""
-
     def function(
         x: jax.Array,
         *,
@@ -94,8 +92,8 @@ def _separate_windows(
 ) -> tuple[Slide, jax.Array]:
     """Copy x so that adaptive windows are disjoint and of equal size.
 
-    Returns the windows and the copy. An element that two windows share is in both of
-    them, and shorter windows are filled with `fill`.
+    Returns the windows and the copy. A shared element is copied into both windows.
+    Short windows are padded with `fill`.
     """
     for axis, sizes in enumerate(counts, 1):
         if x.shape[axis] != len(sizes) * max(sizes):
@@ -106,7 +104,7 @@ def _separate_windows(
 
 
 def _elements(bins: Bins) -> list[int]:
-    """Return the element of each tap of each window, one past the last if none."""
+    """Return the index that each tap of each window reads; the size for no element."""
     longest, size = max(stop - start for start, stop in bins), bins[-1][1]
     return [
         start + tap if start + tap < stop else size
@@ -116,10 +114,10 @@ def _elements(bins: Bins) -> list[int]:
 
 
 def _taps(bins: Bins) -> list[list[int]]:
-    """Return lists that name the taps of each element, the inverse of `_elements`.
+    """Return the inverse of `_elements`: lists of taps that read each element.
 
-    The first list has one tap for each element, the next another, or an index past the
-    last tap for an element without another.
+    The first list has one tap for each element. The second has another tap for each
+    shared element, and an index past the last tap for other elements.
     """
     elements, size = _elements(bins), bins[-1][1]
     taps_of: list[list[int]] = [[] for _ in range(size)]
@@ -132,12 +130,12 @@ def _taps(bins: Bins) -> list[list[int]]:
 def _repeat_shared_backward(
     axis: int, fill: float, bins: Bins, _: None, dy: jax.Array
 ) -> tuple[jax.Array]:
-    # Gathers add in a fixed order; the order of a scatter-add is not defined
+    # Gathers add in a fixed order, while a scatter-add may add in any order
     parts = (_take(dy, taps, axis, 0.0) for taps in _taps(bins))
     return (reduce(jnp.add, map(widen, parts)).astype(dy.dtype),)
 
 
-# Not by `with_gradient`, which would save the indices as arrays
+# not with_gradient: it would save the indices as arrays
 _repeat_shared = differentiable(
     lambda axis, fill, bins, x: (_take(x, _elements(bins), axis, fill), None),
     _repeat_shared_backward,

@@ -28,7 +28,7 @@ _BIAS = flag(
 _AXIS = Attr(
     "axis",
     int,
-    "the first of the dimensions to normalize over, which are all from it on",
+    "the first dimension to normalize over; all later dimensions are included",
     default=-1,
 )
 
@@ -62,9 +62,9 @@ def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
 
 
 def _split_shape(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
-    """Return x's dimensions before the axis and from it on.
+    """Return x's dimensions before `axis`, and those from `axis` on.
 
-    Raises OpError if the batch is among the latter.
+    Raises OpError if the batch is normalized.
     """
     x = types[0]
     axis = normalize_axis(attrs["axis"], x.rank)
@@ -92,8 +92,10 @@ def _declare(
 ) -> Declaration:
     """Declare a normalization.
 
-    `shapes` are those of each of its `statistics` and of its parameters. `each` are the
-    operations per element of the forward, `grad` those of each operand's gradient.
+    Args:
+        shapes: returns the shapes of each statistic and of each parameter.
+        each: operations per element of the forward.
+        grad: operations per element of each operand's gradient.
     """
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -104,7 +106,7 @@ def _declare(
             if type_.shape != shape:
                 raise OpError(
                     f"needs '{operands[index].name}' {list(shape)} for 'x'"
-                    f" {types[0]}, it is {type_}",
+                    f" {types[0]}, not {type_}",
                     operand=index,
                 )
         return (types[0],)
@@ -119,7 +121,7 @@ def _declare(
             raise OpError(
                 "has no parameters without 'affine', so 'bias' has no effect",
                 attr="bias",
-                hint="leave bias out, or write affine: true to have a scale only",
+                hint="leave bias out, or write affine: true for a scale without a bias",
             )
         type_ = TensorType(types[0].dtype, shapes(types, attrs)[1])
         return tuple(
@@ -145,9 +147,9 @@ def _declare(
 
 LAYER_NORM = _declare(
     "layer_norm",
-    "Layer normalization: shifts and scales x to mean 0 and variance 1 over the"
-    " dimensions from `axis` on, then applies `scale` and `bias`. The statistics of"
-    " half floats are computed in float32. Creates the parameters `scale` and `bias`.",
+    "Layer normalization: scales x to mean 0 and variance 1 over the dimensions"
+    " from `axis` on, then applies `scale` and `bias`. The statistics of half"
+    " floats are computed in float32. Creates the parameters `scale` and `bias`.",
     _LAYER,
     _split_shape,
     2,
@@ -156,7 +158,7 @@ LAYER_NORM = _declare(
     attrs=(_AXIS, _epsilon(1e-5, "the variance"), _AFFINE, _BIAS),
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias, where variance is"
     " the mean of (x - mean)²",
-    source="Ba, Kiros and Hinton (2016); epsilon as in PyTorch, Keras has 1e-3",
+    source="Ba, Kiros and Hinton (2016); epsilon as in PyTorch (Keras uses 1e-3)",
     cases=(
         case("float32[batch, 20, 64], float32[64], float32[64]"),
         case("float32[batch, 20, 64]", axis=1),
@@ -167,8 +169,8 @@ LAYER_NORM = _declare(
 RMS_NORM = _declare(
     "rms_norm",
     "Root mean square normalization: scales x to a mean square of 1 over the"
-    " dimensions from `axis` on, then applies `scale`. The mean square of half floats"
-    " is computed in float32. Creates the parameter `scale`.",
+    " dimensions from `axis` on, then applies `scale`. The mean square of half"
+    " floats is computed in float32. Creates the parameter `scale`.",
     _RMS,
     _split_shape,
     1,
@@ -196,17 +198,17 @@ def _group_shapes(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
 
 GROUP_NORM = _declare(
     "group_norm",
-    "Group normalization: shifts and scales each group of channels of a row to mean 0"
-    " and variance 1, then applies `scale` and `bias`. With as many groups as channels"
-    " it is instance normalization. The statistics of half floats are computed in"
-    " float32. Creates the parameters `scale` and `bias`.",
+    "Group normalization: within each row, scales each group of channels to mean"
+    " 0 and variance 1, then applies `scale` and `bias`. With one channel per"
+    " group, it is instance normalization. The statistics of half floats are"
+    " computed in float32. Creates the parameters `scale` and `bias`.",
     _GROUP,
     _group_shapes,
     2,
     5,
     (10, 4, 1),
     attrs=(
-        Attr("groups", int, "the number of groups of channels", default=32),
+        Attr("groups", int, "the number of channel groups", default=32),
         _epsilon(1e-5, "the variance"),
         _AFFINE,
         _BIAS,

@@ -59,9 +59,10 @@ def _layer_backward(
     def project_backward(
         x: jax.Array, which: str, dy: jax.Array, to: jax.Array
     ) -> jax.Array:
-        """Add the cotangents of a projection's parameters; return that of its input.
+        """Add the cotangents of a projection's parameters; return its input's
+        cotangent.
 
-        The result has the dtype of `to`.
+        The returned cotangent has the dtype of `to`.
         """
         # For y = x · w + b: dw = xᵀ · dy, db = Σ dy, dx = dy · wᵀ
         cotangents[f"w_{which}"] = jnp.einsum("bti,bto->io", x, dy)
@@ -74,7 +75,7 @@ def _layer_backward(
     for (which, source), slope in zip(sources.items(), slopes, strict=True):
         dx = project_backward(named[source], which, slope, widen(dy))
         cotangents[source] = cotangents[source] + dx if source in cotangents else dx
-    # An operand may be the source of several projections: sum in float32, round once
+    # One operand may feed several projections: sum in float32, round once
     for source in dict.fromkeys(sources.values()):
         cotangents[source] = cotangents[source].astype(dy.dtype)
     return ({name: cotangents.get(name) for name in saved},)

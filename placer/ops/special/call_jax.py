@@ -64,8 +64,8 @@ def _call_region(
 ) -> Any:
     """Return the results of one region of a traced function.
 
-    Few functions can be traced with no rows. The types of empty results come from the
-    function as traced with one row.
+    Most functions cannot be traced without rows. Empty results take their types from
+    the trace with one row.
     """
     if rows:
         results = run_region(fn, args, region, rows, inputs, same)
@@ -81,10 +81,10 @@ def _empty_results(
     inputs: Sequence[jax.Array],
     training: bool,
 ) -> Any:
-    """Return the function's results for a batch without rows, which few functions take.
+    """Return empty results; most functions cannot compute a batch without rows.
 
-    Their types are those of its results for one row, by `jax.eval_shape`, which would
-    sort a dict of parameters that it is given.
+    Their types come from the results for one row. `jax.eval_shape` is not used for the
+    parameters, because it would sort their dict.
     """
 
     def call_with_one_row(*rows: jax.Array) -> Any:

@@ -127,7 +127,7 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
         ("{cosine: {}, noam: {}}", "a schedule must have one name, not 2", "{cosine"),
         (
             "{piecewise: {boundaries: [5], values: [1]}}",
-            "'values' must have one item more than 'boundaries', not 1 for 1",
+            "'values' must have one more item than 'boundaries', not 1 for 1",
             "[1]",
         ),
         (
@@ -137,7 +137,7 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
         ),
         (
             "{piecewise: {boundaries: [6, 5], values: [1, 2, 3]}}",
-            "'boundaries' must increase, and 5 comes after 6",
+            "'boundaries' must increase, but 5 follows 6",
             "5]",
         ),
         (

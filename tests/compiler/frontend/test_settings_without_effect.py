@@ -103,7 +103,7 @@ _OPTIONS_OF_COLUMNS: Mapping[str, tuple[Refused, ...]] = {
                     "KEYS",
                     f"csv: {{missing: {{c: 0}}}}\n    features: {{q: {feature}}}",
                 ),
-                "'c' of 'missing' has no effect: the column is only hashed as text",
+                "'c' of 'missing' has no effect: features only hash the column as text",
             )
             for feature in ("{hash: c, bins: 9}", "{cross: [c, d], bins: 9}")
         ),
@@ -147,7 +147,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Data": {
         "source": _REQUIRED,
         "batch": "rows of a step",
-        "split": npz("split: test", "'split' is for"),
+        "split": npz("split: test", "'split' works with"),
         "columns": npz("columns: {q: x}", "which is not an input"),
         "shuffle": "the order of the rows",
         "seed": (
@@ -170,7 +170,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         },
     },
     "Window": {
-        key: npz("shuffle: {window: 8, lanes: 1}", "a window is for")
+        key: npz("shuffle: {window: 8, lanes: 1}", "a window works with")
         for key in ("window", "lanes")
     },
     "Csv": {
@@ -279,12 +279,12 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "merge": servers(
             "update: {async: {merge: mean}}",
-            "'merge: mean' has no effect: max_merge is 1",
+            "'merge: mean' has no effect with max_merge: 1",
         ),
         "queue": (
             servers(
                 "update: {async: {max_staleness: 0, queue: 3}}",
-                "max_staleness 0 is the mode sync, which has no queue",
+                "max_staleness 0 means 'update: sync', which has no queue",
             ),
             table("update: {async: {queue: 1}}", "'queue' has no effect: all"),
         ),

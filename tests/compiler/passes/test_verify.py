@@ -121,7 +121,7 @@ BROKEN = {
     ),
     "terms of a sum of different types": (
         GraphForm.DIFFERENTIATED,
-        "accumulate needs operands of one shape, 'xs[0]' is float32[batch, 4], 'xs[1]'"
+        "accumulate needs operands of the same shape, 'xs[0]' is float32[batch, 4], 'xs[1]'"
         " is float32[4, 3]:\n    %s: float32[4, 3] = accumulate(%x, %a) {of = x}",
         [X, A, "%s: float32[4, 3] = accumulate(%x, %a) {of = x}"],
     ),

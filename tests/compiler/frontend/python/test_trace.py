@@ -403,7 +403,7 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         ("placer.trace(numbers, x)", "'numbers' returns 3, which is not an array"),
         (
             "placer.trace(prints, W, x)",
-            "the region of 'debug_print' (model.py:LINE) computes no value that is used",
+            "the results of the region of 'debug_print' (model.py:LINE) are not used",
         ),
         (
             "placer.trace(bare, W, x, init='ones')",
@@ -464,7 +464,7 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         (
             "placer.trace(merged, W, x)",
             "dimension 0 of the result of 'reshape' (model.py:LINE), which another place"
-            " needs, changes with the batch and is not the batch: 28 for 14 rows",
+            " needs, changes with the batch but is not the batch: 28 for 14 rows",
         ),
         (
             "placer.trace(keyed, x)",
@@ -566,7 +566,7 @@ def test_values_that_flax_does_not_train_are_those_of_the_file(tmp_path: Path) -
             " is the same in every step",
         ),
         ("learning", "trace 'net': model.norm.mean is changed (stats.py:25), and"),
-        ("rolling", "trace 'net': it computes something else each time it is traced"),
+        ("rolling", "trace 'net': its traces differ: it draws from np.random"),
     ],
 )
 def test_random_numbers_and_state_are_refused_at_the_call(
@@ -727,7 +727,7 @@ def traced(folder: Path, call: str, parameters: str = "") -> Program:
         ),
         (
             "state.first, state.tuned, x",
-            "both.1.0 is the state of an optimizer of optax",
+            "both.1.0 is the state of an optax optimizer",
             "net.p1_0_*",
         ),
         (
