@@ -562,8 +562,8 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "    edge 9: ps:0 -> worker:0-1, h1.w R -> R, "
         "65,536 bytes per prediction\n"
         "  its gradient is sent between nodes:\n"
-        "    edge 3: worker:0-1 -> ps:0, h1.w.grad P -> R, summed in the "
-        "order of the nodes, 65,536 bytes per step\n"
+        "    edge 3: worker:0-1 -> ps:0, h1.w.grad P -> R, summed in "
+        "node order, 65,536 bytes per step\n"
     )
 
 

@@ -46,7 +46,7 @@ def test_one_process_has_no_threads():
         ),
         (
             {"train": "  threads: 90000"},
-            "there can be 1 to 100000 threads of nodes 'worker', not 180000",
+            "the number of threads of nodes 'worker' must be from 1 to 100000, not 180000",
         ),
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},
