@@ -80,8 +80,7 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
 def _check_ids(
     name: str, ids: Ids, count: int, where: str, lead: str, span: Span
 ) -> None:
-    """Raise PlaceError if an id is `count` or more. `lead` precedes the name in the
-    place."""
+    """Raise PlaceError if an id is `count` or more. `lead` precedes the name."""
     if ids is None or ids == "*" or ids[-1] < count:
         return
     missing = format_ids([number for number in ids if number >= count])
@@ -93,8 +92,7 @@ def _check_ids(
 
 
 def _narrow(span: Span | None, lead: str, piece: str) -> Span | None:
-    """Return the part of `span` with `piece` directly after `lead`, or else all of
-    `span`."""
+    """Return the part of `span` with `piece` after `lead`, or else all of `span`."""
     if span is None:
         return None
     match = re.compile(f"(?:{lead})({re.escape(piece)})(?![a-z0-9_])").search(

@@ -129,8 +129,7 @@ class Cluster(Struct, frozen=True):
         )
 
     def place_of(self, nodes: Iterable[NodeId], devices: Place) -> Place:
-        """Return the smallest place with these nodes of one kind, and the devices of
-        `devices`."""
+        """Return the smallest place with these nodes and the devices of `devices`."""
         nodes = tuple(nodes)
         ids = tuple(sorted({node.number for node in nodes}))
         threads = sorted({node.thread for node in nodes if node.thread is not None})
@@ -209,8 +208,7 @@ class Cluster(Struct, frozen=True):
 
     @_cached
     def device_ids(self, place: Place) -> tuple[int, ...]:
-        """Return the device ids of a place on each of its nodes. Raises PlaceError as
-        `resolve` does."""
+        """Return the device ids of a place on each node. Raises PlaceError."""
         node, device = self._parts(place, None)
         return _all_ids(place.device_ids, self.kind(node).counts[device])
 

@@ -156,8 +156,7 @@ class _Guard(ContextDecorator):
         _open_guards.set((*_open_guards.get(), (self, jax_scope)))
 
     def __exit__(self, *exc_info: Any) -> None:
-        """Close only this guard. Later guards can still be open, for example in a
-        suspended generator."""
+        """Close only this guard. A suspended generator may have opened later ones."""
         guards = _open_guards.get()
         for i in range(len(guards) - 1, -1, -1):
             guard, jax_scope = guards[i]

@@ -127,8 +127,7 @@ class Machine(Struct, frozen=True):
 
 
 def inspect_machine() -> Machine:
-    """Find out what this machine can do. Imports JAX, and tests each transport with a
-    message."""
+    """Find out what this machine can do. Imports JAX, and tests each transport."""
     devices, error = _devices()
     versions = {"placer": placer.__version__, "python": platform.python_version()}
     versions |= {name: version(name) for name in _PACKAGES}
@@ -250,8 +249,7 @@ def _limits() -> dict[str, int | None]:
 
 
 def _try_transport(name: str) -> str | None:
-    """Send a test message between two channels. Return the error, or None if it
-    arrives."""
+    """Send a test message between two channels. Return the error, if any."""
     nodes = ("worker:0", "worker:1")
     job = secrets.token_hex(8)
     secret = new_key()

@@ -1,5 +1,6 @@
-"""Draws the schedule of a pipeline: a row per node or device, with time from left to
-right."""
+"""Draws the schedule of a pipeline: a row per node or device, time from left to
+right.
+"""
 
 from __future__ import annotations
 

@@ -152,8 +152,9 @@ def _parameter_of(step: Graph, operand: str, parameters: dict[str, int]) -> str 
 
 
 def _main(name: str, parts: Sequence[Op]) -> Op:
-    """Return the op whose result other layers use: the op named like the layer, or the
-    last."""
+    """Return the op whose result other layers use: the layer's namesake, or the
+    last.
+    """
     return next((op for op in parts if op.name == name), parts[-1])
 
 
@@ -171,8 +172,7 @@ def _kind(name: str, parts: Sequence[Op]) -> str:
 
 
 def _output(op: Op) -> str:
-    """Return the shape of an op's first result, its dtype unless float, and the number
-    of further results."""
+    """Format the first result of an op, and the number of further results."""
     if op.is_computed and ops.find(op.kind).finalizer is not None:
         return "metric"
     first, *others = op.tensors
@@ -212,8 +212,7 @@ def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMe
 
 
 def _devices(nodes: Sequence[NodePlan]) -> str:
-    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`, and the
-    declared host memory."""
+    """List the peak of each device of a process, and the declared host memory."""
     ids: dict[tuple[str, int], list[int]] = {}
     for device, nbytes in device_peaks(nodes).items():
         kind, _, number = device.partition(":")

@@ -88,8 +88,9 @@ def _table_error(path: Path) -> SpecError:
 
 
 def _content(path: Path) -> bytes:
-    """Read a spec from a regular file, or from an open file descriptor such as
-    /dev/stdin."""
+    """Read a spec from a regular file, or an open file descriptor such as
+    /dev/stdin.
+    """
     if not _IS_OPEN(str(path)):
         return read_regular(path, MAX_BYTES)
     with path.open("rb") as file:

@@ -29,8 +29,7 @@ def to_single_process(model: Model) -> Model:
 
 
 def _without_place(op: Op) -> Op:
-    """Return an op without its place; an optimizer also loses its settings for several
-    nodes."""
+    """Return an op without its place and its settings for several nodes."""
     if op.kind == "optimizer":
         kept = {k: v for k, v in op.attrs.items() if k not in OF_SEVERAL_NODES}
         op = structs.replace(op, attrs={**kept, "update": Sync()})

@@ -45,7 +45,7 @@ def check_attributes(op: Op) -> None:
 
 @cache
 def _attributes(kind: str) -> Attributes:
-    # Of several with the same name, the first one counts.
+    # The first attribute of each name counts.
     parts = [ANY, KINDS.get(kind, COMPUTED).attrs]
     if kind not in KINDS:
         parts.append(_declared_in_ops(kind))
@@ -74,15 +74,13 @@ def _declared_in_ops(kind: str) -> Attributes:
 
 
 def declared_attrs(op: Op) -> dict[str, Any]:
-    """Return the attributes of a computed op that `placer.ops` declares, without
-    defaults."""
+    """Return the attributes that `placer.ops` declares for a computed op."""
     names = _declared_in_ops(op.kind)
     return {name: value for name, value in op.attrs.items() if name in names}
 
 
 def passed_attrs(op: Op) -> Mapping[str, Any]:
-    """Return the attributes that programs pass to a computed op's function or a node's
-    method."""
+    """Return the attributes that programs pass to an op's function or node method."""
     declared_ones = _declared_in_ops(op.kind) if op.is_computed else op.structure.attrs
     return {
         name: value

@@ -79,8 +79,7 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def name(self) -> str:
-        """The name of the first result; without results, the kind and the first
-        operand."""
+        """The name of the first result, or else the kind and the first operand."""
         if self.results:
             return self.results[0].name
         return f"{self.kind}.{self.operands[0]}" if self.operands else self.kind

@@ -46,8 +46,7 @@ def keys_of(graph: Graph, name: str) -> Op:
 
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:
-    """Return the largest number of keys that a value can have, for `rows` rows of a
-    batch."""
+    """Return the largest number of keys of a value, for `rows` rows of a batch."""
     ids = keys_of(graph, name).results[1:]
     return sum(graph.tensor_type(each.name).numel(rows) for each in ids)
 

@@ -30,8 +30,7 @@ from placer.place.types import ResidualType
 L = TypeVar("L")
 
 DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S", "F": "P"}
-"""The layout of a cotangent, by the layout of its value. A value in ranges (F) is used
-as R."""
+"""The layout of a cotangent, by the value's layout. Values in ranges are used as R."""
 
 Layouts = tuple[Layout, ...]
 LayoutSignature = tuple[Layouts, Layouts]

@@ -54,6 +54,5 @@ class Model:
     overrides: tuple[str, ...] = ()
     """The overridden keys of the spec, as `KEY=VALUE`."""
     data_spans: Mapping[str, Span] = field(default_factory=dict)
-    """Positions of the keys of `data`, such as `train.columns.image`, and of
-    `inputs.NAME`."""
+    """Positions of the keys of `data`, as `train.columns.image`, and `inputs.NAME`."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

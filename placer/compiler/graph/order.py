@@ -73,7 +73,7 @@ def loop_parts(graph: Graph) -> list[LoopPart]:
             parts.append(LoopPart.AFTER)
         else:
             parts.append(LoopPart.BEFORE)
-    # From the end: an op that a microbatch needs cannot be AFTER.
+    # Iterate from the end: an op that a microbatch needs cannot be AFTER.
     awaited: set[str] = set()
     for i in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[i]

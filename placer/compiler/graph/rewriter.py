@@ -95,8 +95,7 @@ class Rewriter:
         self._ops += ops
 
     def insert_after(self, *ops: Op) -> None:
-        """Insert ops after the current op, and after ops that were already inserted
-        there."""
+        """Insert ops after the current op, and after ops already inserted there."""
         assert self._current is not None, _NO_OP
         self._after += ops
 

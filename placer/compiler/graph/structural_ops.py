@@ -400,8 +400,7 @@ OUTPUT = "output"
 MICROBATCH_REDUCTIONS: Mapping[Layout, str] = {
     kind.reduces: name for name, kind in KINDS.items() if kind.reduces is not None
 }
-"""The op kind that reduces values of all microbatches to one value of the step, by
-microbatch layout."""
+"""The op kind that reduces all microbatches to one value, by microbatch layout."""
 
 MICROBATCH_SCATTERS: Mapping[Layout, str] = {
     kind.scatters: name for name, kind in KINDS.items() if kind.scatters is not None

@@ -1,5 +1,4 @@
-"""Infers the result types of structural ops. All functions raise OpError for unsuitable
-operands."""
+"""Infers the result types of structural ops. Raises OpError for wrong operands."""
 
 from __future__ import annotations
 

@@ -72,8 +72,9 @@ class Ranges(Struct, frozen=True):
 
     @property
     def _owner(self) -> int:
-        """The node that holds an undivided value: the one whose part contains its
-        middle."""
+        """The node that holds an undivided value: its part contains the value's
+        middle.
+        """
         middle = 2 * self.flat.at + self.numel
         return min(self.parts - 1, middle * self.parts // (2 * self.flat.total))
 

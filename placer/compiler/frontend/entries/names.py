@@ -28,8 +28,7 @@ def explain_invalid_name(text: str) -> tuple[str, str]:
 
 
 def quote(text: str) -> str:
-    """Quote a text for a message. Long texts are shortened, unprintable characters
-    escaped."""
+    """Quote a text for a message: shortened, with unprintable characters escaped."""
     short = text if len(text) <= 64 else text[:61] + "..."
     return f"'{short}'" if short.isprintable() else repr(short)
 

@@ -182,8 +182,7 @@ class Parameters:
     def _report_init(
         self, what: str, mistake: Mistake, rule: Rule | None, span: Span
     ) -> None:
-        """Report an unsuitable initializer, at its entry in `parameters` or else at the
-        op."""
+        """Report an unsuitable initializer, in `parameters` or else at the op."""
         message = f"{what}: {mistake.message}"
         if rule is not None and rule.init is not None:
             self.problems.add_mistake(
@@ -331,5 +330,5 @@ def graph_type(type_: TensorType, wide: bool) -> TensorType:
 
 
 def widen(type_: TensorType, wide: bool) -> TensorType:
-    """Return the type; if `wide`, with float64 for its float dtype."""
+    """Return the type. If `wide`, float64 replaces its float dtype."""
     return replace(type_, dtype="float64") if wide and type_.is_float else type_

@@ -99,8 +99,7 @@ class Values:
         operands: Iterable[str],
         attrs: Mapping[str, Any],
     ) -> Inferred:
-        """Return the result types of an op, and its attributes as in a graph. Raises
-        OpError."""
+        """Return the result types and the attributes of an op. Raises OpError."""
         condensed = condense(declaration, attrs)
         types = [self.type_of(name) for name in operands]
         return declaration.infer(types, complete(declaration, condensed)), condensed
@@ -200,8 +199,7 @@ class Values:
         return type_ is not None and type_.dtype != self._written[name].dtype
 
     def read_operands(self, node: MappingNode, op: str) -> Operands | None:
-        """Return the operands in `in` with their types; None if an operand has an
-        error."""
+        """Return the operands in `in` with their types; None after an error."""
         section = node.get_non_null("in")
         items = [] if section is None else as_list(section)
         sparse = node.get("sparse")
@@ -222,8 +220,7 @@ class Values:
                 self._invalid.add(item.text)
 
     def is_invalid(self, name: str) -> bool:
-        """Return True if a name is an invalid value, or a parameter of an op with an
-        error."""
+        """Return True for an invalid value, or a parameter of an op with an error."""
         return name in self._invalid or name.partition(".")[0] in self._invalid
 
     def report_unknown(self, node: ScalarNode, op: str) -> None:

@@ -151,8 +151,7 @@ def _checkpoint_types(path: Path) -> dict[str, TensorType]:
 
 
 def _read_checkpoint(path: Path, names: Sequence[str]) -> bytes:
-    """Return a safetensors file with some parameters of a checkpoint. Raises
-    CheckpointError."""
+    """Return some parameters of a checkpoint as safetensors. Raises CheckpointError."""
 
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=7)

@@ -1,5 +1,4 @@
-"""Describes the arguments of `placer.trace` as terms of a spec, and names the
-parameters."""
+"""Describes the arguments of `placer.trace` as terms of a spec; names parameters."""
 
 from __future__ import annotations
 
@@ -133,7 +132,7 @@ class _TermBuilder:
             return {"in": self._add_leaf(arg, path)}
         if arg is None or isinstance(arg, bool | int | float | str):
             return {"value": arg}
-        if isinstance(arg, Real):  # A number of numpy.
+        if isinstance(arg, Real):  # A numpy number.
             return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
         if type(arg) in (list, tuple):
             kind = type(arg).__name__
@@ -212,8 +211,7 @@ def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str
 
 
 def _show(path: Sequence[str]) -> str:
-    """Return a path for messages, such as `p.a['b.c']`. Different paths give different
-    texts."""
+    """Return a path for messages, such as `p.a['b.c']`. It is unique for each path."""
     return path[0] + "".join(
         f".{key}" if re.fullmatch(r"\w+", key) else f"[{key!r}]" for key in path[1:]
     )

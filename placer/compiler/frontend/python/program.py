@@ -452,8 +452,7 @@ home_file: ContextVar[str | None] = ContextVar("placer.home", default=None)
 
 
 def current_program() -> Program:
-    """Return the program that records calls: of the innermost `with program:`, or the
-    default program."""
+    """Return the program of the innermost `with program:`, or the default program."""
     programs = _current.get()
     return programs[-1] if programs else default_program()
 

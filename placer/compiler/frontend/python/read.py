@@ -147,8 +147,7 @@ def _find_function(module: ModuleType, file: Path, name: str) -> Callable[[], ob
 
 @contextmanager
 def _report_errors(modules: Modules, file: Path) -> Iterator[None]:
-    """Turn an error of the user's code into a SpecError at the innermost line of the
-    code."""
+    """Turn an error of the user's code into a SpecError at its innermost line."""
     try:
         yield
     except SyntaxError as error:

@@ -46,8 +46,7 @@ class Variable:
     program: Program
 
     __array_ufunc__ = None
-    """Makes numpy leave `array + variable` to `Variable.__radd__`, instead of adding
-    elements."""
+    """Makes numpy leave `array + variable` to `Variable.__radd__`."""
 
     def __repr__(self) -> str:
         return f"<Variable {self.name}: {self.type}>"

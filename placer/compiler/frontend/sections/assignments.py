@@ -70,8 +70,9 @@ def _check_patterns(parameters: Parameters, problems: Problems) -> None:
 
 
 def _check_decay(parameters: Parameters, problems: Problems) -> None:
-    """Report `decay: false` without weight decay, and a weight decay without
-    parameters."""
+    """Report `decay: false` without weight decay, or weight decay without
+    parameters.
+    """
     for rule in parameters.rules:
         if rule.decay:
             continue

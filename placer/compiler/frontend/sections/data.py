@@ -159,8 +159,7 @@ def _add_modules(module: str, function: str, context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _SourceReader:
-    """Reads the keys that depend on the kind of source. `node` is the mapping with the
-    source."""
+    """Reads the keys that depend on the kind of source, from the mapping `node`."""
 
     source: sources.Source
     node: MappingNode
@@ -186,8 +185,7 @@ class _SourceReader:
     def assign_columns(
         self, columns: sources.ColumnMap | None
     ) -> sources.ColumnMap | None:
-        """Return the column of each input, with defaults for inputs that the spec does
-        not map."""
+        """Return the column of each input, with defaults for unmapped inputs."""
         if None in self.inputs.values():
             return None
         dtypes = {name: type_.dtype for name, type_ in self.inputs.items() if type_}
@@ -255,8 +253,7 @@ class _SourceReader:
         return not errors
 
     def check_unread(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
-        """Report features and column options that no input reads; return False on
-        errors."""
+        """Report features and column options that no input reads; False on errors."""
         features, kind = good.get("features") or {}, self.source.kind
         found = [
             ("features", find_unread_feature(columns, features)),

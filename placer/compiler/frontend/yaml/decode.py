@@ -37,8 +37,7 @@ _SECTIONS = ("the spec", "data", "data.train", "data.eval", "train", "predict")
 
 @cache
 def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
-    """Return each field by key, required fields first, and whether another reader
-    decodes it."""
+    """Return the fields by key, required ones first, and whether each is nested."""
     fields = sorted(msgspec.structs.fields(struct), key=lambda each: not each.required)
     return {
         field.encode_name: (field, _is_nested(inspect.type_info(field.type)))
@@ -234,8 +233,7 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
 def _report_misfit(
     what: str, node: SpecNode, info: inspect.Type, problems: Problems
 ) -> None:
-    """Report a value of the wrong type. In a list of texts, report each item that is
-    not text."""
+    """Report a value of the wrong type, or each list item that is not text."""
     for option in _options(info):
         if (
             isinstance(node, SequenceNode)

@@ -109,8 +109,7 @@ def _explain_second_value(source: Text, line: int, column: int) -> tuple[str, st
 
 
 def _missing_blank_error(source: Text, *lines: int) -> SpecError | None:
-    """Return the error of the first line without a space after its colon, such as
-    `epochs:2`."""
+    """Return the error of the first line such as `epochs:2`, which lacks a space."""
     for line in lines:
         match = _NO_BLANK.match(source.lines[line]) if line >= 0 else None
         if match is not None:
@@ -193,8 +192,7 @@ def cut_place_hint(node: MappingNode, key: str) -> str | None:
 
 
 def missing_brackets_hint(node: MappingNode, key: str) -> str | None:
-    """Return a hint for `{in: logits, label}`, a list without brackets. `key` is a key
-    without a value."""
+    """Return a hint for `{in: logits, label}`, a list without brackets."""
     names = list(node.entries)
     start = names.index(key)
     while start > 0 and node.entries[names[start]].value is None:

@@ -43,8 +43,7 @@ class Override:
 
 
 def read_override(text: str) -> Override:
-    """Parse an override `KEY=VALUE`. The value is YAML. Raises SpecError with a
-    position in the text."""
+    """Parse `KEY=VALUE`, with a value in YAML. Raises SpecError with a position."""
     key, sign, value = text.partition("=")
     if not sign:
         raise SpecError(
@@ -105,8 +104,7 @@ def apply_overrides(
 
 
 def _set(node: SpecNode | None, override: Override, depth: int) -> SpecNode:
-    """Return a copy of a node with the new value. Parts before `depth` led to this
-    node."""
+    """Return a copy of a node with the new value, from the key's part `depth` on."""
     if depth == len(override.key):
         return override.value
     if isinstance(node, SequenceNode):
