@@ -128,11 +128,11 @@ class TensorType(Struct, frozen=True):
         return (rows, *sizes[1:]) if rows is not None and self.has_rows else sizes
 
     def numel(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of elements. The arguments are those of `sizes`."""
+        """Return the number of elements. Takes the arguments of `sizes`."""
         return prod(self.sizes(batch, rows))
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of bytes. The arguments are those of `sizes`."""
+        """Return the number of bytes. Takes the arguments of `sizes`."""
         return self.numel(batch, rows) * ITEM_BYTES[self.dtype]
 
 
@@ -154,7 +154,7 @@ class ResidualType(Struct, frozen=True):
         return f"({', '.join(map(str, self.parts))})"
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of bytes. The arguments are those of `TensorType.sizes`."""
+        """Return the number of bytes. Takes the arguments of `TensorType.sizes`."""
         return sum(part.nbytes(batch, rows) for part in self.parts)
 
 

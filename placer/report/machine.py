@@ -1,4 +1,4 @@
-"""Finds out what this machine can do: devices, cores, memory, transports and caches."""
+"""Inspects this machine: devices, cores, memory, transports and caches."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Machine(Struct, frozen=True):
 
 
 def inspect_machine() -> Machine:
-    """Find out what this machine can do. Imports JAX, and tests each transport."""
+    """Inspect this machine. Imports JAX, and tests each transport with a message."""
     devices, error = _devices()
     versions = {"placer": placer.__version__, "python": platform.python_version()}
     versions |= {name: version(name) for name in _PACKAGES}

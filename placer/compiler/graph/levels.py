@@ -10,7 +10,7 @@ from placer.compiler.graph.structural_ops import is_update_direction
 
 
 class LevelItem(NamedTuple):
-    """An item of a program, reduced to what decides its level.
+    """An item of a program, reduced to the facts that decide its level.
 
     Attributes:
         uses: Names that the item waits for.

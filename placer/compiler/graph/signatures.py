@@ -28,7 +28,7 @@ def signature(
     needed: Callable[[Op], Layouts],
     forward: Callable[[Op], LayoutSignature],
 ) -> LayoutSignature:
-    """Return the layouts that an op needs for its operands, and those of its results.
+    """Return the layouts that an op needs for its operands, and the layouts of its results.
 
     On a single node every layout is R.
 

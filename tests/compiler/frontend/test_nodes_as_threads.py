@@ -42,7 +42,7 @@ def test_one_process_has_no_threads():
         ({"train": "  threads: 0"}, "'threads' must be a whole number from 1"),
         (
             {"train": "  threads: 2", "nodes": "{front: {count: 2}}", "first": None},
-            "'threads' needs nodes of kind 'worker', and the spec declares none",
+            "'threads' needs nodes of kind 'worker', and the spec declares no workers",
         ),
         (
             {"train": "  threads: 90000"},

@@ -241,7 +241,7 @@ class _SourceReader:
 
     def check_options(self, good: dict[str, Any]) -> bool:
         """Report options that match no column or have no effect; return False on
-        errors. Does not read the file: `check_columns` checks what needs its header."""
+        errors. Does not read the file: `check_columns` makes the checks that need its header."""
         options = good.get(self.source.kind)
         if self.source.kind not in self.node.entries or not isinstance(options, Cells):
             return True

@@ -38,9 +38,7 @@ def with_threads(
     """
     if threads is not None:
         if not cluster.workers:
-            message = (
-                f"'threads' needs nodes of kind '{WORKER}', and the spec declares none"
-            )
+            message = f"'threads' needs nodes of kind '{WORKER}', and the spec declares no workers"
             problems.add(message, threads.span, "nodes: {worker: {count: 2}}")
             return cluster
         count = int(str(threads.value))

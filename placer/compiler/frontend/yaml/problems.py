@@ -66,7 +66,7 @@ class Problems:
             return None
 
     def add_error(self, error: PlacerError, *, span: Span | None = None) -> None:
-        """Add an error raised elsewhere. `span` is its position if it has none."""
+        """Add an error raised elsewhere. `span` is used if it has no position."""
         self.add(error.message, error.span or span, error.hint)
 
     def expect(
