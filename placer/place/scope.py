@@ -54,7 +54,7 @@ def parse_name_stack(stack: str) -> tuple[str, ...]:
 
 
 def nest_guards(outer: tuple[str, ...], inner: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the guards of an equation with guards `inner`, inside guards `outer`."""
+    """Join guards, without guards outside the last `CLEAR` and without repeats."""
     both = (*outer, *inner)
     cleared = [i for i, guard in enumerate(both) if guard == CLEAR]
     both = both[cleared[-1] :] if cleared else both

@@ -80,7 +80,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _watched(watched: Watched | None) -> str:
-    """Return the best evaluation so far by a metric, and how many followed it."""
+    """Describe the best evaluation so far, and how many evaluations followed."""
     if watched is None:
         return ""
     text = (

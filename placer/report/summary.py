@@ -32,7 +32,7 @@ _COMPOSITES = {
     "replica_norm": "batch_norm",
     "drop": "dropout",
 }
-"""For ops that only a composite contains: the composite's kind in a spec."""
+"""Maps an op that only a composite contains to the composite's kind in a spec."""
 
 
 @dataclass(frozen=True, slots=True)

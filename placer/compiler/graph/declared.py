@@ -66,7 +66,7 @@ def _required(kind: str) -> tuple[Attr, ...]:
 @cache
 def _declared_in_ops(kind: str) -> Attributes:
     """Return the attributes that `placer.ops` declares for a computed op. A gradient op
-    has those of its forward op."""
+    has the attributes of its forward op."""
     if is_conversion(kind):
         return {}
     attrs = ops.find(kind.removesuffix(".grad")).attrs

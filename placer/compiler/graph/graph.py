@@ -133,16 +133,14 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_asynchronous(self) -> bool:
-        """True if the exchange is asynchronous: no node waits for a step of all
-        others.
-        """
+        """True if the exchange is asynchronous: no node waits for all others."""
         exchange = self.exchange
         return exchange is not None and exchange.is_free("group" in self.attrs)
 
     @property
     def is_push(self) -> bool:
-        """True if the op sends one worker's gradients or changes, for others to
-        apply.
+        """True if the op sends one worker's gradients or changes, for other nodes
+        to apply.
         """
         exchange = self.exchange
         return exchange is not None and exchange.is_push and self.is_asynchronous

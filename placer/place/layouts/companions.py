@@ -16,8 +16,8 @@ from placer.place.node_kinds import HETER, WORKER, NodeId
 
 
 def worker_of(nodes: Sequence[str], index: int, workers: Sequence[str]) -> str | None:
-    """Return the worker that `nodes[index]` computes for. This is a worker itself, or a
-    heter node's only worker. None for other nodes."""
+    """Return the worker that `nodes[index]` computes for. A worker
+    computes for itself, a heter node for its only worker. None for other nodes."""
     node = NodeId(nodes[index])
     if node.kind == WORKER:
         return node

@@ -121,7 +121,7 @@ class _TermBuilder:
     def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
         self.leaves: list[Leaf] = []
         self.pytrees: list[tuple[tuple[str, ...], Any]] = []
-        """The arguments, and the results of functions among them, with their paths."""
+        """Paths and pytrees: arguments, or results of arguments that are functions."""
         self._regions = regions
         self._wide = wide
         self._globals = regions.globals_of(fn)

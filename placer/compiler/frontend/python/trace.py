@@ -182,7 +182,7 @@ def _region_place(
     lines: Mapping[str, Span],
     span: Span,
 ) -> object:
-    """Return the place of a region: of its guards, inside the open guards."""
+    """Return the place of a region, from its guards and the open guards around it."""
     with ExitStack() as stack:
         for each in region.guards:
             guard = device_guard(None) if each == scope.NO_DEVICE else None

@@ -53,8 +53,8 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
         message = "'key' is not a dtype"
     elif not type_.has_rows or BATCH in type_.shape[1:]:
         message = (
-            "the first dimension of an input must be 'batch', the others must be"
-            f" numbers: {type_}"
+            "the first dimension of an input must be 'batch', and its other"
+            f" dimensions must be numbers: {type_}"
         )
         shape = ", ".join([BATCH, *(str(d) for d in type_.shape if d != BATCH)])
         advice = None if 0 in type_.shape else f"write {type_.dtype}[{shape}]"

@@ -119,7 +119,7 @@ def read_parameter(
 
 
 def freeze(value: Any) -> Any:
-    """Return a value with tuples for lists, as in attributes of ops."""
+    """Convert lists in a value to tuples, as in attributes of ops."""
     if isinstance(value, list):
         return tuple(map(freeze, value))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Makes threads of a process nodes of the cluster.
+"""Turns the threads of each process into nodes of the cluster.
 
 They come from `train.threads`, and from heter nodes that compute for several
 asynchronous workers.
