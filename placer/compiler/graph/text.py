@@ -41,10 +41,8 @@ _READERS: Mapping[object, Callable[[Any], object]] = {
 
 
 def print_graph(graph: Graph, *, reasons: bool = False) -> str:
-    """Return the graph as text, one op per line, in program order.
-
-    With `reasons`, a comment at the end of a line says why a pass placed the op there.
-    """
+    """Return the graph as text, one op per line, in program order. With `reasons`, a
+    comment at the end of a line says why a pass placed the op there."""
     head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
     if graph.evaluation_batch is not None:
         head += f" evaluation({graph.evaluation_batch})"
@@ -115,11 +113,8 @@ def _format_float(number: float) -> str:
 
 
 def parse_graph(text: str, file: str = "<graph>") -> Graph:
-    """Parse the text of exactly one graph.
-
-    `file` is the file name in errors. Raises GraphError with the line and column if the
-    text is invalid.
-    """
+    """Parse the text of exactly one graph. `file` is the file name in errors. Raises
+    GraphError with the line and column if the text is invalid."""
     graphs = parse_graphs(text, file)
     if len(graphs) != 1:
         raise GraphError(f"expected one graph, found {len(graphs)}")
@@ -127,11 +122,8 @@ def parse_graph(text: str, file: str = "<graph>") -> Graph:
 
 
 def parse_graphs(text: str, file: str = "<graph>") -> tuple[Graph, ...]:
-    """Parse the text of any number of graphs.
-
-    `file` is the file name in errors. Raises GraphError with the line and column if the
-    text is invalid.
-    """
+    """Parse the text of any number of graphs. `file` is the file name in errors. Raises
+    GraphError with the line and column if the text is invalid."""
     from lark.exceptions import UnexpectedEOF, UnexpectedInput
 
     try:
@@ -184,7 +176,6 @@ class _Reader:
         )
 
     def _number(self, token: Any) -> int | None:
-        """Return the number in a token such as `batch(128)`; None without a token."""
         if token is None:
             return None
         return self._convert(token, lambda text: int(text[text.index("(") + 1 : -1]))
@@ -251,7 +242,6 @@ class _Reader:
         return self._convert(token, lambda text: Place.parse(text[skipped:]))
 
     def _convert(self, token: Any, read: Callable[[str], T]) -> T:
-        """Convert a token with `read`. Raises GraphError at the token on failure."""
         try:
             return read(str(token))
         except (ValueError, PlacerError) as error:
