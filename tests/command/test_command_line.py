@@ -333,7 +333,7 @@ def test_opt_says_why(run_command: RunCommand, tmp_path: Path) -> None:
     graph = tmp_path / "graph.txt"
     graph.write_text(run_command(*build, "--print-after=differentiate").out)
     result = run_command("opt", graph, "--pass", "place", "--why")
-    assert "# a parameter is where its optimizer (adam) is" in result.out
+    assert "# a parameter is stored with its optimizer (adam)" in result.out
 
 
 def test_the_help_and_the_error_for_a_typo_name_the_passes(
@@ -551,7 +551,7 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "h1.w: parameter float32[64, 128], trained\n"
         "  written at digits.yaml:28:16\n"
         "  initialized as xavier_uniform\n"
-        "  stored on ps:0: a parameter is where its optimizer (adam) is\n"
+        "  stored on ps:0: a parameter is stored with its optimizer (adam)\n"
         "    h1.w: elements 0-8,191, 32,768 bytes, on ps:0 in table 'dense' (adam)\n"
         "  dense: adam: learning rate cosine: {init: 0.01, steps: 220}, b1 0.9, "
         "b2 0.999, eps 1e-08; slots mu = 0 and nu = 0\n"

@@ -244,7 +244,7 @@ def made(body: str) -> str:
         ("csv:t.csv", "", "0,1,label\n" + "1,2,0\n" * 16, "9:18", "no column 'a'", "one of: 0, 1, label"),
         ("csv:t.csv", "", "\n  \n", "7:14", "csv:t.csv is empty", "first row names"),
         ("csv:t.csv", "", NUMBERS.replace("1,2,1", "1,2,0.5"), "4:10", "not a whole number", "'loss' (softmax_cross_entropy), which takes 0 to 1"),
-        ("csv:t.csv", "", NUMBERS.replace("b", "a"), "9:18", "more than one column 'a'", "rename one"),
+        ("csv:t.csv", "", NUMBERS.replace("b", "a"), "9:18", "several columns named 'a'", "rename one"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", "31/12/2020,2"), "9:18", "'31/12/2020' is not a number", "write dates as 2024-05-01"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", '"1,500",2'), "9:18", "'1,500' is not a number", "like 1234.5"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", "15 %,2"), "9:18", "'15 %' is not a number", "like 1234.5"),

@@ -50,7 +50,7 @@ def test_explain_a_table(tmp_path: Path) -> None:
     del lines[1]
     assert lines[:15] == [
         "u.table: sparse table float32[keys, 4], trained",
-        "  stored on ps:0-1: a parameter is where its optimizer (adagrad) is",
+        "  stored on ps:0-1: a parameter is stored with its optimizer (adagrad)",
         "    ps:0: partitions 0-127 of 256",
         "    ps:1: partitions 128-255 of 256",
         f"  table 1: {ADAGRAD} {SLOTS}",
