@@ -20,8 +20,7 @@ class Adadelta(Optimizer):
     """The gradient, multiplied by the root of the mean squared change and divided by
     the root of the mean squared gradient (Zeiler 2012).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         rho: decay rate of both running means.
@@ -38,8 +37,7 @@ class Adagrad(Optimizer):
     """The gradient divided by the root of the sum of all squared gradients (Duchi et
     al. 2011).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         initial_accumulator_value: initial value of the sum of squares.
@@ -56,8 +54,7 @@ class Adam(Optimizer):
     """Running means of the gradient and of its square, with bias correction: value - lr
     * mu / (sqrt(nu) + eps) (Kingma and Ba 2015).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         b1: decay rate of the first moment.
@@ -76,8 +73,7 @@ class Adamax(Optimizer):
     """Adam with the decayed maximum of the gradient's magnitude in place of the second
     moment (Kingma and Ba 2015).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         b1: decay rate of the first moment.
@@ -95,8 +91,7 @@ class Adamax(Optimizer):
 class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         b1: decay rate of the first moment.
@@ -117,8 +112,7 @@ class Ftrl(Optimizer):
     """Follow the regularized leader, with a learning rate for each element; sets
     weights to 0 unless their gradients exceed l1 (McMahan et al. 2013).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         l1: weight of the L1 penalty.
@@ -138,8 +132,7 @@ class Ftrl(Optimizer):
 class Lamb(Optimizer):
     """Adam with each parameter's update scaled by its trust ratio (You et al. 2020).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         b1: decay rate of the first moment.
@@ -160,8 +153,7 @@ class Lars(Optimizer):
     """Momentum with each parameter's gradient scaled by its trust ratio (You et al.
     2017).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         momentum: decay rate of the trace.
@@ -181,8 +173,7 @@ class Lars(Optimizer):
 class Lion(Optimizer):
     """The sign of a weighted mean of momentum and gradient (Chen et al. 2023).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         b1: weight of the momentum in the mean.
@@ -201,8 +192,7 @@ class Momentum(Optimizer):
     """Gradient descent with momentum: trace = momentum * trace + gradient; value - lr *
     trace (Polyak 1964).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         momentum: decay rate of the trace.
@@ -216,8 +206,7 @@ class Momentum(Optimizer):
 class Nadam(Optimizer):
     """Adam with Nesterov momentum (Dozat 2016).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         b1: decay rate of the first moment.
@@ -236,8 +225,7 @@ class Nesterov(Optimizer):
     """Gradient descent with Nesterov momentum: trace as in momentum; value - lr *
     (momentum * trace + gradient) (Nesterov 1983; Sutskever et al. 2013).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         momentum: decay rate of the trace.
@@ -252,8 +240,7 @@ class RMSProp(Optimizer):
     """The gradient divided by the root of the running mean of its square, or of its
     variance if centered (Tieleman and Hinton 2012; Graves 2013).
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         decay: decay rate of the running means.
@@ -276,8 +263,7 @@ class RowwiseAdagrad(Optimizer):
     """Adagrad with one sum of squares for each row, of the row's mean squared
     gradients.
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         initial_accumulator_value: initial value of the sum of squares.
@@ -293,8 +279,7 @@ class RowwiseAdagrad(Optimizer):
 class RowwiseAdam(Optimizer):
     """Adam with one second moment for each row, of the row's mean squared gradients.
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         b1: decay rate of the first moment.
@@ -311,8 +296,7 @@ class RowwiseAdam(Optimizer):
 class SGD(Optimizer):
     """Stochastic gradient descent: value - lr * gradient.
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
     """
 
     rule: ClassVar[str] = "sgd"
@@ -324,8 +308,7 @@ class SharedAdagrad(Optimizer):
     gradient * sqrt(initial_g2sum / (initial_g2sum + G)); then the gradient's mean
     square is added to G.
 
-    The base class `Optimizer` documents the learning rate and the other settings of all
-    rules.
+    `Optimizer` documents the learning rate and the other settings.
 
     Args:
         initial_g2sum: added to the sum of squares.

@@ -98,10 +98,7 @@ _OPTIMIZERS_END = """
 __all__ = sorted(each.__name__ for each in Optimizer.__subclasses__())
 """
 
-_SHARED = (
-    "The base class `Optimizer` documents the learning rate and the other settings of"
-    " all rules."
-)
+_SHARED = "`Optimizer` documents the learning rate and the other settings."
 
 
 def layers_text() -> str:

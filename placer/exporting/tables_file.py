@@ -40,14 +40,13 @@ def file_of_table(name: str) -> str:
 def write_table(
     folder: Path, table: SparseTable, keys_dtype: str, partitions: Iterable[Partition]
 ) -> None:
-    """Write a table as Parquet, with the columns `key` and `row`, partition by
-    partition.
+    """Write a table as Parquet, with the columns `key` and `row`.
 
     Args:
         folder: the folder of the file.
         table: the table.
         keys_dtype: int64 or uint64.
-        partitions: its partitions, in order.
+        partitions: its partitions, which are written in order.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -79,10 +79,7 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
 
 
 def _keeps(name: str, running: Sequence[str], kept: AbstractSet[str]) -> bool:
-    """Return True if the moving averages keep their initial values.
-
-    Raises OpError if only one of them does.
-    """
+    """Return True if the moving averages stay constant; raise OpError if only one does."""
     keeping = [each for each in running if each in kept]
     if len(keeping) == 1:
         (other,) = {*running} - {*keeping}

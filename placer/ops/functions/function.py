@@ -77,11 +77,7 @@ def _trace_function(
 def _make_jaxpr(
     fn: Callable[..., Any], arguments: Template, rows: int, *, changes: bool = False
 ) -> tuple[Any, Any, Leaves]:
-    """Return the jaxpr of a function, the pytree of its results, and changed arguments.
-
-    Changed arguments are leaves that the function assigns to. With `changes`, the jaxpr
-    returns the first of them instead of the results.
-    """
+    """Return a function's jaxpr (with `changes`: of a changed argument) and results."""
     changed: Leaves = {}
 
     def of_values(*values: Any) -> Any:
@@ -99,11 +95,7 @@ def _make_jaxpr(
 
 
 def _change_line(fn: Callable[..., Any], arguments: Template, rows: int) -> str:
-    """Return the line that computes the new value of a changed argument.
-
-    It is empty if the line is unknown: the new value is not an array, or belongs to
-    another trace.
-    """
+    """Return the line that changes an argument; empty if it is unknown."""
     try:
         closed, _, _ = _make_jaxpr(fn, arguments, rows, changes=True)
     except (TypeError, jax.errors.JAXTypeError):

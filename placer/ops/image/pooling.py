@@ -47,7 +47,6 @@ class _Pool:
 
 
 def _counts(pool: _Pool, types: Types, attrs: Attrs) -> Counts:
-    """Return the number of elements of x in each window, along each dimension."""
     image, _ = image_sizes(types, pool.dims)
     if pool.adaptive:
         numbers = check_sizes("output_size", attrs["output_size"], len(image))

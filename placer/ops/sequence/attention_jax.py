@@ -111,7 +111,6 @@ def _visible(
 
 
 def _split_heads(x: jax.Array, heads: int) -> jax.Array:
-    """Reshape [rows, time, heads · size] to [rows, time, heads, size]."""
     rows, time, width = x.shape
     return jnp.reshape(x, (rows, time, heads, width // heads))
 
