@@ -36,7 +36,7 @@ def legend(graphs: Sequence[Graph]) -> Text:
 
 
 def place_styles(graphs: Sequence[Graph]) -> dict[str, str]:
-    """Return a color for each place, in the order in which the graphs name them."""
+    """Return a color for each place, in order of first use in the graphs."""
     places = dict.fromkeys(
         str(op.place) for graph in graphs for op in graph.ops if op.place is not None
     )

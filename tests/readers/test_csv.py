@@ -451,7 +451,7 @@ def test_the_number_for_missing_cells_must_fit(tmp_path):
         ("\n\n", "csv:t.csv is empty", "first row names the columns"),
         ("a,b\n", "csv:t.csv has no rows", "at least one row"),
         ("b,c\n1,2\n", "csv:t.csv has no column 'a' for input 'a'", "b, c; write"),
-        ("a,a\n1,2\n", "csv:t.csv has more than one column 'a'", "rename one"),
+        ("a,a\n1,2\n", "csv:t.csv has several columns named 'a'", "rename one"),
         (
             'a,b\n"1\n",2\n3,"4\n5,"6"\n',
             "csv:t.csv: line 4: the row extends to line 5: ',' expected after '\"'",
@@ -522,13 +522,13 @@ def test_a_damaged_gz_file_that_is_not_utf_8_cannot_be_read(damage, tmp_path):
         (
             A,
             {"a": "*"},
-            "float32[batch] and reads 1 column of csv:t.csv, not 2",
-            "the columns that match are age, size",
+            "float32[batch] and needs 1 column of csv:t.csv, not 2",
+            "the glob matches are age, size",
         ),
         (
             X,
             {"x": "age"},
-            "float32[batch, 2] and reads 2 columns of csv:t.csv, not 1",
+            "float32[batch, 2] and needs 2 columns of csv:t.csv, not 1",
             "glob",
         ),
         (X, {"x": ["age", "a*"]}, "input 'x' reads the column 'age' twice", "once"),

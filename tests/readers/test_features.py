@@ -519,7 +519,7 @@ def test_a_value_over_the_range_of_an_op_is_an_error(kind, tmp_path):
          "two features are named 'word.x'"),
         ({"x": {"cross": ["word", "[gy]*"]}},
          "{} has no column '[gy]*' for feature 'x'"),
-        ({"x": {"log1p": "g*"}}, "'x' is one feature, and reads one column"),
+        ({"x": {"log1p": "g*"}}, "'x' is one feature, but 'g*' matches several columns"),
         ({"x": {"hash": "word"}},
          "{}: 'x' has 64-bit keys, but input 'x' is float64[batch]"),
     ],

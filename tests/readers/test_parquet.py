@@ -350,7 +350,7 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             [X],
             {"x": "*"},
             "reads 2 columns of parquet:t.parquet, not 3",
-            "the columns that match are p, q, r",
+            "the glob matches are p, q, r",
         ),
         ({"b": [1]}, [A], None, "has no column 'a' for input 'a'", "b; write"),
         ({"age": [1]}, [A], {"a": "aeg"}, "no column 'aeg'", "did you mean 'age'?"),
@@ -462,7 +462,7 @@ def test_two_nodes_train_with_a_file(columns, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ("[p, q, r]", "input 'x' is float32[batch, 2] and reads 2 columns"),
+        ("[p, q, r]", "input 'x' is float32[batch, 2] and needs 2 columns"),
         ("[p, p]", "input 'x' reads the column 'p' twice"),
     ],
 )

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from placer.compiler.emit.bundles import Bundle, Bundles
 from placer.compiler.emit.code import About, Call, Expression
-from placer.compiler.emit.names import Names
+from placer.compiler.emit.names import HookNames, Names
 from placer.compiler.emit.roles import differentiated, parameter_of, spec_op
 from placer.compiler.emit.scope import Scope
+from placer.compiler.emit.short_names import shorten_values
 from placer.compiler.graph.graph import Op
 from placer.compiler.graph.keyed import is_keyed
 from placer.compiler.schedule.served import is_of_table
@@ -22,6 +23,7 @@ class Hook:
     """A hook of a node, such as `step`, while it is written.
 
     Attributes:
+        names: the names of the program.
         units: the units of the node.
         number: the number of the unit that is being written.
         users: the numbers of the units that use each value, in order.
@@ -44,7 +46,8 @@ class Hook:
         self.node, self.lowered, self.bundles = node, lowered, bundles
         self.graph = lowered.graph
         self.name = name
-        self.scope = Scope(names)
+        self.names = names
+        self.scope = Scope(HookNames(names, shorten_values(self.graph, units)))
         self.number = -1
         self.tables = {block.name: table for table in tables for block in table.blocks}
         self.units = units
@@ -84,6 +87,20 @@ class Hook:
         members = dict(zip(bundle.members, values, strict=True))
         variable = self.scope.new_variable(proposal)
         return variable, [self.scope.construct(bundle, members, variable)]
+
+    def bundle_target(self, bundle: Bundle, proposal: str) -> str:
+        """Return the variable to assign a bundle to: the proposal, if it is unused or
+        holds values of the same table that are not used again."""
+        scope = self.scope
+        held = scope.bundles.get(proposal)
+        if (
+            held is not None
+            and held[0] is bundle
+            and scope.parts.get(proposal) == scope.part
+            and all(map(self.is_last_use, held[1].values()))
+        ):
+            return proposal
+        return scope.new_variable(proposal)
 
     def parameter_for(self, value: str) -> str | None:
         """Return the parameter that a value is the gradient or the new value of."""

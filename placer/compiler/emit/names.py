@@ -5,9 +5,8 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.structural_ops import MOVING_KINDS
 from placer.plan.hooks import HOOKS
 
@@ -28,25 +27,27 @@ RESERVED_FOR_FIELDS = _KEYWORDS.union(n for n in dir(tuple) if not n.startswith(
 
 
 class Names:
-    """The names of one program. A value has the same name in all of its functions.
+    """The names of one program, or of a namespace in it.
 
     The value `h1.w` is called `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
     A name is never special to Python, as `__class__` is.
 
     Args:
         modules: the modules of the spec that the program imports. Each keeps its name,
-            or gets a number after it if the name is used.
-        reserved: the names that have another meaning in the program.
+            with a number after it if the name is used.
+        reserved: the names with another meaning in the program.
 
     Attributes:
-        conventions: those of the names with a meaning that the program uses: variables
-            such as `p` and `g`, and `d_x` for gradients.
+        modules: the name of each imported module.
+        conventions: the conventional names in use, such as `p` and `g`; `d_x` stands
+            for the names of gradients.
     """
 
     def __init__(
         self, modules: Iterable[str] = (), reserved: Iterable[str] = RESERVED
     ) -> None:
         self._used = {*reserved}
+        self._used_in_hooks: set[str] = set()
         self._names: dict[str, str] = {}
         self.conventions: set[str] = set()
         self.modules = {module: self.new_name(module) for module in modules}
@@ -55,23 +56,58 @@ class Names:
         """Return the name of a value; the first call chooses it."""
         name = self._names.get(value)
         if name is None:
-            first, *others = value.split(".")
-            if "grad" in others:
-                self.conventions.add("d_x")
-            name = self._names[value] = self.new_name(_readable(first, others))
+            name = self._names[value] = self.new_name(self._proposal(value))
         return name
 
     def new_name(self, proposal: str) -> str:
         """Return the proposal, or if it is used, the first unused name of `proposal_2`,
         `proposal_3` and so on."""
         assert _LEGAL.match(proposal), proposal
-        if _SPECIAL.match(proposal):
-            self._used.add(proposal)
-        return unique_name(proposal, self._used, "_", first=2)
+        name, number = proposal, 2
+        while _SPECIAL.match(name) or self._is_used(name):
+            name, number = f"{proposal}_{number}", number + 1
+        self._used.add(name)
+        return name
 
-    def release(self, names: Iterable[str]) -> None:
-        """Allow names to be used again."""
-        self._used.difference_update(names)
+    def _is_used(self, name: str) -> bool:
+        return name in self._used or name in self._used_in_hooks
+
+    def _proposal(self, value: str) -> str:
+        first, *others = value.split(".")
+        if "grad" in others:
+            self.conventions.add("d_x")
+        name = _readable(first, others)
+        return f"{name}_" if name in PYTHON_WORDS and name != "_" else name
+
+
+class HookNames(Names):
+    """The names of one hook and of its functions.
+
+    They differ from the functions and classes of the program, but not from the variables
+    of other hooks.
+
+    Args:
+        program: the names of the program.
+        shortened: other names for some values, in the form of values: `x.grad` for
+            `x.grad.clipped`.
+    """
+
+    def __init__(self, program: Names, shortened: Mapping[str, str]) -> None:
+        super().__init__(reserved=())
+        self._program = program
+        self._shortened = shortened
+        self.conventions, self.modules = program.conventions, program.modules
+
+    def new_name(self, proposal: str) -> str:
+        name = super().new_name(proposal)
+        self._program._used_in_hooks.add(name)
+        return name
+
+    def _is_used(self, name: str) -> bool:
+        return name in self._used or name in self._program._used
+
+    def _proposal(self, value: str) -> str:
+        return super()._proposal(self._shortened.get(value, value))
 
 
 def is_argument_name(text: str) -> bool:

@@ -23,7 +23,7 @@ def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
     pairs = [(hook.parameter_for(value), value) for value in unit.outputs]
     for bundle, values in _complete_bundles(hook, pairs):
         is_gradient = differentiated(graph, values[0]) is not None
-        variable = scope.new_variable("g" if is_gradient else "new")
+        variable = scope.new_variable(f"{'g' if is_gradient else 'new'}{bundle.number}")
         bundles[variable] = bundle, dict(zip(bundle.members, values, strict=True))
     bundled = {value for _, values in bundles.values() for value in values.values()}
     saved: dict[tuple[int, ...], list[str]] = {}

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from placer.compiler.emit.bundles import Bundles
-from placer.compiler.emit.code import About, Line
+from msgspec import structs
+
+from placer.compiler.emit.bundles import Bundles, Contents, Role
+from placer.compiler.emit.code import WIDTH, About, Line
 from placer.compiler.emit.computed import has_row_indices
 from placer.compiler.emit.function import Function
+from placer.compiler.emit.layer_kinds import find_layer_kinds
 from placer.compiler.emit.names import Names
 from placer.compiler.emit.roles import parameter_of
-from placer.compiler.emit.step import emit_hook, emit_serve
+from placer.compiler.emit.shared_model import share_model
+from placer.compiler.emit.step import Written, emit_hook, emit_serve
 from placer.compiler.graph.declared import calls_user_code
 from placer.compiler.graph.graph import Graph
 from placer.compiler.schedule.schedule import Schedule
@@ -49,11 +57,12 @@ def emit_programs(
     `worker-0/program.py`, which a user can start.
     """
     bodies: dict[str, _Body] = {}
+    kinds = find_layer_kinds(graphs[0].graph)
     sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
     for node, same in _group_by_program(graphs).items():
         if same not in bodies:
             task_names = schedule.task_names(same)
-            bodies[same] = _emit_body(same, graphs, tables, task_names)
+            bodies[same] = _emit_body(same, graphs, tables, kinds, task_names)
         body = bodies[same]
         sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
     programs = Programs({}, {}, {})
@@ -88,7 +97,7 @@ class _Body:
     text: str
     hooks: Sequence[str]
     about: Mapping[int, About]
-    conventions: Container[str]
+    conventions: Iterable[str]
 
 
 def _shared_path(kind: str, used: Container[str]) -> str:
@@ -145,40 +154,64 @@ def _emit_body(
     node: str,
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
+    kinds: Mapping[str, str],
     task_names: Sequence[str],
 ) -> _Body:
     names = Names(_modules(node, graphs))
-    bundles = _bundles(node, graphs, tables, names)
-    functions: list[Function] = []
-    hooks: dict[str, list[Line]] = {}
+    bundles = _bundles(node, graphs, tables, names, kinds)
+    functions: dict[str, list[Function]] = {}
+    hooks: dict[str, list[Written]] = {}
     for lowered in graphs:
-        emitted, hook = emit_hook(
+        functions[lowered.hook], hooks[lowered.hook] = emit_hook(
             node, lowered, names, tables[node], bundles, task_names
         )
-        functions += emitted
-        hooks[lowered.hook] = hook
         if lowered.hook == "step" and lowered.units_of_messages(node):
-            emitted, hook = emit_serve(node, lowered, names, tables[node], bundles)
-            functions += emitted
-            hooks[SERVE] = hook
+            functions[SERVE], hooks[SERVE] = emit_serve(
+                node, lowered, names, tables[node], bundles
+            )
+    shared = share_model(
+        functions.pop("evaluate", ()), functions.pop("predict", ()), names
+    )
+    in_order = [*shared.models, *chain(*functions.values()), *shared.others]
     imports = [*bundles.imports]
-    if any(function.has_options for function in functions):
+    if any(function.jit_options for function in in_order):
         imports.insert(0, "import functools")
     head = ["", *imports, *[""] * bool(imports)]
     head += ["from placer import runtime  # first: before jax loads", ""]
-    if functions:
+    if in_order:
         head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         head += [*(_import(*each) for each in names.modules.items()), ""]
     if classes := bundles.lines():
         head += [*classes, ""]
     lines = [*map(Line, head)]
-    definitions = [*(function.lines for function in functions), *hooks.values()]
+    definitions = [function.lines() for function in in_order]
+    definitions += [[*_hook_lines(hook, shared.renamed)] for hook in hooks.values()]
     for definition in definitions:
         lines += [Line(""), *definition, Line("")]
-    about = {i: line.about for i, line in enumerate(lines) if line.about}
+    about = {
+        i: _renamed(line.about, shared.renamed)
+        for i, line in enumerate(lines)
+        if line.about
+    }
     text = "\n".join(line.text for line in lines)
     return _Body(text, tuple(hooks), about, names.conventions)
+
+
+def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator[Line]:
+    """Yield the lines of a hook, which calls some functions by their new names."""
+    for item in hook:
+        if isinstance(item, Line):
+            yield item
+            continue
+        name = renamed.get(item.call.function, item.call.function)
+        yield from structs.replace(item.call, function=name).lines(item.depth)
+
+
+def _renamed(about: About, renamed: Mapping[str, str]) -> About:
+    """Return what an error is about, with the new name of its function."""
+    function, *ops = about
+    return (renamed[function], *ops) if function in renamed else about
 
 
 def _bundles(
@@ -186,18 +219,26 @@ def _bundles(
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
     names: Names,
+    kinds: Mapping[str, str],
 ) -> Bundles:
     """Return bundles of the tables of a node, and of the parameters of other nodes that
-    its functions use, in the order of the spec."""
+    its functions use, in the order of the tables' names."""
     graph = graphs[0].graph
-    bundles = Bundles(graph, names)
+    contents: dict[str, Contents] = {}
     for table in tables[node]:
         blocks = [block.name for block in table.blocks]
         types = {name: str(graph.tensor_type(name)) for name in blocks}
-        parameters = {block.name: block.parameter for block in table.blocks}
-        bundles.add(table.name, types, parameters if table.local else {})
+        written = {block.name: block.parameter for block in table.blocks}
+        contents[table.name] = Contents(
+            table.name,
+            table.name,
+            _role(graph, table),
+            types,
+            written if table.local else {},
+        )
+    own = {name for each in contents.values() for name in each.types}
     table_of = {
-        name: table.name
+        name: table
         for stored in tables.values()
         for table in stored
         if not table.local
@@ -212,15 +253,52 @@ def _bundles(
         for value in unit.inputs
         if (parameter := parameter_of(lowered.graph, value)) is not None
     }
-    others: dict[str, dict[str, str]] = {}
+    others: dict[str, tuple[Table, dict[str, str]]] = {}
     for op in graph.parameters:
         for name in (op.name, op.attrs.get("whole", op.name)):
-            if name in used and name not in bundles.of_member:
-                others.setdefault(table_of[name], {})[name] = used[name]
-    for table_name, types in others.items():
-        is_own = table_name in bundles.of_table
-        bundles.add(f"{table_name} parameters" if is_own else table_name, types, {})
-    return bundles
+            if name in used and name not in own:
+                table = table_of[name]
+                is_stored = any(table.name == each.name for each in tables[node])
+                key = f"{table.name} parameters" if is_stored else table.name
+                others.setdefault(key, (table, {}))[1][name] = used[name]
+    for key, (table, types) in others.items():
+        contents[key] = Contents(key, table.name, _role(graph, table), types, {})
+    in_order = sorted(contents.values(), key=lambda each: _natural(each.key))
+    return Bundles(in_order, names, kinds, _numbered(node, graphs, in_order))
+
+
+def _numbered(
+    node: str, graphs: Sequence[LoweredGraph], contents: Iterable[Contents]
+) -> set[str]:
+    """Return the roles of which a hook of a node uses several tables."""
+    contents_of = {member: each for each in contents for member in each.types}
+    numbered: set[str] = set()
+    for lowered in graphs:
+        values: set[str] = set()
+        for unit in lowered.units_on(node):
+            if unit.computed:
+                values.update(unit.inputs)
+            elif unit.ops[0].kind in ("parameter", "local_parameter"):
+                values.update(op.name for op in unit.ops)
+        found = {parameter_of(lowered.graph, value) or "" for value in values}
+        seen = {(c.role, c.table) for name in found if (c := contents_of.get(name))}
+        roles = Counter(role for role, _ in seen)
+        numbered |= {role for role, count in roles.items() if count > 1}
+    return numbered
+
+
+def _role(graph: Graph, table: Table) -> Role:
+    """Return the variable of the parameters of a table."""
+    if table.rule is not None:
+        return "p"
+    is_state = graph.producers[table.blocks[0].name].attrs.get("state")
+    return "state" if is_state else "frozen"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return the key that sorts `dense2` before `dense10`."""
+    parts = re.findall(r"(\d+)|(\D+)", name)
+    return [(int(number or 0), text) for number, text in parts]
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
@@ -244,19 +322,25 @@ def program_path(node: str) -> str:
 
 
 _CONVENTIONS = {
-    "p": "parameters",
-    "g": "their gradients",
-    "s": "what a function saves for a later one",
-    "d_x": "the gradient of x",
+    r"p\d*": "parameters",
+    r"g\d*": "their gradients",
+    r"g\d*_sum": "gradients summed over nodes",
+    r"g\d*_total": "gradients summed over microbatches",
+    r"delta\d*": "the change of one worker's parameters",
+    r"s": "values saved for a later function",
+    r"d_x": "the gradient of x",
 }
+"""What names with these patterns stand for."""
 
 
-def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
+def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
     """Return the docstring of a program, with the conventions of names that it uses."""
-    used = [
-        f"{name}: {text}" for name, text in _CONVENTIONS.items() if name in conventions
-    ]
-    legend = f"\n\n{', '.join(used)}.\n" if used else ""
+    used = []
+    for pattern, text in _CONVENTIONS.items():
+        names = sorted(n for n in conventions if re.fullmatch(pattern, n))
+        used += [f"{', '.join(names)}: {text}"] if names else []
+    legend = "\n".join(textwrap.wrap("; ".join(used), WIDTH, break_on_hyphens=False))
+    legend = f"\n\n{legend}.\n" if used else ""
     return f'"""{_title(owner, graph)}{legend}"""'
 
 

@@ -41,7 +41,6 @@ class Scope:
         self._expressions: dict[str, Expression] = {}
         self._values: dict[str, list[str]] = {}
         self._runs: dict[str, list[_Run]] = {}
-        self._variables: list[str] = []
 
     def __getitem__(self, value: str) -> Expression:
         """Return the expression of a value; the first use of an unbound one names it."""
@@ -73,13 +72,7 @@ class Scope:
     def new_variable(self, proposal: str) -> str:
         """Return a variable that is unused in this hook, the proposal if possible."""
         self.names.conventions.add(proposal)
-        variable = self.names.new_name(proposal)
-        self._variables.append(variable)
-        return variable
-
-    def close(self) -> None:
-        """Allow other hooks to use the same variables."""
-        self.names.release(self._variables)
+        return self.names.new_name(proposal)
 
     # Bundles.
 

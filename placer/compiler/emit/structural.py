@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.compiler.emit import notes
+from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Argument, Call, Expression, literal
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.names import is_argument_name
 from placer.compiler.emit.roles import parameter_of
+from placer.compiler.emit.short_names import is_sum_of_nodes
 from placer.compiler.emit.sparse import (
     emit_distinct_keys,
     emit_exact_squares,
@@ -60,10 +62,7 @@ def _parameters(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         bundle = hook.bundles.of_table[table.name]
         if hook.scope.is_bound(op.name):
             continue
-        proposal = "p"
-        if table.rule is None:
-            proposal = "state" if op.attrs.get("state") else "frozen"
-        variable = hook.scope.new_variable(proposal)
+        variable = hook.scope.new_variable(bundle.variable)
         blocks = {block.name: block.name for block in table.blocks}
         hook.scope.hold(variable, bundle, blocks)
         arguments = [literal(table.name), bundle.name]
@@ -184,12 +183,39 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     members = [parameter_of(hook.graph, v) or hook.trained.get(v, "") for v in values]
     bundle = hook.bundles.of_member.get(members[0])
     if bundle is None or [*bundle.members] != members:
+        _keep_variables(hook, op)
         targets = hook.targets(values)
         return [Call(method, arguments, targets, is_tuple=True, note=note)]
     is_parameters = parameter_of(hook.graph, values[0]) is not None
-    variable = hook.scope.new_variable("p" if is_parameters else "g")
+    if is_parameters:
+        proposal = bundle.variable
+    else:
+        proposal = _received_variable(hook, op, bundle, values[0])
+    variable = hook.bundle_target(bundle, proposal)
     hook.scope.hold(variable, bundle, dict(zip(members, values, strict=True)))
     return [Call(method, [*arguments, bundle.name], [variable], note=note)]
+
+
+def _keep_variables(hook: Hook, op: Op) -> None:
+    """Let received values have the variables of the same values that this node has sent,
+    if these are not used again."""
+    scope, graph = hook.scope, hook.graph
+    sent = graph.sends[op.attrs["edge"]].operands
+    for value, before in zip(op.results, sent, strict=True):
+        if graph.values[before].layout != "R" or not scope.is_bound(before):
+            continue
+        expression = scope[before]
+        is_here = scope.parts.get(expression.text) == scope.part
+        if is_here and expression.variable and hook.is_last_use(before):
+            scope.bind(value.name, expression)
+
+
+def _received_variable(hook: Hook, op: Op, bundle: Bundle, value: str) -> str:
+    """Return the variable of the received gradients of a table, or of a worker's change."""
+    if op.exchange is not None and op.exchange.moves == "differences":
+        return f"delta{bundle.number}"
+    suffix = "_sum" if is_sum_of_nodes(hook.graph, value) else ""
+    return f"g{bundle.number}{suffix}"
 
 
 def _is_merged(hook: Hook, op: Op) -> bool:
@@ -278,8 +304,11 @@ def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
         variable = expression.text
         if variable in scope.bundles:
             bundle, members = scope.bundles[variable]
-            scope.hold(variable, bundle, {m: total_of[v] for m, v in members.items()})
-            targets.append(variable)
+            totals_of = {m: total_of[v] for m, v in members.items()}
+            is_gradient = variable == f"g{bundle.number}"
+            total = scope.new_variable(f"{variable}_total") if is_gradient else variable
+            scope.hold(total, bundle, totals_of)
+            targets.append(total)
         else:
             targets += hook.targets(total_of[value] for value in values)
     return [Call("node.microbatch_totals", names, targets, is_tuple=True)]

@@ -51,6 +51,7 @@ def _call(
     come after it."""
     bundle = hook.bundles.of_table[table.name]
     operands = [op.operands[operand] for op in ops]
+    proposal += bundle.number
     variable, made = hook.bundle_variable(bundle, operands, proposal)
     arguments: list[Argument] = [literal(table.name), Expression(variable, variable)]
     scales = [hook.scope[name] for op in ops for name in op.operands[operand + 1 :]]
@@ -68,7 +69,7 @@ def _direction(hook: Hook, table: Table, ops: Sequence[Op]) -> list[Call]:
     note = f"{table.rule}: the update direction"
     *made, call = _call(hook, table, ops, "compute_directions", "g", note=note)
     bundle = hook.bundles.of_table[table.name]
-    variable = hook.scope.new_variable("direction")
+    variable = hook.scope.new_variable(f"direction{bundle.number}")
     directions = [op.name for op in ops]
     hook.scope.hold(
         variable, bundle, dict(zip(bundle.members, directions, strict=True))

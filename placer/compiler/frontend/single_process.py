@@ -1,4 +1,4 @@
-"""Turns a model into one that a single process computes, without places."""
+"""Turns a model into one for a single process, without places."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from placer.plan.settings.training.update_modes import Sync
 
 
 def to_single_process(model: Model) -> Model:
-    """Return a model for one worker with one device of the default kind.
+    """Return the model for one worker with one device of the default kind.
 
-    The result of any placement can be compared with that of this model.
+    Results of any placement can be compared with the results of this model.
     """
     (device, _), *_ = model.graph.cluster.default.devices
     graph = replace(
@@ -31,7 +31,7 @@ def to_single_process(model: Model) -> Model:
 
 
 def _without_place(op: Op) -> Op:
-    """Return an op without its place, and an optimizer without what needs several
+    """Return an op without its place; an optimizer also loses its settings for several
     nodes."""
     if op.kind == "optimizer":
         kept = {k: v for k, v in op.attrs.items() if k not in OF_SEVERAL_NODES}

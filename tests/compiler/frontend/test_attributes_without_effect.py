@@ -126,7 +126,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, Entry]] = {
             keyed("default: 1.0", "'default' has no effect"),
         ),
         "forget": keyed("forget: {every: 10}", "'forget' has no effect"),
-        "evict": keyed("evict: lfu", "has no 'capacity'"),
+        "evict": keyed("evict: lfu", "but no 'capacity'"),
     },
     "positional_encoding": alone("base"),
     "simple_rnn": alone("size bias activation reverse"),

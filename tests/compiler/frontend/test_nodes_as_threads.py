@@ -42,7 +42,7 @@ def test_one_process_has_no_threads():
         ({"train": "  threads: 0"}, "'threads' must be a whole number from 1"),
         (
             {"train": "  threads: 2", "nodes": "{front: {count: 2}}", "first": None},
-            "'threads' is for nodes of kind 'worker', and there are none",
+            "'threads' needs nodes of kind 'worker', and the spec declares none",
         ),
         (
             {"train": "  threads: 90000"},
@@ -50,11 +50,11 @@ def test_one_process_has_no_threads():
         ),
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},
-            "the number of a thread without the name of a node",
+            "a thread number needs the name of a node",
         ),
         (
             {"train": "  threads: 2", "first": "/node:worker/thread:0/cpu"},
-            "a place names nodes and devices, and no threads",
+            "a place cannot name threads",
         ),
     ],
 )

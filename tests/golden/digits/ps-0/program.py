@@ -1,6 +1,6 @@
 """ps:0 of digits: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients.
+p: parameters; g_sum: gradients summed over nodes.
 """
 
 import functools
@@ -21,8 +21,8 @@ class Dense(NamedTuple):  # table "dense"
 
 
 @functools.partial(jax.jit, keep_unused=True)
-def square_norms(g: Dense):
-    return ops.sum_of_squares(g.h1.w)
+def square_norms(g_sum: Dense):
+    return ops.sum_of_squares(g_sum.h1.w)
 
 
 @functools.partial(jax.jit, keep_unused=True)
@@ -33,11 +33,11 @@ def clip(clip_square_0, clip_square_1):
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     node.send(1, p)  # parameters to worker
-    g = node.receive(3, Dense)  # gradients from worker, summed in node order
-    clip_square_0 = square_norms(g)
+    g_sum = node.receive(3, Dense)  # gradients from worker, summed in node order
+    clip_square_0 = square_norms(g_sum)
     (clip_square_1,) = node.receive(5)  # norms from ps:1
     clip_scale = clip(clip_square_0, clip_square_1)
-    node.update("dense", g, scale=clip_scale)  # adam, cosine learning rate
+    node.update("dense", g_sum, scale=clip_scale)  # adam, cosine learning rate
     node.send(6, clip_scale)  # update scales to ps:1
 
 

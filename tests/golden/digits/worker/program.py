@@ -1,6 +1,6 @@
 """workers of digits: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -21,6 +21,11 @@ class Dense(NamedTuple):  # table "dense"
     logits: Fc  # w float32[128, 10], b float32[10]
 
 
+def model(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    return ops.fc(h1, *p.logits)
+
+
 @jax.jit
 def forward_backward(image, p: Dense, label):
     h1, h1_res = ops.fc.forward(image, *p.h1, activation="relu")
@@ -36,8 +41,7 @@ def forward_backward(image, p: Dense, label):
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, label, *, count):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -45,8 +49,7 @@ def eval_forward(image, p: Dense, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     return ops.softmax(logits)
 
 

@@ -1,6 +1,6 @@
 """ps:0 of digits_backup: 4 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients.
+p: parameters; g: their gradients.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """ps:1 of digits_backup: 4 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients.
+p: parameters; g: their gradients.
 """
 
 import functools
@@ -13,13 +13,13 @@ import jax
 
 from placer import ops
 
-Fc = namedtuple("Fc", "b")
-Fc_2 = namedtuple("Fc_2", "w b")
+FcB = namedtuple("FcB", "b")
+Fc = namedtuple("Fc", "w b")
 
 
 class Dense(NamedTuple):  # table "dense"
-    h1: Fc  # b float32[128]
-    logits: Fc_2  # w float32[128, 10], b float32[10]
+    h1: FcB  # b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
 
 
 @functools.partial(jax.jit, keep_unused=True)

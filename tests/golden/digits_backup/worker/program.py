@@ -1,6 +1,6 @@
 """workers of digits_backup: 4 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -21,6 +21,11 @@ class Dense(NamedTuple):  # table "dense"
     logits: Fc  # w float32[128, 10], b float32[10]
 
 
+def model(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    return ops.fc(h1, *p.logits)
+
+
 @jax.jit
 def forward_backward(image, p: Dense, label):
     h1, h1_res = ops.fc.forward(image, *p.h1, activation="relu")
@@ -36,8 +41,7 @@ def forward_backward(image, p: Dense, label):
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, label, *, count):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -45,8 +49,7 @@ def eval_forward(image, p: Dense, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     return ops.softmax(logits)
 
 
@@ -62,9 +65,9 @@ def step(node: runtime.Node) -> None:
 
 
 def evaluate(node: runtime.Node) -> None:
-    (h1_w_2,) = node.receive(7)  # parameters from ps:0
-    h1_b_2, logits_w_2, logits_b_2 = node.receive(8)  # parameters from ps:1
-    p = Dense(h1=Fc(h1_w_2, h1_b_2), logits=Fc(logits_w_2, logits_b_2))
+    (h1_w,) = node.receive(7)  # parameters from ps:0
+    h1_b, logits_w, logits_b = node.receive(8)  # parameters from ps:1
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image, label = node.read("image", "label")
         loss, accuracy = eval_forward(image, p, label, count=node.count)
@@ -72,9 +75,9 @@ def evaluate(node: runtime.Node) -> None:
 
 
 def predict(node: runtime.Node) -> None:
-    (h1_w_2,) = node.receive(9)  # parameters from ps:0
-    h1_b_2, logits_w_2, logits_b_2 = node.receive(10)  # parameters from ps:1
-    p = Dense(h1=Fc(h1_w_2, h1_b_2), logits=Fc(logits_w_2, logits_b_2))
+    (h1_w,) = node.receive(9)  # parameters from ps:0
+    h1_b, logits_w, logits_b = node.receive(10)  # parameters from ps:1
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image = node.read("image")
         probability = predict_forward(image, p)

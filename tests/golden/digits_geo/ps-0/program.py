@@ -1,6 +1,6 @@
 """ps:0 of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients.
+p: parameters; delta: the change of one worker's parameters.
 """
 
 from collections import namedtuple
@@ -26,8 +26,8 @@ def serve(node: runtime.Node) -> None:
                 p = node.parameters("dense", Dense)
                 node.answer(message, p)
             case 3:  # difference of one worker
-                g = node.pushed("dense", message, Dense)
-                node.update("dense", g, message=message)  # sgd, learning rate 1
+                delta = node.pushed("dense", message, Dense)
+                node.update("dense", delta, message=message)  # sgd, learning rate 1
 
 
 def evaluate(node: runtime.Node) -> None:

@@ -1,6 +1,6 @@
 """ps:1 of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients.
+p: parameters; delta: the change of one worker's parameters.
 """
 
 from collections import namedtuple
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from placer import runtime  # first: before jax loads
 
-Fc = namedtuple("Fc", "b")
-Fc_2 = namedtuple("Fc_2", "w b")
+FcB = namedtuple("FcB", "b")
+Fc = namedtuple("Fc", "w b")
 
 
 class Dense(NamedTuple):  # table "dense"
-    h1: Fc  # b float32[128]
-    logits: Fc_2  # w float32[128, 10], b float32[10]
+    h1: FcB  # b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
 
 
 def step(node: runtime.Node) -> None:
@@ -28,8 +28,8 @@ def serve(node: runtime.Node) -> None:
                 p = node.parameters("dense", Dense)
                 node.answer(message, p)
             case 4:  # difference of one worker
-                g = node.pushed("dense", message, Dense)
-                node.update("dense", g, message=message)  # sgd, learning rate 1
+                delta = node.pushed("dense", message, Dense)
+                node.update("dense", delta, message=message)  # sgd, learning rate 1
 
 
 def evaluate(node: runtime.Node) -> None:

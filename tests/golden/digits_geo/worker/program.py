@@ -1,6 +1,6 @@
 """workers of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -16,14 +16,19 @@ from placer import ops
 Fc = namedtuple("Fc", "w b")
 
 
+class Dense(NamedTuple):  # table "dense"
+    h1: Fc  # w float32[64, 128], b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
+
+
 class Local(NamedTuple):  # table "local"
     h1: Fc  # w float32[64, 128], b float32[128]
     logits: Fc  # w float32[128, 10], b float32[10]
 
 
-class Dense(NamedTuple):  # table "dense"
-    h1: Fc  # w float32[64, 128], b float32[128]
-    logits: Fc  # w float32[128, 10], b float32[10]
+def model(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    return ops.fc(h1, *p.logits)
 
 
 @jax.jit
@@ -35,24 +40,20 @@ def forward_backward(image, p: Local, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
-    d_h1_w_clipped, d_h1_b_clipped, d_logits_w_clipped, d_logits_b_clipped = ops.clip_part(
+    d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
     )
-    d_h1_w_clipped_row_estimate = ops.row_estimate(d_h1_w_clipped, share=1 / 2)
-    d_h1_b_clipped_row_estimate = ops.row_estimate(d_h1_b_clipped, share=1 / 2)
-    d_logits_w_clipped_row_estimate = ops.row_estimate(d_logits_w_clipped, share=1 / 2)
-    d_logits_b_clipped_row_estimate = ops.row_estimate(d_logits_b_clipped, share=1 / 2)
-    g = Local(
-        h1=Fc(d_h1_w_clipped_row_estimate, d_h1_b_clipped_row_estimate),
-        logits=Fc(d_logits_w_clipped_row_estimate, d_logits_b_clipped_row_estimate),
-    )
+    d_h1_w = ops.row_estimate(d_h1_w, share=1 / 2)
+    d_h1_b = ops.row_estimate(d_h1_b, share=1 / 2)
+    d_logits_w = ops.row_estimate(d_logits_w, share=1 / 2)
+    d_logits_b = ops.row_estimate(d_logits_b, share=1 / 2)
+    g = Local(h1=Fc(d_h1_w, d_h1_b), logits=Fc(d_logits_w, d_logits_b))
     return loss, accuracy, g
 
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, label, *, count):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -60,8 +61,7 @@ def eval_forward(image, p: Dense, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     return ops.softmax(logits)
 
 

@@ -1,6 +1,6 @@
 """workers of digits_without_server: 2 workers. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -21,6 +21,11 @@ class Dense(NamedTuple):  # table "dense"
     logits: Fc  # w float32[128, 10], b float32[10]
 
 
+def model(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    return ops.fc(h1, *p.logits)
+
+
 @jax.jit
 def forward_backward(image, p: Dense, label):
     h1, h1_res = ops.fc.forward(image, *p.h1, activation="relu")
@@ -30,19 +35,16 @@ def forward_backward(image, p: Dense, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
-    d_h1_w_clipped, d_h1_b_clipped, d_logits_w_clipped, d_logits_b_clipped = ops.clip_part(
+    d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
     )
-    g = Dense(
-        h1=Fc(d_h1_w_clipped, d_h1_b_clipped), logits=Fc(d_logits_w_clipped, d_logits_b_clipped)
-    )
+    g = Dense(h1=Fc(d_h1_w, d_h1_b), logits=Fc(d_logits_w, d_logits_b))
     return loss, accuracy, g
 
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, label, *, count):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -50,8 +52,7 @@ def eval_forward(image, p: Dense, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     return ops.softmax(logits)
 
 

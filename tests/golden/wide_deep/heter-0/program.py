@@ -1,6 +1,6 @@
 """heter:0 of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
 
-p: parameters, g: their gradients, s: what a function saves for a later one, d_x: the gradient of x.
+p: parameters; g: their gradients; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools
@@ -22,6 +22,13 @@ class Dense(NamedTuple):  # table "dense"
     deep: Fc  # w float32[64, 1], b float32[1]
 
 
+@jax.jit
+def model(both, p: Dense):
+    deep1 = ops.fc(both, *p.deep1, activation="gelu")
+    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
+    return ops.fc(deep2, *p.deep)
+
+
 @functools.partial(jax.jit, keep_unused=True)
 def forward(both, p: Dense):
     s = ops.Saved()
@@ -38,20 +45,6 @@ def backward(s, p: Dense, d_deep, both):
     d_both, *g_deep1 = ops.fc.backward(s.deep1_res, both, p.deep1.w, d_deep1)
     g = Dense(deep1=Fc(*g_deep1), deep2=Fc(*g_deep2), deep=Fc(*g_deep))
     return d_both, g
-
-
-@jax.jit
-def eval_forward(both, p: Dense):
-    deep1 = ops.fc(both, *p.deep1, activation="gelu")
-    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
-    return ops.fc(deep2, *p.deep)
-
-
-@jax.jit
-def predict_forward(both, p: Dense):
-    deep1 = ops.fc(both, *p.deep1, activation="gelu")
-    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
-    return ops.fc(deep2, *p.deep)
 
 
 def step(node: runtime.Node) -> None:
@@ -76,7 +69,7 @@ def evaluate(node: runtime.Node) -> None:
     for _ in node.batches():
         (both,) = node.receive(12)  # activations from worker, rows concatenated
         (both,) = node.memcpy_h2d(both, to="gpu:0")
-        deep = eval_forward(both, p)
+        deep = model(both, p)
         (deep,) = node.memcpy_d2h(deep)
         node.send(13, deep)  # activations to worker
 
@@ -87,7 +80,7 @@ def predict(node: runtime.Node) -> None:
     for _ in node.batches():
         (both,) = node.receive(16)  # activations from worker, rows concatenated
         (both,) = node.memcpy_h2d(both, to="gpu:0")
-        deep = predict_forward(both, p)
+        deep = model(both, p)
         (deep,) = node.memcpy_d2h(deep)
         node.send(17, deep)  # activations to worker
 

@@ -1,6 +1,6 @@
 """workers of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
 
-p: parameters, s: what a function saves for a later one, d_x: the gradient of x.
+p: parameters; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools
@@ -20,6 +20,15 @@ class Dense(NamedTuple):  # table "dense"
     users: Embedding  # table float32[60, 8]
     items: Embedding  # table float32[40, 8]
     wide: Embedding  # table float32[2400, 1]
+
+
+@jax.jit
+def model(user, p: Dense, item, measured, cross):
+    users = ops.embedding(user, p.users.table)
+    items = ops.embedding(item, p.items.table)
+    both = ops.concat(users, items, measured, axis=1)
+    wide = ops.embedding(cross, p.wide.table)
+    return both, wide
 
 
 @jax.jit
@@ -53,15 +62,6 @@ def backward(s, d_both, item, user):
     return d_items_table, d_users_table
 
 
-@jax.jit
-def eval_forward_wide(user, p: Dense, item, measured, cross):
-    users = ops.embedding(user, p.users.table)
-    items = ops.embedding(item, p.items.table)
-    both = ops.concat(users, items, measured, axis=1)
-    wide = ops.embedding(cross, p.wide.table)
-    return both, wide
-
-
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward_auc(wide, deep, click, *, count):
     logit = ops.add(wide, deep)
@@ -69,15 +69,6 @@ def eval_forward_auc(wide, deep, click, *, count):
     chance = ops.sigmoid(logit)
     auc = ops.auc(chance, click)
     return loss, auc
-
-
-@jax.jit
-def predict_forward_wide(user, p: Dense, item, measured, cross):
-    users = ops.embedding(user, p.users.table)
-    items = ops.embedding(item, p.items.table)
-    both = ops.concat(users, items, measured, axis=1)
-    wide = ops.embedding(cross, p.wide.table)
-    return both, wide
 
 
 @jax.jit
@@ -103,7 +94,7 @@ def evaluate(node: runtime.Node) -> None:
     p = node.receive(10, Dense)  # parameters from ps
     for _ in node.batches():
         user, item, measured, cross, click = node.read("user", "item", "measured", "cross", "click")
-        both, wide = eval_forward_wide(user, p, item, measured, cross)
+        both, wide = model(user, p, item, measured, cross)
         # activations to heter; activations from heter
         (deep,) = node.send_and_recv(12, both, back=13)
         loss, auc = eval_forward_auc(wide, deep, click, count=node.count)
@@ -114,7 +105,7 @@ def predict(node: runtime.Node) -> None:
     p = node.receive(14, Dense)  # parameters from ps
     for _ in node.batches():
         user, item, measured, cross = node.read("user", "item", "measured", "cross")
-        both, wide = predict_forward_wide(user, p, item, measured, cross)
+        both, wide = model(user, p, item, measured, cross)
         # activations to heter; activations from heter
         (deep,) = node.send_and_recv(16, both, back=17)
         chance = predict_forward_chance(wide, deep)
