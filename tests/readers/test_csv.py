@@ -523,7 +523,7 @@ def test_a_damaged_gz_file_that_is_not_utf_8_cannot_be_read(damage, tmp_path):
             A,
             {"a": "*"},
             "float32[batch] and needs 1 column of csv:t.csv, not 2",
-            "the glob matches are age, size",
+            "the glob matches age, size",
         ),
         (
             X,
@@ -565,7 +565,7 @@ def test_a_form_that_does_not_fit_the_file(form, message, tmp_path):
     [
         ({"delimiter": "::"}, ["delimiter"], "must be one character, not '::'"),
         ({"delimiter": '"'}, ["delimiter"], "'delimiter' must be one character"),
-        ({"comment": "#\n"}, ["comment"], "'comment' must be the start of a line"),
+        ({"comment": "#\n"}, ["comment"], "'comment' must not contain a line break"),
         ({"comment": ""}, ["comment"], "'comment' is empty"),
         ({"header": []}, ["header"], "'header' names no column"),
         ({"header": ["a", "b", "a"]}, ["header", 2], "names the column 'a' twice"),
@@ -627,5 +627,5 @@ def test_the_adult_census_rows(file, rows, monkeypatch):
 
 def test_keys_of_a_column_that_is_there_twice_are_an_error(tmp_path):
     (tmp_path / "t.csv").write_text("a,k,k\n1,2,3\n")
-    with pytest.raises(DataError, match="more than one column 'k'"):
+    with pytest.raises(DataError, match="several columns named 'k'"):
         read_keys(Data("csv:t.csv"), ["k"], tmp_path)

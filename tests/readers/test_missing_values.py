@@ -274,7 +274,7 @@ def test_a_value_of_a_column_with_a_vocabulary_is_one_word(value, message, tmp_p
             {"vocabulary": {"n*": ["1"]}, "missing": {"n*": 0}},
             "missing",
             "n*",
-            "'missing' of 'n.' has no effect: it is for numbers",
+            "'missing' of 'n.' has no effect: it applies to numbers",
         ),
         ({"unknown": {"*": 0}}, "unknown", "*", "'unknown' of '.' has no effect"),
         (

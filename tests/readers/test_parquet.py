@@ -349,8 +349,8 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             {"p": [1], "q": [2], "r": [3]},
             [X],
             {"x": "*"},
-            "reads 2 columns of parquet:t.parquet, not 3",
-            "the glob matches are p, q, r",
+            "needs 2 columns of parquet:t.parquet, not 3",
+            "the glob matches p, q, r",
         ),
         ({"b": [1]}, [A], None, "has no column 'a' for input 'a'", "b; write"),
         ({"age": [1]}, [A], {"a": "aeg"}, "no column 'aeg'", "did you mean 'age'?"),
@@ -367,7 +367,7 @@ def test_columns_that_do_not_fit(columns, inputs, mapping, message, hint, tmp_pa
 def test_two_columns_of_one_name(tmp_path):
     table = pa.table([[1], [2]], names=["a", "a"])
     pq.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="more than one column 'a'"):
+    with pytest.raises(DataError, match="several columns named 'a'"):
         open_source(Data("parquet:t.parquet"), [A], tmp_path)
 
 

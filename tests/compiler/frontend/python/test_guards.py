@@ -205,7 +205,9 @@ def test_a_guard_accepts_no_other_values() -> None:
 def test_a_function_must_return_a_place() -> None:
     with place_guard(lambda op: 7), pytest.raises(PlaceError) as caught:  # type: ignore[arg-type,return-value]
         here()
-    assert caught.value.message == "a guard's function must return a place or None, not 7"
+    assert (
+        caught.value.message == "a guard's function must return a place or None, not 7"
+    )
     span = caught.value.span
     assert span is not None
     assert "place_guard(lambda op: 7)" in span.text
