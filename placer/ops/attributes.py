@@ -87,7 +87,7 @@ def _not_a_choice(kind: str, attr: Attr, value: object) -> OpError:
 
 
 def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes without defaults and without those of parameters only."""
+    """Return the attributes to store in the graph, without defaults."""
     complete_attrs = complete(declaration, attrs, for_parameters=True)
     return {
         attr.name: complete_attrs[attr.name]

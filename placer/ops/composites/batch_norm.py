@@ -118,8 +118,8 @@ BATCH_NORM = Composite(
             "`batch`: statistics of the global batch. `replica`: statistics of"
             " each node's rows, which are cheaper and also work asynchronously,"
             " but the result depends on the number of nodes. The moving averages"
-            " then take the mean of the nodes' statistics, weighted by rows;"
-            " asynchronous training takes those of the first worker",
+            " then take the mean of the nodes' statistics, weighted by rows; in"
+            " asynchronous training, they take the first worker's",
             ("batch", "replica"),
         ),
     ),

@@ -1,8 +1,8 @@
 """The rules of primitives for the proof of `placer.ops.functions.row_proof`.
 
 The rows of a result are along the only axis whose size changes with the batch. Many
-primitives with such an axis in the result cannot mix rows. All other primitives have a
-condition.
+primitives with such an axis in the result cannot mix rows. Each of the other
+primitives has a condition.
 """
 
 from __future__ import annotations

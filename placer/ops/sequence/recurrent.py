@@ -315,7 +315,7 @@ LSTM = _declare(
     " c[t] = sigmoid(f + forget_bias) · c[t-1] + sigmoid(i) · tanh(g); h[t] ="
     " sigmoid(o) · tanh(c[t])",
     source="Hochreiter and Schmidhuber (1997), Gers et al. (2000). The order of the"
-    " gates is that of Keras and PyTorch. `forget_bias` is from TensorFlow's"
+    " gates is as in Keras and PyTorch. `forget_bias` is from TensorFlow's"
     " BasicLSTMCell, and replaces Keras' `unit_forget_bias` (Jozefowicz et al."
     " 2015). Initial values as in simple_rnn",
     cases=(

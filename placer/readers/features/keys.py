@@ -29,7 +29,7 @@ def text_keys(cells: Cells, seed: int) -> Bits:
     """
     array = cells.texts()
     if pa.types.is_dictionary(array.type) and len(array.dictionary) > len(array):
-        array = array.dictionary_decode()  # it may be that of the whole file
+        array = array.dictionary_decode()  # the dictionary may be the whole file's
     if not pa.types.is_dictionary(array.type):
         return _keys_of_texts(array, seed, cells.is_csv)
     words = _keys_of_texts(array.dictionary, seed, cells.is_csv)
