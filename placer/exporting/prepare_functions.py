@@ -213,7 +213,7 @@ def word_number(
 def cell_number(
     cell: Any, missing: float | None, dtype: str, markers: Sequence[str | float] = ()
 ) -> float:
-    """Return the number in a cell, as an int for a whole number and an integer dtype."""
+    """Return the number in a cell; a whole number is an int for an integer dtype."""
     text = as_cell(cell)
     if is_missing(cell, markers):
         if missing is None:

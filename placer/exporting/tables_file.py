@@ -188,7 +188,7 @@ def write_tables_file(
 
 
 def _absent(function: str, table: SparseTable, seed: int, copies: Copies) -> list[str]:
-    """Return the lines of a function for the rows of keys that are not in a table."""
+    """Return the lines of a function that returns rows for keys outside a table."""
     settings = table.settings
     form, values = settings.init
     if not isinstance(settings.admit, Always):

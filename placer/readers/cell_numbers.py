@@ -184,7 +184,7 @@ class CellParser:
         return number
 
     def _word_or_none(self, text: str) -> int | None:
-        """Return the number of a word. An unknown missing value is the empty word."""
+        """Return the number of a word; missing values default to the empty word."""
         words = self.words
         assert words is not None
         if text in self.markers.texts and text not in words:

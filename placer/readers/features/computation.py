@@ -162,7 +162,7 @@ class Computation:
         return numbers
 
     def _origin(self, feature: Feature) -> Cells:
-        """Return the column of numbers at the origin of a feature."""
+        """Return the column of numbers that a feature is finally computed from."""
         (operand,) = feature.operands
         if operand in self._features:
             return self._origin(self._features[operand])

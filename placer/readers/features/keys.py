@@ -80,6 +80,6 @@ def integer_keys(numbers: Bits, missing: Mask | None, seed: int) -> Bits:
 def crossed_keys(parts: Sequence[Bits], seed: int) -> Bits:
     """Return the keys of combinations, from the keys of their parts.
 
-    Each is the hash of the keys of the parts, 8 little-endian bytes each, in order.
+    Each key is the hash of the parts' keys in order, as 8 little-endian bytes each.
     """
     return hash_rows(np.stack(parts, axis=1), seed)
