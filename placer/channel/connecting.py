@@ -85,34 +85,20 @@ class SecondError(JoinError):
 
 @dataclass(eq=False, slots=True)
 class _Pending:
-    """A connection that is not established yet.
-
-    Attributes:
-        fd: the file descriptor of the socket.
-        stream: the socket, or the TLS stream on it.
-        peer: the peer; None for an accepted connection before its HELLO.
-        until: the deadline, in monotonic seconds.
-        is_open: whether the system has connected the socket.
-        connects: whether this node opened the connection.
-        event: the socket event that `steps` waits for.
-        steps: establishes the connection, and returns the HELLO of the peer.
-        framed: the connection as frames; None before the TLS handshake is done.
-        answered: whether this node has answered the HELLO of an accepted connection.
-    """
+    """A connection that is not established yet."""
 
     fd: int
     stream: socket.socket | TlsStream
-    peer: str | None
-    until: float
-    is_open: bool
-    connects: bool
-    event: int = 0
+    peer: str | None  # None for an accepted connection before its HELLO
+    until: float  # deadline, in monotonic seconds
+    is_open: bool  # the system has connected the socket
+    connects: bool  # this node opened the connection
+    event: int = 0  # the socket event that `steps` waits for
     steps: Steps[Hello] = field(init=False)
-    framed: FrameSocket | None = None
-    answered: bool = False
+    framed: FrameSocket | None = None  # None before the TLS handshake is done
+    answered: bool = False  # this node has answered the HELLO of an accepted connection
 
     def close(self) -> None:
-        """Close the connection and the files received over it."""
         self.steps.close()
         (self.framed or self.stream).close()
 
@@ -189,10 +175,8 @@ class Joining:
         )
 
     def _connect_unix(self, link: Link) -> bool:
-        """Connect over a unix socket, unless the first connection used TCP.
-
-        Returns True if the peer is on this machine.
-        """
+        """Connect over a unix socket, unless the first connection used TCP. Returns
+        True if the peer is on this machine."""
         if "unix" not in self.streams or link.is_joined:
             return False
         where = self.endpoints[link.peer]
@@ -225,7 +209,6 @@ class Joining:
         return any(waiting) or any(map(self._tries, self.session.links.values()))
 
     def on_event(self, fd: int) -> None:
-        """Handle a ready socket."""
         if fd in self._listeners:
             self._accept(self._listeners[fd])
         elif fd in self._pending:
@@ -247,11 +230,9 @@ class Joining:
         self.connect(now)
 
     def close(self, last: bytes) -> None:
-        """Close all sockets.
-
-        `last` is a frame, GOODBYE or ABORT. It goes to peers that may consider their
-        connection established and would take the end of the socket for a lost node.
-        """
+        """Close all sockets. `last` is a frame, GOODBYE or ABORT. It goes to peers that
+        may consider their connection established and would take the end of the socket
+        for a lost node."""
         for pending in self._pending.values():
             if pending.answered and pending.framed is not None:
                 pending.framed.put(last)
@@ -275,7 +256,6 @@ class Joining:
     def _begin(
         self, connection: socket.socket, peer: str | None, *, is_open: bool = True
     ) -> None:
-        """Start a new connection, to `peer` or from an unknown node."""
         fd, until = connection.fileno(), time.monotonic() + HELLO_TIMEOUT
         pending = _Pending(fd, connection, peer, until, is_open, peer is not None)
         pending.steps = self._establish(pending)
@@ -284,7 +264,6 @@ class Joining:
         self._advance(pending)
 
     def _advance(self, pending: _Pending) -> None:
-        """Advance a connection as far as possible."""
         try:
             pending.event = next(pending.steps)
         except StopIteration as done:
@@ -313,10 +292,8 @@ class Joining:
             self.epoll.modify(pending.fd, pending.event)
 
     def _give_up(self, pending: _Pending, why: str) -> None:
-        """Close a connection; `why` is the reason for the errors of this node.
-
-        A connection that was open counts as refused.
-        """
+        """Close a connection; `why` is the reason for the errors of this node. A
+        connection that was open counts as refused."""
         self.refused += pending.is_open
         if pending.peer is not None and why:
             self.session.links[pending.peer].reason = why
@@ -373,9 +350,8 @@ class Joining:
             raise JoinError(os.strerror(error).lower())
         if pending.peer > self.session.node:
             raise JoinError("the peer listens, but does not connect")
-        if self._connect_unix(
-            self.session.links[pending.peer]
-        ):  # the peer has started to listen on this machine
+        # The peer may have started to listen on this machine.
+        if self._connect_unix(self.session.links[pending.peer]):
             raise JoinError
         pending.is_open, pending.until = True, time.monotonic() + HELLO_TIMEOUT
 
@@ -425,10 +401,8 @@ class Joining:
             self._give_up(other, "")
 
     def _sign(self, hello: Hello, nonces: tuple[bytes, bytes]) -> Hello:
-        """Return a HELLO with its authentication code, if the run has a key.
-
-        `nonces` are the nonces of the listening and of the connecting node.
-        """
+        """Return a HELLO with its authentication code, if the run has a key. `nonces`
+        are the nonces of the listening and of the connecting node."""
         if self.key is None:
             return hello
         message = frames.to_msgpack([*nonces, replace(hello, mac=b"")])
@@ -450,7 +424,7 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
         why = frame.why[:200]
         raise SecondError(why) if frame.is_second else JoinError(_refused(why))
     if not isinstance(frame, kind):
-        raise InvalidFrame("kind")
+        raise InvalidFrame("unexpected kind of frame")
     return frame
 
 

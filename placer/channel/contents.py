@@ -62,7 +62,6 @@ class Contents:
 
     @cached_property
     def pieces(self) -> tuple[tuple[Fragment, ...], ...]:
-        """The fragments in each piece of the payload."""
         return copied_pieces(self.types, self.references)
 
 
@@ -75,10 +74,8 @@ def describe_arrays(
 
 
 def read_contents(types: bytes, references: tuple[Reference, ...]) -> Contents:
-    """Return the contents of a message with these types and references.
-
-    Raises InvalidFrame if they are malformed, or for an impossible shape.
-    """
+    """Return the contents of a message with these types and references. Raises
+    InvalidFrame if they are malformed, or for an impossible shape."""
     read = _read_once if len(types) <= CACHED_TYPES else _read
     return read(types, references)
 
@@ -90,13 +87,13 @@ def _read(encoded: bytes, references: tuple[Reference, ...]) -> Contents:
         size = prod(shape)
         # numpy refuses an empty array if its other dimensions overflow, such as 0 x 2**63.
         if size == 0 and prod(n for n in shape if n) > MAX_EXTENT:
-            raise InvalidFrame("dimensions")
+            raise InvalidFrame("dimensions are too large")
         types.append((dtype, shape))
         sizes.append(size * dtype.itemsize)
     places = {reference.array: reference for reference in references}
     # Each array has at most one reference.
     if len(places) != len(references) or max(places, default=-1) >= len(types):
-        raise InvalidFrame("references")
+        raise InvalidFrame("wrong references to shared memory")
     nbytes = sum(sizes)
     offsets, span = aligned_offsets(sizes, places)
     return Contents(
@@ -136,5 +133,5 @@ def read_message(
             f"{maximum}"
         )
     if len(payload) != (contents.span if contents.is_inline else 0):
-        raise InvalidFrame("sizes do not add up")
+        raise InvalidFrame("the payload size does not match the arrays")
     return contents

@@ -9,27 +9,20 @@ from placer.channel.message import Message
 
 @dataclass(slots=True)
 class Credit:
-    """Totals of bytes sent to a peer and acknowledged; they only grow.
+    """Totals of bytes (cost) sent to a peer and acknowledged; they only grow.
 
     Not thread-safe: the owner's lock guards it. Because these are totals and not
     differences, a lost, repeated or late acknowledgement does no harm.
-
-    Attributes:
-        peer: the peer.
-        bound: the largest number of bytes on the way to the peer.
-        sent: the cost of all messages sent to the peer.
-        acknowledged: the cost that the peer has acknowledged.
-        granted: the cost that this node has acknowledged to the peer.
-        waiting: the costs of the messages that wait for room.
-        stored: the messages of the peer that are not acknowledged, received or not.
     """
 
     peer: str
-    bound: int
-    sent: int = 0
-    acknowledged: int = 0
-    granted: int = 0
+    bound: int  # the largest number of bytes on the way to the peer
+    sent: int = 0  # cost of all messages sent to the peer
+    acknowledged: int = 0  # cost that the peer has acknowledged
+    granted: int = 0  # cost that this node has acknowledged to the peer
+    # The costs of the messages that wait for room.
     waiting: list[int] = field(default_factory=list)
+    # Unacknowledged messages of the peer, received or not.
     stored: list[Message] = field(default_factory=list)
 
     def has_room(self, cost: int) -> bool:
@@ -47,11 +40,9 @@ class Credit:
         return cost and min(self.sent, max(0, self.sent + cost - self.bound))
 
     def update(self, total: int) -> bool:
-        """Record that the peer has acknowledged `total` bytes in all.
-
-        Returns False if that was known. A total beyond the sent bytes is ignored: the peer
-        cannot raise its own bound.
-        """
+        """Record that the peer has acknowledged `total` bytes in all. Returns False if
+        that was known. A total beyond the sent bytes is ignored: the peer cannot raise
+        its own bound."""
         is_new = self.acknowledged < total <= self.sent
         if is_new:
             self.acknowledged = total

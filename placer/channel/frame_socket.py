@@ -98,10 +98,8 @@ class FrameSocket:
         return show_endpoint((host, port))
 
     def serve(self, epoll: select.epoll) -> None:
-        """From now on, let `epoll` report received data, and room for queued data.
-
-        The peer has identified itself: frames of any length are accepted.
-        """
+        """From now on, let `epoll` report received data, and room for queued data. The
+        peer has identified itself: frames of any length are accepted."""
         with self._lock:
             self._max_frame = MAX_FRAME
             self._epoll = epoll
@@ -119,7 +117,6 @@ class FrameSocket:
                 self._epoll.modify(self.fd, select.EPOLLIN | out)
 
     def leave(self) -> None:
-        """Stop reporting events to `epoll`."""
         with self._lock:
             if self._epoll is not None:
                 self._epoll.unregister(self.fd)
@@ -129,15 +126,12 @@ class FrameSocket:
 
     @property
     def has_queued(self) -> bool:
-        """Whether data waits for room in the socket."""
         return bool(self._queue) and not self.broken
 
     def put(self, *buffers: Buffer, file: int | None = None) -> None:
-        """Send buffers in order, now or when the socket has room. Does not wait.
-
-        The buffers of one call are not interleaved with other data. A file descriptor goes
-        with the first buffer, and must stay open until it is sent.
-        """
+        """Send buffers in order, now or when the socket has room. Does not wait. The
+        buffers of one call are not interleaved with other data. A file descriptor goes
+        with the first buffer, and must stay open until it is sent."""
         with self._lock:
             if self.broken:
                 return
@@ -155,11 +149,8 @@ class FrameSocket:
                 self._send()
 
     def finish(self) -> None:
-        """Tell the peer that no data follows the queued data.
-
-        Otherwise, a peer that closes its socket with unread bytes would discard its own
-        unsent data.
-        """
+        """Tell the peer that no data follows the queued data. Otherwise, a peer that
+        closes its socket with unread bytes would discard its own unsent data."""
         with self._lock:
             self._finishes = True
             if not self._queue:
@@ -216,7 +207,6 @@ class FrameSocket:
             self._shut()
 
     def _send_with_files(self) -> int:
-        """Send the first buffer, with its file if it has one."""
         buffer, (with_file, file) = self._queue[0], self._files_to_send[0]
         if buffer is not with_file:
             return self._socket.send(buffer)
@@ -238,10 +228,8 @@ class FrameSocket:
         return not isinstance(self._socket, socket.socket) and self._socket.holds_bytes
 
     def receive(self) -> bool:
-        """Receive available data, as much as fits; return True if more may be available.
-
-        Raises InvalidFrame for unexpected files.
-        """
+        """Receive available data, as much as fits; return True if more may be
+        available. Raises InvalidFrame for unexpected files."""
         targets = self._targets
         if targets:
             views = [*targets][: MAX_BUFFERS - 1]
@@ -358,10 +346,8 @@ class FrameSocket:
         self._start, self._stop = 0, len(rest)
 
     def drain(self, until: float) -> None:
-        """Receive and drop data until the peer has finished, or until monotonic time `until`.
-
-        No other thread reads any more.
-        """
+        """Receive and drop data until the peer has finished, or until monotonic time
+        `until`. No other thread reads any more."""
         rest = memoryview(bytearray(BUFFER))
         while not self.ended and self._wait(select.POLLIN, until):
             try:

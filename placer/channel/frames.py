@@ -235,10 +235,8 @@ class Status(Frame, frozen=True):
 
 
 def as_text(text: str) -> str:
-    """Return a text cut to `MAX_TEXT` characters and made encodable.
-
-    Names of files may contain characters that cannot be encoded.
-    """
+    """Return a text cut to `MAX_TEXT` characters and made encodable. Names of files may
+    contain characters that cannot be encoded."""
     return make_printable(text[:MAX_TEXT])
 
 
@@ -301,20 +299,18 @@ def size_of(data: memoryview[int], maximum: int = MAX_FRAME) -> int:
         return ALIGNMENT
     magic, head, payload = PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise InvalidFrame("magic")
+        raise InvalidFrame("wrong magic bytes")
     size: int = round_up(PREFIX.size + head) + payload
     if payload % ALIGNMENT or size > maximum:
-        raise InvalidFrame("length")
+        raise InvalidFrame("wrong length of the frame")
     return size
 
 
 def decode(data: memoryview[int]) -> tuple[Frame, memoryview[int]]:
-    """Decode a frame, given all its bytes; return it and its payload.
-
-    Raises InvalidFrame if a check fails.
-    """
+    """Decode a frame, given all its bytes; return it and its payload. Raises
+    InvalidFrame if a check fails."""
     _, head, payload = PREFIX.unpack_from(data)
     frame = from_msgpack(_FRAME, data[PREFIX.size : PREFIX.size + head])
     if payload and not isinstance(frame, Message):
-        raise InvalidFrame("length")
+        raise InvalidFrame("wrong length of the frame")
     return frame, data[len(data) - payload :]

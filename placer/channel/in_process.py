@@ -22,10 +22,8 @@ from placer.place.node_kinds import NodeId
 
 
 def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChannel]:
-    """Return the channel of each node of a run inside one process.
-
-    `limits` are the fields of `types.Limits`.
-    """
+    """Return the channel of each node of a run inside one process. `limits` are the
+    fields of `types.Limits`."""
     names = tuple(nodes)
     channels: dict[str, MemoryChannel] = {}
     for node in names:

@@ -42,19 +42,14 @@ class Channel(ABC):
 
     All methods may be called from any thread, at any time; `join` is called once.
 
-    Args:
-        node: the name of this node.
-        mailbox: stores the node's messages.
-        carrier: sends the node's messages.
-
     Attributes:
         node: the name of this node.
+        mailbox: stores the node's messages.
         on_abort: called with the root cause when another node has failed or a peer is
             lost, in the thread that finds it. It is not called for this node's own
-            `abort`. It can end a process that is blocked outside the channel. May be set.
+            `abort`. It can end a process that is blocked outside the channel.
         describe: returns the node's activity, such as "step 5", for the errors of other
-            nodes. It is called about once a second, from any thread. May be set.
-        mailbox: stores the node's messages.
+            nodes. It is called about once a second, from any thread.
     """
 
     def __init__(self, node: str, mailbox: Mailbox, carrier: Carrier) -> None:
@@ -256,10 +251,8 @@ class Channel(ABC):
 
     @abstractmethod
     def streams(self) -> dict[str, str]:
-        """Return the kind of stream to each connected peer.
-
-        It is "shared memory", "unix socket", "tls", "tcp" or "thread".
-        """
+        """Return the kind of stream to each connected peer. It is "shared memory",
+        "unix socket", "tls", "tcp" or "thread"."""
 
     def waiting(self) -> tuple[str, ...]:
         """Return the nodes that calls on this node currently wait for, sorted."""
@@ -279,7 +272,6 @@ class Channel(ABC):
         """
 
     def _allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return the memory for `share`."""
         return aligned.zeros((nbytes,), np.uint8)
 
     def check_open(self) -> None:

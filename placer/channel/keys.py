@@ -19,7 +19,7 @@ from typing import Final
 from placer.errors import PlacerError
 
 KEY_BYTES: Final = 32
-"""Bytes of a secret, and of each derived key."""
+"""The size of a secret, and of each derived key, in bytes."""
 VARIABLE: Final = "PLACER_KEY_FILE"
 """The environment variable with the path of the key file."""
 
@@ -39,15 +39,12 @@ class RunKey:
 
 
 def new_key() -> RunKey:
-    """Return a key of random bytes."""
     return RunKey(secrets.token_bytes(KEY_BYTES))
 
 
 def write_key(path: Path, key: RunKey) -> None:
-    """Write a key to a new file that only its owner can read.
-
-    Raises PlacerError if the file exists or cannot be written.
-    """
+    """Write a key to a new file that only its owner can read. Raises PlacerError if the
+    file exists or cannot be written."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "w", encoding="ascii") as file:
@@ -59,11 +56,8 @@ def write_key(path: Path, key: RunKey) -> None:
 
 
 def read_key(path: Path) -> RunKey:
-    """Read a key file.
-
-    Raises PlacerError if it cannot be read, is not a key, or is accessible to other users of
-    the machine.
-    """
+    """Read a key file. Raises PlacerError if it cannot be read, is not a key, or is
+    accessible to other users of the machine."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(fd, "rb") as file:
@@ -88,20 +82,16 @@ def read_key(path: Path) -> RunKey:
 
 
 def find_key(path: Path | None) -> RunKey | None:
-    """Return the key in a file, by default the file in PLACER_KEY_FILE.
-
-    Returns None if `path` is None and the variable is not set. Raises PlacerError as
-    `read_key` does.
-    """
+    """Return the key in a file, by default the file in PLACER_KEY_FILE. Returns None if
+    `path` is None and the variable is not set. Raises PlacerError as `read_key`
+    does."""
     chosen = path or os.environ.get(VARIABLE)
     return read_key(Path(chosen)) if chosen else None
 
 
 def pass_key(key: RunKey) -> int:
-    """Return a file descriptor of memory that holds a key, for a child process.
-
-    The child opens it in /proc/self/fd.
-    """
+    """Return a file descriptor of memory that holds a key, for a child process. The
+    child opens it in /proc/self/fd."""
     fd = os.memfd_create("key", os.MFD_CLOEXEC)
     os.fchmod(fd, 0o600)
     os.write(fd, key.secret.hex().encode())

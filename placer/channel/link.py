@@ -80,9 +80,8 @@ class Link:
     knows_failure: bool = False
     knows_end: bool = False
     _number: int = 0
-    _unacknowledged: dict[int, Outgoing] = field(
-        default_factory=dict
-    )  # sent over TCP, not acknowledged
+    # Messages sent over TCP that are not acknowledged.
+    _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)
     _acknowledged: int = 0
     _outgoing: dict[int, Outgoing] = field(default_factory=dict)
     _order_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
@@ -94,9 +93,8 @@ class Link:
     _filling: int = 0  # the number of the message whose piece is being received
     _peer_regions: dict[int, Bytes] = field(default_factory=dict)
     _chunk_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
-    _chunks: dict[int, PiecedMessage] = field(
-        default_factory=dict
-    )  # chunks that are not consumed yet
+    # The messages of chunks that are not consumed yet.
+    _chunks: dict[int, PiecedMessage] = field(default_factory=dict)
     _unreported: int = 0  # consumed chunks to return to the peer, as a bit mask
     _credit_sent: int = 0
     _credit_wanted: int = 0  # the credit that the peer waits for, or 0
@@ -110,7 +108,6 @@ class Link:
             self.session.need(self.peer)
 
     def tell(self, frame: Frame, file: int | None = None) -> None:
-        """Send a frame without a payload."""
         self._put(frames.encode(frame), file=file)
 
     def send(
@@ -123,11 +120,9 @@ class Link:
         *,
         written: bool = True,
     ) -> Outgoing:
-        """Send a message between two nodes, without waiting.
-
-        `arrays` must be C-contiguous. If they are not `written` yet, `add_written` sends
-        their pieces.
-        """
+        """Send a message between two nodes, without waiting. `arrays` must be
+        C-contiguous. If they are not `written` yet, `add_written` sends their
+        pieces."""
         # Numbers are assigned, and headers sent, in the order of this lock. Calls that may fail
         # come first: the peer accepts no gaps.
         with self._order_lock:
@@ -179,7 +174,6 @@ class Link:
             self.tell(frames.Memory(region.number, region.nbytes), file=region.fd)
 
     def advance(self) -> None:
-        """Send all pieces that can be sent now."""
         # A thread that finds the lock taken need not wait: the thread that holds it checks again
         # after it has released the lock.
         while self._next_message() is not None:
@@ -228,11 +222,9 @@ class Link:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether this connection must be read.
-
-        A sender waits for it, here or (to close) at the peer, or the program expects a
-        message. Called with the mailbox's lock held.
-        """
+        """Whether this connection must be read. A sender waits for it, here or (to
+        close) at the peer, or the program expects a message. Called with the mailbox's
+        lock held."""
         is_expecting = self.session.mailbox.expects(self.peer)
         return not self.ended and (self.peer_clears or self.has_pending or is_expecting)
 
@@ -265,11 +257,9 @@ class Link:
         return self._acknowledged == self._number
 
     def acknowledge(self, total: int) -> None:
-        """Report that the program has received `total` bytes.
-
-        This is done at once if the peer waits for it, or if many bytes are unreported.
-        Otherwise the next heartbeat reports it.
-        """
+        """Report that the program has received `total` bytes. This is done at once if
+        the peer waits for it, or if many bytes are unreported. Otherwise the next
+        heartbeat reports it."""
         threshold = self.session.window // 4
         if not self.is_unix:  # the peer stores unacknowledged messages
             threshold = min(frames.INLINE, threshold)
@@ -280,23 +270,19 @@ class Link:
     # New and broken connections.
 
     def position(self) -> tuple[int, list[tuple[int, int]]]:
-        """Return which messages the peer must send again: see `frames.Hello`.
-
-        Called after the connection has ended.
-        """
+        """Return which messages the peer must send again: see `frames.Hello`. Called
+        after the connection has ended."""
         incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
         return self._last_received + 1, incomplete
 
     def connect(self, socket: FrameSocket, hello: frames.Hello) -> None:
-        """Start using a connection: send everything that the peer has not received.
-
-        The session's thread calls this after the earlier connection has ended. Raises
-        InvalidFrame for an impossible position of the peer.
-        """
+        """Start using a connection: send everything that the peer has not received. The
+        session's thread calls this after the earlier connection has ended. Raises
+        InvalidFrame for an impossible position of the peer."""
         expected, incomplete = hello.expected, dict(hello.incomplete)
         with self._order_lock, self._advance_lock:
             if not self._acknowledged < expected <= self._number + 1:
-                raise InvalidFrame("position")
+                raise InvalidFrame("an impossible position")
             if self.is_joined:
                 self.socket.close()
             self.socket, self.is_unix, self._filling = socket, socket.is_unix, 0
@@ -315,7 +301,7 @@ class Link:
                     self._send_header(message)
                 elif number in incomplete:
                     if message.sent >= len(message.contents.pieces):
-                        raise InvalidFrame("position")
+                        raise InvalidFrame("an impossible position")
                     self._outgoing[number] = message
             self.ended = False
         self._advance_or_need()
@@ -323,11 +309,9 @@ class Link:
     # Receiving.
 
     def on_event(self, events: int) -> None:
-        """Handle events of the socket: room to send, or received data.
-
-        When the connection ends, all frames that the peer sent before are handled first,
-        including a GOODBYE.
-        """
+        """Handle events of the socket: room to send, or received data. When the
+        connection ends, all frames that the peer sent before are handled first,
+        including a GOODBYE."""
         if self.ended:
             return
         try:
@@ -414,13 +398,13 @@ class Link:
                 self.knows_failure = True
                 self.session.fail(Cause(node, where, what, is_interruption))
             case _:
-                raise InvalidFrame("kind")
+                raise InvalidFrame("unexpected kind of frame")
 
     def _on_message(self, header: frames.Message, payload: memoryview[int]) -> None:
         contents = read_message(header, payload, self.session.limits.max_message)
         number = header.number
         if number != self._last_received + 1:
-            raise InvalidFrame("number")
+            raise InvalidFrame("wrong message number")
         self._check_node(header.source)
         if header.to not in self.session.own_nodes:
             raise InvalidFrame("a message to another node")
@@ -457,7 +441,6 @@ class Link:
             self.send_beat()
 
     def _check_node(self, node: str) -> None:
-        """Raise InvalidFrame unless the peer runs this node."""
         credit = self.session.mailbox.nodes.get(node)
         if credit is None or credit.peer != self.peer:
             raise InvalidFrame("sender is another node")
@@ -471,12 +454,12 @@ class Link:
         self._filling = piece.message
         if piece.chunk is not None:
             if piece.nbytes:
-                raise InvalidFrame("length")
+                raise InvalidFrame("wrong length of the data")
             self._add_chunk(message, piece.chunk)
             return
         nbytes, views = message.room()
         if piece.nbytes != nbytes:
-            raise InvalidFrame("length")
+            raise InvalidFrame("wrong length of the data")
         if self._chunks:  # the peer has no free chunk for this message
             for stored in dict.fromkeys([*self._chunks.values()]):
                 stored.empty_chunks()
@@ -484,7 +467,6 @@ class Link:
         self.socket.fill(views)
 
     def _add_chunk(self, message: PiecedMessage, chunk: int) -> None:
-        """Add a piece in a chunk of the peer's pool to its message."""
         pool = self._peer_regions.get(0)
         if pool is None or chunk in self._chunks or chunk >= pool.nbytes // PIECE:
             raise InvalidFrame("a chunk that is not free")
@@ -557,14 +539,13 @@ class Link:
             raise InvalidFrame("memory without a file")
         if number in self._peer_regions or len(self._peer_regions) >= MAX_REGIONS:
             os.close(file)
-            raise InvalidFrame("region")
+            raise InvalidFrame("wrong region number")
         if number == 0 and (nbytes % PIECE or nbytes > MAX_CHUNKS * PIECE):
             os.close(file)
-            raise InvalidFrame("size of the chunk pool")
+            raise InvalidFrame("wrong size of the chunk pool")
         self._peer_regions[number] = attach(file, nbytes)
 
     def _view(self, contents: Contents, i: int) -> Array:
-        """Return a view of a referenced array in the peer's memory."""
         _, number, offset = contents.references[i]
         region = self._peer_regions.get(number)
         end = offset + contents.sizes[i]
@@ -574,10 +555,8 @@ class Link:
         return region[offset:end].view(dtype).reshape(shape)
 
     def close(self) -> None:
-        """Close the socket, and drop unsent messages and shared memory.
-
-        Remaining views keep their memory mapped.
-        """
+        """Close the socket, and drop unsent messages and shared memory. Remaining views
+        keep their memory mapped."""
         self.socket.close()
         self._outgoing.clear()
         self._incoming.clear()

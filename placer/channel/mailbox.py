@@ -67,11 +67,9 @@ class Carrier:
         """Tell a peer at once how much credit is wanted."""
 
     def read(self, timeout: float) -> bool:
-        """Handle received data; wait for it up to `timeout` seconds.
-
-        Only one thread at a time calls this. Returns False if no data arrived. Returns early
-        if the run has failed or ended.
-        """
+        """Handle received data; wait for it up to `timeout` seconds. Only one thread at
+        a time calls this. Returns False if no data arrived. Returns early if the run
+        has failed or ended."""
         return False
 
     def need(self, peer: str) -> None:
@@ -98,9 +96,7 @@ class Mailbox:
 
     Attributes:
         node: the name of this process.
-        peers: the processes that this process exchanges messages with.
         bytes_sent: payload bytes by sending node.
-        bytes_received: payload bytes received.
         aborted: the root cause once the run has failed.
         departed: the peers that have ended their run.
         credits: the credit of each peer process.
@@ -150,7 +146,6 @@ class Mailbox:
         self.nodes = {name: credits[p] for name, p in of_processes if p in credits}
 
     def listen(self, node: str, edge: int, call: Callable[[str], object]) -> None:
-        """Call `call(source)` for each message of an edge to a node; see `Channel.listen`."""
         with self._lock:
             self._listeners[node, edge] = call
             stored = [
@@ -178,8 +173,7 @@ class Mailbox:
         """Wait until the bound has room for a message of a node, and count the message.
 
         Args:
-            node: the sending node.
-            to: the receiving node.
+            node, to: the sending and the receiving node.
             key: the key of the message.
             nbytes: the bytes of the payload.
             copied_nbytes: the bytes of the payload that take credit.
@@ -247,9 +241,7 @@ class Mailbox:
 
     def claim(self, node: str, addresses: Sequence[tuple[str, Key]]) -> Message:
         """Wait for a message from any of these addresses, and remove it from its queue.
-
-        The message is not acknowledged yet.
-        """
+        The message is not acknowledged yet."""
         wanted = {(node, source, key) for source, key in addresses}
         sources = tuple([source for source, _ in addresses])
         for source in sources:
@@ -278,7 +270,6 @@ class Mailbox:
     def expect(
         self, node: str, source: str, key: Key, out: Sequence[Array | None]
     ) -> None:
-        """Provide arrays for a message that may arrive early; see `Channel.expect`."""
         peer = self.credit(node, source).peer
         with self._lock:
             self._expected[node, source, key] = out
@@ -301,10 +292,8 @@ class Mailbox:
         self, ready: Callable[[], bool], timeout: float, *, failed: bool = False
     ) -> bool:
         """Wait until `ready`; return False if that takes more than `timeout` seconds.
-
-        `ready` is called with the lock held. Raises `Aborted` if the run has failed; with
-        `failed`, the wait continues after a failure.
-        """
+        `ready` is called with the lock held. Raises `Aborted` if the run has failed;
+        with `failed`, the wait continues after a failure."""
 
         def is_over() -> bool:
             return self._closed or ready() or (self.aborted is not None and not failed)
@@ -318,11 +307,8 @@ class Mailbox:
             return ready()
 
     def close(self) -> None:
-        """End every wait and drop all messages.
-
-        Returns when no thread reads a connection any more, so that the caller can close the
-        sockets.
-        """
+        """End every wait and drop all messages. Returns when no thread reads a
+        connection any more, so that the caller can close the sockets."""
         with self._lock:
             self._closed = True
             self._wake()
@@ -350,7 +336,6 @@ class Mailbox:
             listener(source)
 
     def pass_on(self, message: Message) -> None:
-        """Deliver a message of another thread of this process."""
         with self._lock:
             self._check_run()
         self.deliver(message)
@@ -411,10 +396,8 @@ class Mailbox:
             self._wake()
 
     def read(self) -> bool:
-        """Handle received data, without waiting.
-
-        Returns False if no data has arrived, or if another thread reads.
-        """
+        """Handle received data, without waiting. Returns False if no data has arrived,
+        or if another thread reads."""
         with self._lock:
             if self.is_read or self._closed:
                 return False
@@ -443,7 +426,6 @@ class Mailbox:
             self._sleepers -= 1
 
     def _wake(self) -> None:
-        """Wake all sleeping threads; called with the lock held."""
         # Without a sleeping thread, which is the common case, this costs one comparison.
         if self._sleepers:
             self._changed.notify_all()
@@ -464,7 +446,6 @@ class Mailbox:
         return credit
 
     def _wait_for_rest(self, message: Message, ready: Callable[[], bool]) -> None:
-        """Wait for the rest of a message whose first part has arrived."""
         wait = _Wait(message.to, (message.source,), lambda: False)
         self._wait(wait, message.key, ready)
 
@@ -479,15 +460,8 @@ class Mailbox:
     ) -> Result:
         """Block until `take` returns a value, and return it.
 
-        `take` and `wait.is_stuck` are called with the lock held. `is_stuck` says whether
-        the wait depends on an action of the peers.
-
-        Args:
-            wait: the wait.
-            key: the address of the message to receive or, if `sending`, to send.
-            take: returns the result, None if it is not available yet.
-            sending: whether the wait is for room to send to the only peer.
-            is_watched: whether the wait is already inside the context of a watch.
+        `key` is the address of the message to receive or, if `sending`, to send. `take` and
+        `wait.is_stuck` are called with the lock held.
         """
         if not is_watched and (watch := self._watches.get(wait.node)) is not None:
             with watch(wait.peers, key, sending):
@@ -503,7 +477,6 @@ class Mailbox:
         try:
             while True:
                 with self._lock:
-                    # The order matters: a failed run fails every call, but a message
                     # The order matters. A failed run fails every call. But a message that arrived
                     # before its source departed can still be received. Nothing can be sent to a
                     # departed peer.
@@ -556,10 +529,8 @@ class Mailbox:
                         self._stop_reading()
 
     def _deadline_error(self, wait: _Wait, key: Key, sending: bool) -> DeadlineError:
-        """Return the error of a wait that takes too long.
-
-        Its cause is the activity of the last node in the chain of waits.
-        """
+        """Return the error of a wait that takes too long. Its cause is the activity of
+        the last node in the chain of waits."""
         peers = wait.peers
         what = (
             f"{peers[0]} to receive the messages before {key}"

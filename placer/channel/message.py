@@ -58,16 +58,13 @@ class Message:
     arrays: list[Array]
 
     def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
-        """Return the arrays, written into `out` if given; `wait` blocks for missing data.
-
-        Raises RunError if the arrays do not fit `out`.
-        """
+        """Return the arrays, written into `out` if given; `wait` blocks for missing
+        data. Raises RunError if the arrays do not fit `out`."""
         return payload.fill_out(
             out, self.arrays, lambda: f"{self.key} from {self.source} to {self.to}"
         )
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Return the arrays piece by piece; see `Channel.pieces`."""
         types = tuple((array.dtype, array.shape) for array in self.arrays)
         for fragments in piece_layout(types):
             for part in fragments:
@@ -75,10 +72,8 @@ class Message:
                 yield part.array, part.first, flat[part.first :][: part.numel]
 
     def place(self, out: Sequence[Array | None] | None = None) -> None:
-        """Receive the whole message before the program asks for it.
-
-        The arrays of `out` that fit are used.
-        """
+        """Receive the whole message before the program asks for it. The arrays of `out`
+        that fit are used."""
 
 
 class PiecedMessage(Message):
@@ -126,7 +121,6 @@ class PiecedMessage(Message):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pieces have arrived."""
         return self.arrived == len(self._layout)
 
     # Called by the thread that reads the connection.
@@ -144,11 +138,9 @@ class PiecedMessage(Message):
             return nbytes, [buffer[:nbytes].data]
 
     def add(self, held: tuple[Bytes, Callable[[], None]] | None = None) -> None:
-        """Record that the next piece has arrived.
-
-        `held` is None if the piece was received into the views of `room`. Otherwise it is
-        the piece's chunk and a function that returns the chunk.
-        """
+        """Record that the next piece has arrived. `held` is None if the piece was
+        received into the views of `room`. Otherwise it is the piece's chunk and a
+        function that returns the chunk."""
         with self._lock:
             if held is not None:
                 self._held[self.arrived] = held
@@ -167,7 +159,6 @@ class PiecedMessage(Message):
     # Called by the program.
 
     def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
-        """Return the arrays, which the pieces are received into."""
         self.place(out)
         wait(lambda: self.is_complete)
         return super().collect(out, wait)

@@ -52,14 +52,11 @@ class Outgoing:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the next piece may be sent."""
         return self.is_announced and self.sent < min(self.allowed, self.written)
 
     def add_written(self, array: int, stop: int) -> bool:
-        """Count pieces without elements after `stop` of an array as written.
-
-        Returns True if the number has grown.
-        """
+        """Count pieces without elements after `stop` of an array as written. Returns
+        True if the number has grown."""
         pieces, before = self.contents.pieces, self.written
         while self.written < len(pieces):
             last = pieces[self.written][-1]

@@ -33,10 +33,8 @@ CODES: Final = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 def check_arrays(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array]:
     """Return the arrays C-contiguous; only arrays with another layout are copied.
-
-    Raises RunError for too many arrays, a wrong dtype or too large a shape; `what` names the
-    message in the error.
-    """
+    Raises RunError for too many arrays, a wrong dtype or too large a shape; `what`
+    names the message in the error."""
     if len(arrays) > MAX_ARRAYS:
         raise RunError(
             f"{what()}: {len(arrays)} arrays are too many for one message "
@@ -60,15 +58,12 @@ def check_arrays(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array
 
 
 def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
-    """Return a flat view of the bytes of a C-contiguous array.
-
-    `memoryview.cast` would refuse bfloat16 and empty shapes.
-    """
+    """Return a flat view of the bytes of a C-contiguous array. `memoryview.cast` would
+    refuse bfloat16 and empty shapes."""
     return array.reshape(-1).view(np.uint8)
 
 
 def read_only_views(arrays: Sequence[Array]) -> list[Array]:
-    """Return read-only views of arrays."""
     views = [array.view() for array in arrays]
     for view in views:
         view.flags.writeable = False
@@ -78,11 +73,9 @@ def read_only_views(arrays: Sequence[Array]) -> list[Array]:
 def fill_out(
     out: Sequence[Array | None] | None, arrays: list[Array], what: Callable[[], str]
 ) -> list[Array]:
-    """Return the received arrays, each copied into its array of `out` if given.
-
-    Raises RunError if `out` has another length, dtype or shape, or is read-only; `what` names
-    the message in the error.
-    """
+    """Return the received arrays, each copied into its array of `out` if given. Raises
+    RunError if `out` has another length, dtype or shape, or is read-only; `what` names
+    the message in the error."""
     if out is None:
         return arrays
     if len(out) != len(arrays):

@@ -123,14 +123,9 @@ def own_status(
     statuses: Mapping[str, Status],
     elapsed: float,
 ) -> Status:
-    """Return the status of a node and of the first node that it waits for.
+    """Return the status of a node, followed by the status of a node that it waits for.
 
-    Args:
-        node: the node.
-        what: its activity.
-        waits_for: the nodes that it waits for.
-        statuses: the known statuses of all nodes.
-        elapsed: the seconds since the node's own status in `statuses`.
+    `statuses` are the known statuses of all nodes; the node's own is `elapsed` seconds old.
     """
     what = make_printable(what[:MAX_TEXT])
     before = statuses.get(node)

@@ -46,11 +46,12 @@ class Fragment(NamedTuple):
 def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ...]:
     """Return the fragments in each piece of a message; empty arrays have none.
 
+    >>> import numpy as np
     >>> f = np.dtype("float32")
     >>> pieces = piece_layout(((f, (3,)), (f, (400, 1000))))
     >>> [[*map(tuple, fragments)] for fragments in pieces]  # doctest: +NORMALIZE_WHITESPACE
     [[(0, 0, 3, 0, 0, 12), (1, 0, 262128, 64, 0, 1048512)],
-    [(1, 262128, 137872, 0, 1048512, 551488)]]
+     [(1, 262128, 137872, 0, 1048512, 551488)]]
     """
     pieces: list[tuple[Fragment, ...]] = []
     fragments: list[Fragment] = []
@@ -78,11 +79,8 @@ def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ..
 def copied_pieces(
     types: tuple[ArrayType, ...], referenced: Collection[int]
 ) -> tuple[tuple[Fragment, ...], ...]:
-    """Return the adjacent fragments of each piece to send.
-
-    The arrays with indices in `referenced` are not sent. A piece with no other arrays is left
-    out.
-    """
+    """Return the adjacent fragments of each piece to send. The arrays with indices in
+    `referenced` are not sent. A piece with no other arrays is left out."""
     if not referenced:
         return piece_layout(types)
     pieces = []
@@ -105,7 +103,6 @@ def piece_bytes(fragments: Sequence[Fragment]) -> int:
 
 
 def in_piece(piece: Bytes, fragment: Fragment) -> Bytes:
-    """Return the bytes of a fragment in its piece."""
     return piece[fragment.offset : fragment.offset + fragment.nbytes]
 
 

@@ -17,7 +17,6 @@ MAX_CHUNKS: Final = 8
 
 
 def chunk_view(pool: Bytes, number: int) -> Bytes:
-    """Return the bytes of a chunk of a pool."""
     return pool[number * PIECE : (number + 1) * PIECE]
 
 
@@ -54,7 +53,6 @@ class ChunkPool:
     def fill(
         self, message: int, fragments: Sequence[Fragment], arrays: Sequence[Array]
     ) -> int:
-        """Copy fragments of arrays into a free chunk; return its number."""
         number = self.free.pop()
         self.users[number] = message
         chunk = chunk_view(self.region.array, number)
@@ -64,10 +62,8 @@ class ChunkPool:
         return number
 
     def release(self, mask: int) -> None:
-        """Free the chunks of a bit mask.
-
-        Raises InvalidFrame for a chunk that was not filled.
-        """
+        """Free the chunks of a bit mask. Raises InvalidFrame for a chunk that was not
+        filled."""
         freed = [number for number in range(self._count) if mask >> number & 1]
         if mask >> self._count or not set(freed).isdisjoint(self.free):
             raise InvalidFrame("returned chunks that were not filled")

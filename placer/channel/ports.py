@@ -39,9 +39,7 @@ def free_endpoints(nodes: Sequence[str]) -> dict[str, str]:
 
 def free_ports(host: str, least: int = _LEAST) -> Iterator[socket.socket]:
     """Yield sockets bound to free ports of a local address, from port `least` on.
-
-    Ephemeral ports are skipped. A socket holds its port until it is closed.
-    """
+    Ephemeral ports are skipped. A socket holds its port until it is closed."""
     candidates = _candidates(least)
     # Start at a random port, so that two runs that start at the same time try different ports.
     start = random.SystemRandom().randrange(len(candidates))

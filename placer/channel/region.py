@@ -32,10 +32,8 @@ _FUTURE_WRITE: Final = (
 
 @lru_cache
 def is_supported() -> bool:
-    """Return True if this process can create shared memory.
-
-    This is tried once, because a sandbox may refuse the system calls.
-    """
+    """Return True if this process can create shared memory. This is tried once, because
+    a sandbox may refuse the system calls."""
     needed = ((os, "memfd_create"), (fcntl, "F_ADD_SEALS"))
     if not all(hasattr(module, name) for module, name in needed):
         return False
@@ -78,9 +76,8 @@ class Region:
             mapping = mmap.mmap(self.fd, nbytes)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
-            with suppress(
-                OSError
-            ):  # older kernels lack this seal; `attach` maps read-only as well
+            # Older kernels lack this seal; `attach` maps read-only as well.
+            with suppress(OSError):
                 fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
         except (OSError, OverflowError, ValueError) as error:
             if self.fd >= 0:
@@ -97,10 +94,8 @@ class Region:
 
 
 def attach(fd: int, nbytes: int) -> Bytes:
-    """Map memory of a peer read-only. This closes the file descriptor.
-
-    Raises InvalidFrame for a file that is not sealed memory of at least `nbytes` bytes.
-    """
+    """Map memory of a peer read-only. This closes the file descriptor. Raises
+    InvalidFrame for a file that is not sealed memory of at least `nbytes` bytes."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         if not seals & fcntl.F_SEAL_SHRINK:
@@ -140,7 +135,6 @@ class Regions:
         return region.array
 
     def find(self, arrays: Sequence[Array]) -> tuple[Reference, ...]:
-        """Return the places of the arrays that are inside a region."""
         references: list[Reference] = []
         starts, regions = self._sorted
         if not starts:

@@ -226,9 +226,7 @@ class Session(Channel, Carrier):
 
     def doing(self, peer: str) -> str:
         """Return the last reported activity of a peer; empty if it has reported none.
-
-        Of its nodes, the one with the shortest chain of waits is used.
-        """
+        Of its nodes, the one with the shortest chain of waits is used."""
         mailbox = self.mailbox
         statuses = [
             mailbox.statuses[node]
@@ -262,7 +260,6 @@ class Session(Channel, Carrier):
         self._joined = True
 
     def _absence(self, peer: str) -> str:
-        """Return the message that a peer did not join, with the reason if known."""
         where = show_endpoint(self._endpoints[peer])
         text = f"{peer} did not join within {self._join_timeout:g} s ({where})"
         return ": ".join(filter(None, (text, self.links[peer].reason)))
@@ -325,9 +322,8 @@ class Session(Channel, Carrier):
         self, node: str, to: str, key: Key, arrays: Sequence[Array]
     ) -> OpenMessage | None:
         link = self.links.get(self.mailbox.credit(node, to).peer)
-        if (
-            link is None or link.is_unix
-        ):  # a thread of this process, or a peer that maps or copies the arrays
+        # A thread of this process, or a peer that maps or copies the arrays.
+        if link is None or link.is_unix:
             return None
         contents = describe_arrays(arrays)
         if contents.is_inline:
@@ -366,8 +362,6 @@ class Session(Channel, Carrier):
         return Region(0, chunks * PIECE, self.node)
 
     def _flush(self) -> None:
-        """Wait until every peer has received all its messages."""
-
         # A peer may lack its last messages. While a connection is broken, GOODBYE would be lost.
         def is_delivered() -> bool:
             return not any(
@@ -387,11 +381,9 @@ class Session(Channel, Carrier):
             self.mailbox.wait_until(is_delivered, self.limits.deadline)
 
     def _say_goodbye(self) -> None:
-        """Tell the peers that this node has ended its run.
-
-        A peer with a broken connection is told after it has reconnected. Otherwise it would
-        wait for this node.
-        """
+        """Tell the peers that this node has ended its run. A peer with a broken
+        connection is told after it has reconnected. Otherwise it would wait for this
+        node."""
         links = self.links.values()
         self._is_leaving = True
         for link in links:
@@ -408,7 +400,6 @@ class Session(Channel, Carrier):
             self.mailbox.wait_until(is_told_or_slow, RECONNECT_WAIT)
 
     def _all_informed(self) -> bool:
-        """Return True if all peers know of the failure; a new connection reports it first."""
         links, departed = self.links.values(), self.mailbox.departed
         return all(link.peer in departed or link.is_informed for link in links)
 
@@ -463,10 +454,8 @@ class Session(Channel, Carrier):
     # Run by the session's thread.
 
     def fail(self, cause: Cause) -> None:
-        """Record a failure found here; the thread reports it to the peers.
-
-        It does not wait, because a thread that reads a socket may call it.
-        """
+        """Record a failure found here; the thread reports it to the peers. It does not
+        wait, because a thread that reads a socket may call it."""
         if self.mailbox.abort(cause):
             self._unreported.append(cause)
             self._wake()
@@ -476,7 +465,6 @@ class Session(Channel, Carrier):
         self._signal(self._ended)
 
     def _identity(self, sender: str, receiver: str) -> Identity:
-        """Return the identity in a `Hello` from `sender` to `receiver`."""
         return Identity(self._job, self._build, sender, receiver, self._names)
 
     def _wake(self) -> None:
@@ -526,7 +514,6 @@ class Session(Channel, Carrier):
             self.on_abort(cause)
 
     def _poll(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for events, and handle them."""
         for fd, _ in self._epoll.poll(timeout):
             if fd == self._frames.fileno():
                 self._watches_frames = False
@@ -583,20 +570,16 @@ class Session(Channel, Carrier):
     # Called by `joining`, in the session's thread.
 
     def refused_by(self, peer: str) -> None:
-        """Note that a peer does not listen.
-
-        If this node wants to close and the peer has received everything, the peer must have
-        ended its run, and its GOODBYE was lost with the connection.
-        """
+        """Note that a peer does not listen. If this node wants to close and the peer
+        has received everything, the peer must have ended its run, and its GOODBYE was
+        lost with the connection."""
         link = self.links[peer]
         if self.is_closing and link.ended and link.is_delivered:
             self.mailbox.mark_departed(peer)
 
     def has_position(self, peer: str) -> bool:
         """Return True if no more messages can arrive on the old connection of a peer.
-
-        Ends that connection if it still exists.
-        """
+        Ends that connection if it still exists."""
         link = self.links[peer]
         if not link.ended:
             link.socket.abandon()
@@ -640,11 +623,9 @@ class Session(Channel, Carrier):
             raise Refused("the node is already connected")
 
     def refused_as_second(self, why: str) -> None:
-        """Note that a peer is connected to another process of this node.
-
-        This process fails if the refusals continue for `SECOND_WAIT` seconds. By then the
-        peer would have noticed the end of the other process.
-        """
+        """Note that a peer is connected to another process of this node. This process
+        fails if the refusals continue for `SECOND_WAIT` seconds. By then the peer would
+        have noticed the end of the other process."""
         now = time.monotonic()
         self._second_since = self._second_since or now
         if now - self._second_since >= SECOND_WAIT:

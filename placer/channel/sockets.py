@@ -24,10 +24,8 @@ BACKLOG: Final = 1024
 
 
 def listen_unix(node: str, job: str, where: Endpoint) -> socket.socket:
-    """Listen for processes of this machine.
-
-    Raises RunError if another process already listens as this node.
-    """
+    """Listen for processes of this machine. Raises RunError if another process already
+    listens as this node."""
     return _listen(_unix_socket(), unix_address(job, node, where[1]), node, where)
 
 
@@ -68,11 +66,9 @@ def connect_unix(
 
 
 def connect_tcp(address: Address) -> socket.socket | str:
-    """Start connecting to an address.
-
-    Returns the socket, or the reason for an immediate failure. The socket becomes writable
-    when the attempt has succeeded or failed.
-    """
+    """Start connecting to an address. Returns the socket, or the reason for an
+    immediate failure. The socket becomes writable when the attempt has succeeded or
+    failed."""
     try:
         connection = _tcp_socket(address)
     except OSError as why:  # the system does not support this kind of address
@@ -91,10 +87,8 @@ def connect_tcp(address: Address) -> socket.socket | str:
 
 
 def accept(listener: socket.socket) -> socket.socket | None:
-    """Accept a connection; None if none waits or the other side is another user.
-
-    Raises RunError if this process has no free file descriptor.
-    """
+    """Accept a connection; None if none waits or the other side is another user. Raises
+    RunError if this process has no free file descriptor."""
     try:
         connection, _ = listener.accept()
     except OSError as error:
@@ -119,10 +113,8 @@ def raise_if_exhausted(error: OSError) -> None:
 
 
 def unix_address(job: str, node: str, port: int) -> bytes:
-    """Return the abstract unix address of a node.
-
-    A process that does not know the name of the job cannot guess it.
-    """
+    """Return the abstract unix address of a node. A process that does not know the name
+    of the job cannot guess it."""
     text = "\0".join((job, node, str(port)))
     digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return f"\0placer/{os.geteuid()}/{digest}".encode()

@@ -15,10 +15,8 @@ from placer.channel.types import Bytes
 
 
 def thread_channels(session: Session) -> Mapping[str, Channel]:
-    """Return the channel of each node of a session's process.
-
-    It is the session itself if the process has one node, and otherwise one channel per thread.
-    """
+    """Return the channel of each node of a session's process. It is the session itself
+    if the process has one node, and otherwise one channel per thread."""
     if session.own_nodes != (session.node,):
         session.channels = tuple(
             ThreadChannel(session, node) for node in session.own_nodes

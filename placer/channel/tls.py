@@ -56,10 +56,8 @@ class Identities:
         self.server.num_tickets = 0
 
     def node_of(self, stream: TlsStream) -> str | None:
-        """Return the peer at the other end of a connection; None if it is no peer.
-
-        The handshake must be done.
-        """
+        """Return the peer at the other end of a connection; None if it is no peer. The
+        handshake must be done."""
         return self._nodes.get(stream.certificate() or b"")
 
 
@@ -81,9 +79,7 @@ class TlsStream:
 
     def handshake(self) -> int:
         """Advance the handshake; return the event to wait for, or 0 once it is done.
-
-        Raises SSLError if either side refuses the other.
-        """
+        Raises SSLError if either side refuses the other."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -93,12 +89,10 @@ class TlsStream:
         return 0
 
     def getpeername(self) -> tuple[Any, ...]:
-        """Return the address of the other side."""
         address: tuple[Any, ...] = self._tls.getpeername()
         return address
 
     def certificate(self) -> bytes | None:
-        """Return the certificate of the other side, once the handshake is done."""
         return self._tls.getpeercert(binary_form=True)
 
     @property
@@ -142,10 +136,8 @@ class TlsStream:
         return total, [], 0, None
 
     def shutdown(self, how: int) -> None:
-        """Shut down the TCP connection.
-
-        The last frame marks the end of the run, so TLS need not signal the end as well.
-        """
+        """Shut down the TCP connection. The last frame marks the end of the run, so TLS
+        need not signal the end as well."""
         socket.socket.shutdown(self._tls, how)  # SSLSocket.shutdown would end TLS first
 
     def close(self) -> None:

@@ -22,11 +22,9 @@ CHOICES: Final = tuple(STREAMS)
 
 
 def choose_transport(name: str) -> str:
-    """Return the transport to use, one of `CHOICES`.
-
-    "auto" means the value of `PLACER_TRANSPORT`. Without this variable, nodes on one machine
-    use shared memory, and other pairs use TCP. Raises RunError for an unknown name.
-    """
+    """Return the transport to use, one of `CHOICES`. "auto" means the value of
+    `PLACER_TRANSPORT`. Without this variable, nodes on one machine use shared memory,
+    and other pairs use TCP. Raises RunError for an unknown name."""
     subject = f"'{name}'"
     if name == "auto":
         name = os.environ.get(VARIABLE) or name
@@ -39,11 +37,8 @@ def choose_transport(name: str) -> str:
 
 
 def choose_streams(transport: str, endpoints: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the streams of a run.
-
-    With "auto", nodes that are all on this machine do not use TCP. Raises RunError for an
-    unknown transport or a malformed address.
-    """
+    """Return the streams of a run. With "auto", nodes that are all on this machine do
+    not use TCP. Raises RunError for an unknown transport or a malformed address."""
     streams = STREAMS[choose_transport(transport)]
     hosts = [parse_endpoint(name, text)[0] for name, text in endpoints.items()]
     if not hasattr(socket, "AF_UNIX") or sys.platform != "linux":

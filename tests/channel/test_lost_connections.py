@@ -99,7 +99,9 @@ def test_position_that_no_peer_can_have_ends_the_run(alone, expected, incomplete
         receive_sizes(channel, 5)
     with connect() as node:
         node.join(expected=expected, incomplete=incomplete)
-        with pytest.raises(Aborted, match=r"b:0: .* sent an invalid frame: position"):
+        with pytest.raises(
+            Aborted, match=r"b:0: .* sent an invalid frame: an impossible position"
+        ):
             channel.receive("b:0", Key(2, 2))
 
 

@@ -163,7 +163,7 @@ def test_too_much_memory_ends_the_run(played, monkeypatch):
     node.send(*memory(1, 5000), *memory(2, 5000), message(1, 5))
     receive_sizes(channel, 5)
     node.send(*memory(3, 5000))
-    with pytest.raises(Aborted, match="sent an invalid frame: region"):
+    with pytest.raises(Aborted, match="sent an invalid frame: wrong region number"):
         channel.receive("b:0", Key(2, 2))
 
 

@@ -1,4 +1,4 @@
-"""A segment of one node as a jitted function."""
+"""Emits the computation of one node between two messages as a jitted function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from placer.compiler.emit.code import Call, Expression, Line, bracketed, listed, literal
+from placer.compiler.emit.code import (
+    Call,
+    Expression,
+    Line,
+    add_comment,
+    bracketed,
+    listed,
+    literal,
+)
 from placer.compiler.emit.computed import OpWriter
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.names import STATIC_ARGUMENTS
@@ -20,7 +28,12 @@ from placer.compiler.schedule.units import Unit
 
 
 class Statement(NamedTuple):
-    """A statement of a function, and the static arguments that it uses."""
+    """A statement of a function.
+
+    Attributes:
+        call: the statement.
+        numbers: the static arguments that it uses.
+    """
 
     call: Call
     numbers: frozenset[str] = frozenset()
@@ -35,12 +48,12 @@ class Function:
     """A function of a program.
 
     Attributes:
-        name: its name.
-        parameters: its parameters, with the class of those that are bundles.
-        statements: its statements, without the `return` at the end.
-        results: the variables that it returns.
-        options: arguments of `jax.jit` besides the static arguments.
-        is_jitted: whether it is jitted, and not only called by jitted functions.
+        name: the name.
+        parameters: the class of each parameter; empty for arrays.
+        statements: the statements before the `return`.
+        results: the variables that the function returns.
+        options: arguments of `jax.jit` besides the static arguments: `keep_unused`.
+        is_jitted: whether the function is jitted; otherwise jitted functions call it.
     """
 
     name: str
@@ -68,8 +81,8 @@ class Function:
         """Return the statement that calls the function.
 
         Args:
-            prefix: comes before the values of static arguments, such as `node.`.
-            targets: the variables that its results are assigned to.
+            prefix: the text before the values of static arguments, such as `node.`.
+            targets: the variables that the results are assigned to.
         """
         arguments = [Expression(variable, variable) for variable in self.parameters]
         numbers = [f"{number}={prefix}{number}" for number in self.numbers]
@@ -82,6 +95,8 @@ class Function:
         head = []
         if options := self.jit_options:
             head = [f"@functools.partial(jax.jit, {', '.join(options)})"]
+            if self.options:
+                head = add_comment(head, "waits for all arguments")
         elif self.is_jitted:
             head = ["@jax.jit"]
         head += bracketed(f"def {self.name}(", annotated, "):", 0)
@@ -108,9 +123,10 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     """Return a unit as a jitted function, or None if its results are its inputs.
 
     Binds the outputs of the unit in the scope of the hook. Numbers of rows are static
-    arguments unless every batch is full. In training an input that another segment
-    computes is passed even if XLA would not use it (`keep_unused`): the function then
-    ends only after that segment, and updates in place rely on this.
+    arguments unless every batch is full.
+
+    In training, `keep_unused` passes inputs of other segments even if XLA does not need
+    them. The function then ends after these segments, as updates in place require.
     """
     graph, scope = hook.graph, hook.scope
     saved, bundles = group_outputs(hook, unit)
@@ -152,8 +168,8 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
 
 
 def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
-    """Let clipped or estimated gradients have the variables of the gradients before, if
-    nothing uses these again."""
+    """Assign clipped or estimated gradients to the variables of their operands, unless a
+    later statement uses the operands."""
     op = unit.ops[position]
     if op.kind not in (CLIP_PART, ROW_ESTIMATE):
         return
@@ -167,7 +183,7 @@ def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
 
 
 def is_awaited(graph: Graph, names: Iterable[str]) -> bool:
-    """Whether some segment computes one of these values, here or on another node."""
+    """Whether a jitted function of any node computes one of these values."""
     for op in dict.fromkeys(map(graph.producers.__getitem__, names)):
         operands: Iterable[str] = ()
         if op.received_edge is not None:

@@ -1,4 +1,4 @@
-"""The node programs of a build: jitted functions, and the steps that call them."""
+"""Emits the node programs of a build: jitted functions, and the hooks that call them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from itertools import chain
 from msgspec import structs
 
 from placer.compiler.emit.bundles import Bundles, Contents, Role
-from placer.compiler.emit.code import WIDTH, About, Line
+from placer.compiler.emit.code import INDENT, WIDTH, About, Line
 from placer.compiler.emit.computed import has_row_indices
+from placer.compiler.emit.constants import Constants
 from placer.compiler.emit.function import Function
 from placer.compiler.emit.layer_kinds import find_layer_kinds
 from placer.compiler.emit.names import Names
@@ -34,9 +35,11 @@ from placer.plan.plan import Table
 class Programs:
     """The node programs of a build.
 
-    `files` are their texts, by path in the build folder; `of_node` is the path of the
-    program that each node runs. `about` says for lines of programs what an error there
-    is about, by path and number: a function, then ops of the spec.
+    Attributes:
+        files: the text of each program, by its path in the build folder.
+        of_node: the path of the program that each node runs.
+        about: for the lines of each program, by number: the function of the line, then
+            the ops of the spec that the line computes.
     """
 
     files: dict[str, str]
@@ -52,9 +55,8 @@ def emit_programs(
 ) -> Programs:
     """Emit the program of every node of the graph's cluster.
 
-    Nodes of a kind with equal programs share one file without a node's name, such as
-    `worker/program.py`. A process without a program of its own also gets
-    `worker-0/program.py`, which a user can start.
+    Nodes of one kind with equal programs share a file, such as `worker/program.py`. For
+    each process of these nodes, a short program such as `worker-0/program.py` starts it.
     """
     bodies: dict[str, _Body] = {}
     kinds = find_layer_kinds(graphs[0].graph)
@@ -91,8 +93,14 @@ def emit_programs(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A program after its docstring: its text, its hooks, what an error in its lines is
-    about, and the conventions of its names."""
+    """A program without its docstring.
+
+    Attributes:
+        text: the text.
+        hooks: the names of its hooks.
+        about: the function and the ops of its lines, as in `Programs.about`.
+        conventions: the conventional names that the docstring explains.
+    """
 
     text: str
     hooks: Sequence[str]
@@ -108,18 +116,12 @@ def _shared_path(kind: str, used: Container[str]) -> str:
 
 
 def _emit_starter(process: str, paths: Sequence[str], graph: Graph) -> str:
-    """Return the program that starts a process whose code is in other files.
-
-    Args:
-        process: the name of the process.
-        paths: the program of each of its nodes.
-        graph: a graph of the model.
-    """
+    """Return the program that starts a process and runs the programs of other files."""
     of_others = "which other nodes share"
     if len(paths) > 1:
         of_others = f"in {len(paths)} threads"
     return (
-        f'"""{_title(process, graph)}\n\n'
+        f'"""{_title(process, graph)}\n'
         f'Runs {" and ".join(dict.fromkeys(paths))}, {of_others}.\n"""\n\n'
         f"from placer import runtime\n{_emit_main('')}"
     )
@@ -133,8 +135,8 @@ def _emit_main(hooks: str) -> str:
 def _group_by_program(graphs: Sequence[LoweredGraph]) -> dict[NodeId, NodeId]:
     """Return for each node the first node with an equal program.
 
-    They are of one class in every graph, and their programs do not contain the indices
-    of the rows that each of them has.
+    Such nodes run the same ops in every graph. Their programs contain no indices of rows,
+    which differ from node to node.
     """
     representatives: dict[tuple[str, ...], NodeId] = {}
     has_indices: dict[str, bool] = {}
@@ -158,16 +160,17 @@ def _emit_body(
     task_names: Sequence[str],
 ) -> _Body:
     names = Names(_modules(node, graphs))
+    constants = Constants(node, graphs, names)
     bundles = _bundles(node, graphs, tables, names, kinds)
     functions: dict[str, list[Function]] = {}
     hooks: dict[str, list[Written]] = {}
     for lowered in graphs:
         functions[lowered.hook], hooks[lowered.hook] = emit_hook(
-            node, lowered, names, tables[node], bundles, task_names
+            node, lowered, names, tables[node], bundles, constants, task_names
         )
         if lowered.hook == "step" and lowered.units_of_messages(node):
             functions[SERVE], hooks[SERVE] = emit_serve(
-                node, lowered, names, tables[node], bundles
+                node, lowered, names, tables[node], bundles, constants
             )
     shared = share_model(
         functions.pop("evaluate", ()), functions.pop("predict", ()), names
@@ -182,6 +185,8 @@ def _emit_body(
         head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         head += [*(_import(*each) for each in names.modules.items()), ""]
+    if defined := constants.lines():
+        head += [*defined, ""]
     if classes := bundles.lines():
         head += [*classes, ""]
     lines = [*map(Line, head)]
@@ -199,7 +204,7 @@ def _emit_body(
 
 
 def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator[Line]:
-    """Yield the lines of a hook, which calls some functions by their new names."""
+    """Yield the lines of a hook, with the new names of the functions that it calls."""
     for item in hook:
         if isinstance(item, Line):
             yield item
@@ -209,7 +214,6 @@ def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator
 
 
 def _renamed(about: About, renamed: Mapping[str, str]) -> About:
-    """Return what an error is about, with the new name of its function."""
     function, *ops = about
     return (renamed[function], *ops) if function in renamed else about
 
@@ -221,8 +225,11 @@ def _bundles(
     names: Names,
     kinds: Mapping[str, str],
 ) -> Bundles:
-    """Return bundles of the tables of a node, and of the parameters of other nodes that
-    its functions use, in the order of the tables' names."""
+    """Return the bundles of a program, sorted by table.
+
+    They are the tables that the node stores, and the parameters of other nodes that its
+    functions use.
+    """
     graph = graphs[0].graph
     contents: dict[str, Contents] = {}
     for table in tables[node]:
@@ -270,7 +277,7 @@ def _bundles(
 def _numbered(
     node: str, graphs: Sequence[LoweredGraph], contents: Iterable[Contents]
 ) -> set[str]:
-    """Return the roles of which a hook of a node uses several tables."""
+    """Return the roles for which a hook of the node uses several tables."""
     contents_of = {member: each for each in contents for member in each.types}
     numbered: set[str] = set()
     for lowered in graphs:
@@ -302,7 +309,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
-    """Return the modules of the spec whose functions the node's ops call."""
+    """Return the user modules that define functions called by the node's ops."""
     called = {
         op.attrs["fn"].partition(":")[0]
         for lowered in graphs
@@ -317,7 +324,7 @@ def _import(module: str, name: str) -> str:
 
 
 def program_path(node: str) -> str:
-    """Return the path, in the build folder, of the program that starts a node."""
+    """Return the path of the program that starts a node, relative to the build folder."""
     return f"{NodeId(node).stem}/program.py"
 
 
@@ -330,22 +337,22 @@ _CONVENTIONS = {
     r"s": "values saved for a later function",
     r"d_x": "the gradient of x",
 }
-"""What names with these patterns stand for."""
+"""The meaning of conventional names, by a pattern of the names."""
 
 
 def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
-    """Return the docstring of a program, with the conventions of names that it uses."""
+    """Return the docstring of a program; it explains the conventional names in use."""
     used = []
     for pattern, text in _CONVENTIONS.items():
         names = sorted(n for n in conventions if re.fullmatch(pattern, n))
         used += [f"{', '.join(names)}: {text}"] if names else []
     legend = "\n".join(textwrap.wrap("; ".join(used), WIDTH, break_on_hyphens=False))
-    legend = f"\n\n{legend}.\n" if used else ""
+    legend = f"\n{legend}.\n" if used else ""
     return f'"""{_title(owner, graph)}{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:
-    """Return the first line of a program's docstring."""
+    """Return the first lines of a program's docstring."""
     kinds = ", ".join(
         f"{k.count} {_plural(k.name, k.count)}"
         + (
@@ -355,10 +362,9 @@ def _title(owner: str, graph: Graph) -> str:
         )
         for k in graph.cluster.kinds
     )
-    return (
-        f"{owner} of {graph.name}: {kinds}. "
-        "Compiled by placer; change the spec, not this file."
-    )
+    title = f"{owner} of {graph.name}: {kinds}."
+    wrapped = textwrap.fill(title, WIDTH - len(INDENT), break_on_hyphens=False)
+    return f"{wrapped}\n\nCompiled by placer; change the spec, not this file."
 
 
 def _plural(name: str, count: int) -> str:

@@ -14,10 +14,12 @@ from placer.compiler.emit.code import (
     About,
     Call,
     Line,
+    add_comment,
     listed,
     literal,
     wrap_comment,
 )
+from placer.compiler.emit.constants import Constants
 from placer.compiler.emit.function import Function, emit_function
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.kept_variables import assigned, keep_variables
@@ -49,18 +51,21 @@ def emit_hook(
     names: Names,
     tables: Sequence[Table],
     bundles: Bundles,
+    constants: Constants,
     turns: Sequence[str],
 ) -> tuple[list[Function], list[Written]]:
     """Return the jitted functions of one graph of a node, and the lines of the hook
     that calls them."""
     units = lowered.units_of_hook(node)
-    writer = _Writer(Hook(node, lowered, names, tables, bundles, units, lowered.hook))
+    writer = _Writer(
+        Hook(node, lowered, names, tables, bundles, units, lowered.hook, constants)
+    )
     if lowered.graph.microbatches > 1:
         lines = writer.microbatches(turns)
     else:
         lines = writer.batches()
     if lowered.hook == "step" and lowered.serves_workers(node):
-        note = "until this step of every worker is applied: see `serve`"
+        note = "until `serve` has applied this step of every worker"
         lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
     if not lines:
         nothing = _why_nothing(node, lowered, tables)
@@ -70,13 +75,13 @@ def emit_hook(
 
 
 def _why_nothing(node: str, lowered: LoweredGraph, tables: Sequence[Table]) -> str:
-    """Return why a hook of a node is empty, in words."""
+    """Return the reason for an empty hook, in words."""
     if lowered.hook == "step" and lowered.units_of_messages(node):
         return f"`{SERVE}` handles the messages of workers"
     sparse = (lowered.graph.nodes(op) for op in lowered.graph.sparse_tables)
     stores = tables or any(node in nodes for nodes in sparse)
-    is_idle_server = NodeId(node).kind == SERVER and not stores
-    return "this server stores no block" if is_idle_server else "no ops"
+    is_empty_server = NodeId(node).kind == SERVER and not stores
+    return "this server stores no parameters" if is_empty_server else "no ops"
 
 
 def emit_serve(
@@ -85,11 +90,12 @@ def emit_serve(
     names: Names,
     tables: Sequence[Table],
     bundles: Bundles,
+    constants: Constants,
 ) -> tuple[list[Function], list[Written]]:
-    """Return the jitted functions of the hook `serve` of a node with messages without
-    lockstep, and its lines: a loop over the messages, with a case for each edge."""
+    """Return the jitted functions and the lines of the hook `serve`: a loop over messages,
+    with a branch for each edge."""
     functions: list[Function] = []
-    when = "what has come, before the next step"
+    when = "received since the last step"
     if NodeId(node).kind == SERVER:
         when = "of workers, as they arrive"
     lines: list[Written] = [
@@ -97,19 +103,22 @@ def emit_serve(
         for text in (
             f"def {SERVE}(node: runtime.Node) -> None:",
             f"{INDENT}for message in node.messages():  # {when}",
-            f"{INDENT * 2}match message.edge:",
         )
     ]
+    keyword = "if"
     for edge, units in sorted(lowered.units_of_messages(node).items()):
-        hook = Hook(node, lowered, names, tables, bundles, units, SERVE)
+        hook = Hook(node, lowered, names, tables, bundles, units, SERVE, constants)
         writer = _Writer(hook)
         op = next(
             op for unit in units for op in unit.ops if edge == op.attrs.get("edge")
         )
-        note = notes.pushed(op) if op.structure.receives else notes.answered(op)
-        lines.append(Line(f"{INDENT * 3}case {edge}:  # {note}", (SERVE,)))
+        test = f"{INDENT * 2}{keyword} message.edge == {constants.edge(edge)}:"
+        lines += [
+            Line(text, (SERVE,)) for text in add_comment([test], notes.served(op))
+        ]
+        keyword = "elif"
         for unit in units:
-            lines += _print(writer.unit(unit), 4)
+            lines += _print(writer.unit(unit), 3)
         functions += writer.functions
     return functions, lines
 
@@ -140,7 +149,9 @@ class _Writer:
         step = split_into_tasks(self.hook.graph, self.hook.units)
         lines = _print(self._task(step.before), 1)
         if step.tasks:
-            lines += map(Line, wrap_comment(turns, 1))
+            first, *others = turns
+            order = [f"The tasks in order, each with its microbatch: {first}", *others]
+            lines += map(Line, wrap_comment(order, 1))
             lines.append(self._line(f"{INDENT}for task in node.microbatches():"))
         bodies = [self._task(task) for task in step.tasks]
         tasks = [*zip(step.tasks, bodies, strict=True)]

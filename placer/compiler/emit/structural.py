@@ -137,14 +137,13 @@ def _is_here(hook: Hook, op: Op) -> bool:
 
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    edge, exchange = str(op.attrs["edge"]), op.exchange
+    edge, exchange = hook.edge(op), op.exchange
     note = notes.sent(hook.graph, op)
     if exchange is None:
         return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
     if exchange.is_by_key:
         return emit_sent_rows(hook, op)
     if exchange.moves == "differences":
-        note = f"every {op.attrs['every']} steps, {notes.sent(hook.graph, op)}"
         return [Call(f"node.{exchange.send}", [edge], note=note)]
     if not hook.is_of_message:
         return [Call(f"node.{exchange.send}", [edge, *_sent(hook, op)], note=note)]
@@ -164,13 +163,13 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     if exchange is not None and exchange.handling == "adds":
         message = Expression("message", "message")
         return [Call(f"node.{exchange.receive_message}", [message])]
-    edge = op.attrs["edge"]
+    send = hook.graph.sends[op.attrs["edge"]]
     if _is_merged(hook, op):
-        note = notes.received(hook.graph, hook.graph.sends[edge])
-        return [Call("node.merge", [str(edge)], note=f"if there are newer {note}")]
+        note = notes.merged(hook.graph, send)
+        return [Call("node.merge", [hook.edge(op)], note=note)]
     method = f"node.{exchange.receive if exchange else 'receive'}"
-    arguments: list[Argument] = [str(edge)]
-    note = notes.received(hook.graph, hook.graph.sends[edge])
+    arguments: list[Argument] = [hook.edge(op)]
+    note = notes.received(hook.graph, send)
     if hook.is_of_message:
         assert exchange is not None, op
         method, note = f"node.{exchange.receive_message}", ""
@@ -238,11 +237,10 @@ def _delta(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 def _send_and_receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    back = op.attrs["back"]
-    arguments = [Expression(str(op.attrs["edge"])), *_sent(hook, op)]
-    arguments.append(Expression(f"back={back}"))
-    reply = notes.received(hook.graph, hook.graph.sends[back])
-    note = f"{notes.sent(hook.graph, op)}; {reply}"
+    arguments = [Expression(hook.edge(op)), *_sent(hook, op)]
+    arguments.append(Expression(f"back={hook.edge(op, 'back')}"))
+    reply = notes.received(hook.graph, hook.graph.sends[op.attrs["back"]])
+    note = "; ".join(filter(None, [notes.sent(hook.graph, op), reply]))
     targets = hook.targets(value.name for value in op.results)
     return [Call("node.send_and_recv", arguments, targets, is_tuple=True, note=note)]
 

@@ -41,7 +41,7 @@ class AsynchronousCalls:
         tables: the tables of the node, by name.
         rates: the learning rates and update modes of the tables.
         shard: the node's share of a step's rows; its gradients cover these rows.
-        ends: the worker ends of asynchronous tables, by edge number.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
         service: the server side of asynchronous tables; None on other nodes.
         arrived: messages of other workers to this worker, while its hook `serve` runs.
         step_skipped: whether this server skips its last step, because all workers have
@@ -72,7 +72,7 @@ class AsynchronousCalls:
             A tuple with one array per value of the edge, or an instance of `kind`.
 
         Example:
-            p = node.pull(1, Dense)
+            p = node.pull(PARAMETERS_FROM_PS, Dense)
         """
         arrays = self.ends[edge].pull(self.position.step)
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
@@ -88,13 +88,12 @@ class AsynchronousCalls:
                 or parts by `node.cut`.
 
         Raises:
-            RunError: if the elements are not those that the edge sends.
+            RunError: if a part is not the range that the edge sends.
 
         Example:
-            node.push(2, g)
+            node.push(GRADIENTS_TO_PS, g)
         """
-        # Converting the gradients waits until they are computed. The parameters that the
-        # next step pulls are newer for it.
+        # This waits until the gradients are computed, so the next step pulls newer parameters.
         planned = self.edges[edge].values
         arrays = [
             array_to_send(value, each)
@@ -113,7 +112,7 @@ class AsynchronousCalls:
             edge: the number of the edge.
 
         Example:
-            node.merge(1)
+            node.merge(PARAMETERS_FROM_PS)
         """
         self.ends[edge].merge(self.position.step)
 
@@ -127,7 +126,7 @@ class AsynchronousCalls:
             edge: the number of the edge.
 
         Example:
-            node.push_delta(3)
+            node.push_delta(DELTAS_TO_PS)
         """
         self.ends[edge].push_delta(self.position.step)
 
@@ -144,11 +143,10 @@ class AsynchronousCalls:
 
         Example:
             for message in node.messages():
-                match message.edge:
-                    case 1:
-                        node.answer(message, node.parameters("dense", Dense))
-                    case 2:
-                        node.update_from("dense", message)
+                if message.edge == PARAMETERS_TO_WORKERS:
+                    node.answer(message, node.parameters("dense", Dense))
+                elif message.edge == GRADIENTS_FROM_WORKERS:
+                    node.update_from("dense", message)
         """
         if self.service is None:
             return iter(self.arrived)

@@ -5,14 +5,14 @@ function `evaluate(node)` if the spec has an evaluation, and `predict(node)` if 
 
     def step(node):
         image, label = node.read("image", "label")
-        p = node.receive(1, Dense)
+        p = node.receive(PARAMETERS_FROM_PS, Dense)
         loss, g = forward_backward(p, image, label)
-        node.send(2, g)
+        node.send(GRADIENTS_TO_PS, g)
         node.record(loss=loss)
 
 `Dense` is a NamedTuple with the parameters of a table, or their gradients.
 
-Edge numbers and table names refer to the plan. Every call may raise `Aborted` once the run
+The constants at the top of a program are edge numbers in the plan. Every call may raise `Aborted` once the run
 has failed on another node. Calls that send messages or wait for them raise RunError for a
 lost peer, for a passed deadline, and for messages that do not fit the plan.
 
@@ -99,10 +99,8 @@ class Node:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the current microbatch on all nodes together.
-
-        Outside a microbatch, the number of rows of the global batch.
-        """
+        """The number of rows of the current microbatch on all nodes together. Outside a
+        microbatch, the number of rows of the global batch."""
         return self.position.rows
 
     @property
@@ -175,7 +173,7 @@ class Node:
             RunError: for messages that do not fit the blocks.
 
         Example:
-            node.update_from_edges("dense", 2, 3)
+            node.update_from_edges("dense", GRADIENTS_FROM_WORKERS)
         """
         # The compiler uses this call only for tables in host memory. `isinstance` with a protocol
         # would check that, but takes microseconds in each update.
@@ -275,10 +273,10 @@ class Node:
                 or parts by `cut`; None for a value that this node holds no part of.
 
         Raises:
-            RunError: if the elements are not those that the edge sends.
+            RunError: if a part is not the range that the edge sends.
 
         Example:
-            node.send(2, g)
+            node.send(GRADIENTS_TO_PS, g)
         """
         position, following = self.position, self.next_parameters
         if following.steps.get(edge) == position.step and not position.evaluation:
@@ -303,7 +301,7 @@ class Node:
             plan; or an instance of `kind`.
 
         Example:
-            p = node.receive(1, Dense)
+            p = node.receive(PARAMETERS_FROM_PS, Dense)
         """
         arrays = self.exchange.receive(self._key(edge), self.position.rows)
         return arrays if kind is None else fill_tree(kind, arrays)
@@ -320,7 +318,9 @@ class Node:
             One array per value of the edge `back`.
 
         Example:
-            (deep,) = node.send_and_recv(3, embedded, back=4)
+            (deep,) = node.send_and_recv(
+                ACTIVATIONS_TO_HETER, embedded, back=ACTIVATIONS_FROM_HETER
+            )
         """
         self.send(edge, *values)
         results: tuple[Array, ...] = self.receive(back)
@@ -340,7 +340,7 @@ class Node:
             The part. Its `values` are a flat array of shape [stop - start].
 
         Example:
-            node.send(4, node.cut(g.h1.w, 16384, 32768), g.h1.b)
+            node.send(GRADIENTS_TO_PS1, node.cut(g.h1.w, 16384, 32768), g.h1.b)
         """
         return Part(array, start, stop)
 

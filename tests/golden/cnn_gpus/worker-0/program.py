@@ -1,5 +1,6 @@
-"""worker:0 of cnn_gpus: 1 worker. Compiled by placer; change the spec, not this file.
+"""worker:0 of cnn_gpus: 1 worker.
 
+Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients; d_x: the gradient of x.
 """
 

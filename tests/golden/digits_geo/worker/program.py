@@ -1,5 +1,6 @@
-"""workers of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
+"""workers of digits_geo: 2 workers, 2 servers.
 
+Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
@@ -12,6 +13,16 @@ from placer import runtime  # first: before jax loads
 import jax
 
 from placer import ops
+
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_FROM_PS0 = 1
+PARAMETERS_FROM_PS1 = 2
+DELTAS_TO_PS0 = 3
+DELTAS_TO_PS1 = 4
+EVAL_PARAMETERS_FROM_PS0 = 5
+EVAL_PARAMETERS_FROM_PS1 = 6
+PREDICT_PARAMETERS_FROM_PS0 = 7
+PREDICT_PARAMETERS_FROM_PS1 = 8
 
 Fc = namedtuple("Fc", "w b")
 
@@ -67,19 +78,19 @@ def predict_forward(image, p: Dense):
 
 def step(node: runtime.Node) -> None:
     image, label = node.read("image", "label")
-    node.merge(1)  # if there are newer parameters from ps:0
-    node.merge(2)  # if there are newer parameters from ps:1
+    node.merge(PARAMETERS_FROM_PS0)  # adds the changes of other workers, if received
+    node.merge(PARAMETERS_FROM_PS1)  # adds the changes of other workers, if received
     p = node.parameters("local", Local)
     loss, accuracy, g = forward_backward(image, p, label)
     node.record(loss=loss, accuracy=accuracy)
     node.update("local", g)  # adam, cosine learning rate
-    node.push_delta(3)  # every 10 steps, differences to ps:0
-    node.push_delta(4)  # every 10 steps, differences to ps:1
+    node.push_delta(DELTAS_TO_PS0)  # every 10 steps: this worker's change of the parameters
+    node.push_delta(DELTAS_TO_PS1)  # every 10 steps: this worker's change of the parameters
 
 
 def evaluate(node: runtime.Node) -> None:
-    (h1_w,) = node.receive(5)  # parameters from ps:0
-    h1_b, logits_w, logits_b = node.receive(6)  # parameters from ps:1
+    (h1_w,) = node.receive(EVAL_PARAMETERS_FROM_PS0)
+    h1_b, logits_w, logits_b = node.receive(EVAL_PARAMETERS_FROM_PS1)
     p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image, label = node.read("image", "label")
@@ -88,8 +99,8 @@ def evaluate(node: runtime.Node) -> None:
 
 
 def predict(node: runtime.Node) -> None:
-    (h1_w,) = node.receive(7)  # parameters from ps:0
-    h1_b, logits_w, logits_b = node.receive(8)  # parameters from ps:1
+    (h1_w,) = node.receive(PREDICT_PARAMETERS_FROM_PS0)
+    h1_b, logits_w, logits_b = node.receive(PREDICT_PARAMETERS_FROM_PS1)
     p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image = node.read("image")

@@ -1,5 +1,6 @@
-"""workers of digits_without_server: 2 workers. Compiled by placer; change the spec, not this file.
+"""workers of digits_without_server: 2 workers.
 
+Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
@@ -12,6 +13,9 @@ from placer import runtime  # first: before jax loads
 import jax
 
 from placer import ops
+
+# Edges: the numbers of the messages between nodes, from plan.json.
+GRADIENTS_TO_ALL_WORKERS = 1
 
 Fc = namedtuple("Fc", "w b")
 
@@ -61,14 +65,13 @@ def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     loss, accuracy, g = forward_backward(image, p, label)
     node.record(loss=loss, accuracy=accuracy)
-    node.push(1, g)  # gradients to worker
+    node.push(GRADIENTS_TO_ALL_WORKERS, g)
 
 
 def serve(node: runtime.Node) -> None:
-    for message in node.messages():  # what has come, before the next step
-        match message.edge:
-            case 1:  # gradients of each worker, added up
-                node.update_from("dense", message)  # adam, cosine learning rate
+    for message in node.messages():  # received since the last step
+        if message.edge == GRADIENTS_TO_ALL_WORKERS:  # the sum of the received gradients
+            node.update_from("dense", message)  # adam, cosine learning rate
 
 
 def evaluate(node: runtime.Node) -> None:

@@ -1,5 +1,6 @@
-"""worker:0 of transformer_pipeline: 2 workers. Compiled by placer; change the spec, not this file.
+"""worker:0 of transformer_pipeline: 2 workers.
 
+Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients; g_total: gradients summed over microbatches; s: values saved for
 a later function; d_x: the gradient of x.
 """
@@ -13,6 +14,14 @@ from placer import runtime  # first: before jax loads
 import jax
 
 from placer import ops
+
+# Edges: the numbers of the messages between nodes, from plan.json.
+ACTIVATIONS_TO_WORKER1 = 1
+GRADIENTS_FROM_WORKER1 = 2
+GRADIENT_NORMS_FROM_WORKER1 = 3
+CLIP_SCALES_TO_WORKER1 = 4
+EVAL_ACTIVATIONS_TO_WORKER1 = 5
+PREDICT_ACTIVATIONS_TO_WORKER1 = 6
 
 Embedding = namedtuple("Embedding", "table")
 PositionEmbedding = namedtuple("PositionEmbedding", "table")
@@ -59,7 +68,7 @@ def forward(text, p: Dense):
     return x2, s
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def backward(d_x2, s, p: Dense, text):
     d_x1_1, d_narrow1 = ops.add.backward(s.x2_res, d_x2)
     d_wide1, *g_narrow1 = ops.fc.backward(s.narrow1_res, s.wide1, p.narrow1.w, d_narrow1)
@@ -83,7 +92,7 @@ def backward(d_x2, s, p: Dense, text):
     )
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def clip(g_total: Dense, clip_square_1):
     clip_square_0 = ops.sum_of_squares(
         g_total.characters.table,
@@ -99,26 +108,27 @@ def clip(g_total: Dense, clip_square_1):
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    # forward.0, forward.1, backward.0, forward.2, backward.1, forward.3, backward.2, forward.4,
-    # backward.3, forward.5, backward.4, forward.6, backward.5, forward.7, backward.6, backward.7
+    # The tasks in order, each with its microbatch: forward.0, forward.1, backward.0, forward.2,
+    # backward.1, forward.3, backward.2, forward.4, backward.3, forward.5, backward.4, forward.6,
+    # backward.5, forward.7, backward.6, backward.7
     for task in node.microbatches():
         if task == "forward":
             text = node.read("text")
             x2, s = forward(text, p)
-            node.send(1, x2)  # activations to worker:1
+            node.send(ACTIVATIONS_TO_WORKER1, x2)
             node.keep_values(s=s, text=text)
             del text, x2, s
         elif task == "backward":
             s, text = node.pop_values("s", "text")
-            (d_x2,) = node.receive(2)  # gradients from worker:1
+            (d_x2,) = node.receive(GRADIENTS_FROM_WORKER1)
             g = backward(d_x2, s, p, text)
             node.sum_microbatches(g=g)
             del s, text, d_x2, g
     (g_total,) = node.microbatch_totals("g")
-    (clip_square_1,) = node.receive(3)  # norms from worker:1
+    (clip_square_1,) = node.receive(GRADIENT_NORMS_FROM_WORKER1)
     clip_scale = clip(g_total, clip_square_1)
     node.update("dense", g_total, scale=clip_scale)  # adam, warmup and cosine learning rate
-    node.send(4, clip_scale)  # update scales to worker:1
+    node.send(CLIP_SCALES_TO_WORKER1, clip_scale)
 
 
 def evaluate(node: runtime.Node) -> None:
@@ -126,7 +136,7 @@ def evaluate(node: runtime.Node) -> None:
     for _ in node.batches():
         text = node.read("text")
         x2 = model(text, p)
-        node.send(5, x2)  # activations to worker:1
+        node.send(EVAL_ACTIVATIONS_TO_WORKER1, x2)
 
 
 def predict(node: runtime.Node) -> None:
@@ -134,7 +144,7 @@ def predict(node: runtime.Node) -> None:
     for _ in node.batches():
         text = node.read("text")
         x2 = model(text, p)
-        node.send(6, x2)  # activations to worker:1
+        node.send(PREDICT_ACTIVATIONS_TO_WORKER1, x2)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""worker:1 of transformer_pipeline: 2 workers. Compiled by placer; change the spec, not this file.
+"""worker:1 of transformer_pipeline: 2 workers.
 
+Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients; g_total: gradients summed over microbatches; d_x: the gradient of
 x.
 """
@@ -13,6 +14,14 @@ from placer import runtime  # first: before jax loads
 import jax
 
 from placer import ops
+
+# Edges: the numbers of the messages between nodes, from plan.json.
+ACTIVATIONS_FROM_WORKER0 = 1
+GRADIENTS_TO_WORKER0 = 2
+GRADIENT_NORMS_TO_WORKER0 = 3
+CLIP_SCALES_FROM_WORKER0 = 4
+EVAL_ACTIVATIONS_FROM_WORKER0 = 5
+PREDICT_ACTIVATIONS_FROM_WORKER0 = 6
 
 LayerNorm = namedtuple("LayerNorm", "scale bias")
 MultiHeadAttention = namedtuple("MultiHeadAttention", "w_query w_key w_value w_output")
@@ -41,7 +50,7 @@ def model(x2, p: Dense):
     return ops.fc(norm5, *p.logits)
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def forward_backward(x2, p: Dense, next_):
     norm3, norm3_res = ops.layer_norm.forward(x2, *p.norm3)
     seen2, seen2_res = ops.multi_head_attention.forward(norm3, *p.seen2, heads=4, causal=True)
@@ -78,7 +87,7 @@ def forward_backward(x2, p: Dense, next_):
     return loss, accuracy, d_x2, g
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def square_norms(g_total: Dense):
     return ops.sum_of_squares(
         *g_total.norm3,
@@ -107,21 +116,22 @@ def predict_forward(x2, p: Dense):
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    # forward_backward.0, forward_backward.1, forward_backward.2, forward_backward.3,
-    # forward_backward.4, forward_backward.5, forward_backward.6, forward_backward.7
+    # The tasks in order, each with its microbatch: forward_backward.0, forward_backward.1,
+    # forward_backward.2, forward_backward.3, forward_backward.4, forward_backward.5,
+    # forward_backward.6, forward_backward.7
     for task in node.microbatches():
         if task == "forward_backward":
             next_ = node.read("next")
-            (x2,) = node.receive(1)  # activations from worker:0
+            (x2,) = node.receive(ACTIVATIONS_FROM_WORKER0)
             loss, accuracy, d_x2, g = forward_backward(x2, p, next_)
             node.sum_microbatches(loss=loss, accuracy=accuracy, g=g)
-            node.send(2, d_x2)  # gradients to worker:0
+            node.send(GRADIENTS_TO_WORKER0, d_x2)
             del next_, x2, loss, accuracy, d_x2, g
     g_total, loss_total, accuracy_total = node.microbatch_totals("g", "loss", "accuracy")
     clip_square_1 = square_norms(g_total)
     node.record(loss=loss_total, accuracy=accuracy_total)
-    node.send(3, clip_square_1)  # norms to worker:0
-    (clip_scale,) = node.receive(4)  # update scales from worker:0
+    node.send(GRADIENT_NORMS_TO_WORKER0, clip_square_1)
+    (clip_scale,) = node.receive(CLIP_SCALES_FROM_WORKER0)
     node.update("dense", g_total, scale=clip_scale)  # adam, warmup and cosine learning rate
 
 
@@ -129,7 +139,7 @@ def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     for _ in node.batches():
         next_ = node.read("next")
-        (x2,) = node.receive(5)  # activations from worker:0
+        (x2,) = node.receive(EVAL_ACTIVATIONS_FROM_WORKER0)
         loss, accuracy = eval_forward(x2, p, next_, count=node.count)
         node.record(loss=loss, accuracy=accuracy)
 
@@ -137,7 +147,7 @@ def evaluate(node: runtime.Node) -> None:
 def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     for _ in node.batches():
-        (x2,) = node.receive(6)  # activations from worker:0
+        (x2,) = node.receive(PREDICT_ACTIVATIONS_FROM_WORKER0)
         probability = predict_forward(x2, p)
         node.output(probability=probability)
 
