@@ -29,11 +29,7 @@ _ROWS = 2
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A call of a traced function: its regions, and its inputs and results in the
-    graph.
-
-    The values of the graph are keyed by the sources of the cut.
-    """
+    """A call of a traced function: its regions, and the graph's values by cut source."""
 
     fn: Any
     text: str
@@ -66,7 +62,6 @@ class CallWriter:
         return f"ops.{name}"
 
     def _add_traced(self, op: Op) -> None:
-        """Record the values of a region of a traced function."""
         key = _name_of_trace(op)
         if key not in self._calls:
             fn, text = self._load(op.attrs["fn"]), op.attrs["args"]
@@ -211,5 +206,4 @@ def _function(path: str, modules: Mapping[str, str]) -> str:
 
 
 def _name_of_trace(op: Op) -> str:
-    """Return the name of a traced function, which all of its regions share."""
     return f"{op.attrs['fn']} {op.name.partition('.')[0]}"

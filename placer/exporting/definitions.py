@@ -47,8 +47,7 @@ class Module:
         return found
 
     def check_complete(self, name: str) -> None:
-        """Check that a single statement defines a global name, so that it can be
-        copied.
+        """Check that a single statement defines a global name, as copying requires.
 
         Raises PlacerError if other statements change it, such as `if`, `name[0] = 1`,
         or a second assignment.
@@ -73,10 +72,7 @@ class Module:
                 )
 
     def text(self, statement: ast.stmt) -> str:
-        """Return the source of a statement, with the comments before it.
-
-        A string after a variable is included.
-        """
+        """Return a statement's source, with the comments before and a string after it."""
         lines = self.source.splitlines()
         first = min([statement.lineno, *_decorator_lines(statement)]) - 1
         while first > 0 and lines[first - 1].startswith("#"):
@@ -255,7 +251,6 @@ def _is_of_type_checkers(statement: ast.stmt) -> bool:
 
 
 def _all_names(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement uses, defines or imports."""
     found: set[str] = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Name):

@@ -152,10 +152,7 @@ def _folder_beside(target: Path) -> Iterator[Path]:
 
 
 def _graph_of(folder: Path, plan: Plan, outputs: Sequence[str]) -> Graph:
-    """Return the graph of a prediction in one process, with the chosen outputs.
-
-    Raises PlacerError for a build without outputs, or for an unknown output.
-    """
+    """Return the graph of a prediction in one process, with the chosen outputs."""
     from placer.compiler.graph.if_training import is_output
     from placer.compiler.graph.needed_ops import needed_ops
     from placer.runtime.prediction.request import (
@@ -191,11 +188,7 @@ def _check_target(target: Path, build: Path) -> None:
 
 
 def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
-    """Open the parameters of a file or a checkpoint.
-
-    Raises DataError if a parameter of the graph is missing, or if they belong to
-    another model.
-    """
+    """Open the parameters of a file or a checkpoint; check that they fit the graph."""
     from placer.runtime.saving.start_parameters import check_start, open_parameters
 
     def warn(text: str) -> None:
@@ -213,7 +206,6 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
 
 
 def _read_parameters(start: StartParameters, graph: Graph) -> dict[str, Any]:
-    """Return the parameters that the graph needs, by name."""
     blocks = []
     for name in sorted(op.name for op in graph.parameters):
         shape = start.types[name].sizes(1)
@@ -223,7 +215,6 @@ def _read_parameters(start: StartParameters, graph: Graph) -> dict[str, Any]:
 
 
 def _tables_of(plan: Plan, graph: Graph) -> dict[str, SparseTable]:
-    """Return the sparse tables that the graph needs, by name."""
     needed = {op.name for op in graph.sparse_tables}
     return {each.name: each for each in plan.sparse_tables if each.name in needed}
 
@@ -329,7 +320,6 @@ def _write_tables(
     model: ModelFile,
     start: StartParameters,
 ) -> None:
-    """Write the sparse tables, and the file that looks up their rows."""
     from placer.exporting.tables_file import write_table, write_tables_file
     from placer.runtime.saving.row_files import read_partitions
 

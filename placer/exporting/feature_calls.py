@@ -16,10 +16,7 @@ FEATURES = "placer.exporting.prepare_features"
 
 
 def needed_features(names: Iterable[str], features: Features) -> dict[str, Feature]:
-    """Return the features in `names`, and those that they are computed from, in order.
-
-    `features` are expanded.
-    """
+    """Return the features in `names` and their dependencies, expanded, in order."""
     needed: set[str] = set()
     waiting = [*names]
     while waiting:

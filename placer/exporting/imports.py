@@ -8,10 +8,7 @@ from sys import stdlib_module_names
 
 
 def import_lines(imports: Iterable[str], own: Iterable[str] = ()) -> list[str]:
-    """Return imports, sorted and without duplicates.
-
-    The order is: the standard library, packages, the model's `own` modules.
-    """
+    """Return sorted imports: standard library, packages, the model's `own` modules."""
     lines = sorted(
         join_imports(imports),
         key=lambda line: (line.startswith("from"), line.split()[1]),

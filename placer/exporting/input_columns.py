@@ -16,12 +16,11 @@ from placer.plan.settings.data.sources import assign_columns
 def input_columns(
     plan: Plan, inputs: Iterable[str], folder: Path
 ) -> tuple[dict[str, list[str]], dict[str, Feature]]:
-    """Return the columns and features of each input in order, and the source's
-    features.
+    """Return the columns and features of each input, and the source's features.
 
-    The features are expanded. A glob selects columns of the training file, whose header
-    is read. The inputs of a `sklearn:` data set read columns of their own names,
-    because few users have a column called `data`.
+    The columns are in order, and the features are expanded. A glob selects columns of
+    the training file, whose header is read. The inputs of a `sklearn:` data set read
+    columns of their own names, because few users have a column called `data`.
 
     Args:
         plan: the plan of a build with a prediction.
@@ -73,10 +72,7 @@ def input_columns(
 
 
 def _read_names(plan: Plan, folder: Path) -> list[str]:
-    """Return the columns of the training source, in natural order.
-
-    Raises DataError if they are unknown.
-    """
+    """Return the columns of the training source, in natural order."""
     data = plan.prediction
     assert data is not None
     is_alike = (plan.train.columns, plan.train.features) == (

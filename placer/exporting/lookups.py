@@ -1,6 +1,6 @@
 """Sparse table lookups of an exported model, done before the model runs.
 
-Keys never enter the model. Its arguments are the rows, and a mask of padding.
+Keys never enter the model. It takes their rows, and a mask of padding.
 """
 
 from __future__ import annotations

@@ -175,10 +175,7 @@ def _look_up(
 
 
 def has_wide_numbers(graph: Graph, without: Collection[str] = ()) -> bool:
-    """Return True if the graph has 64-bit values, except `without`.
-
-    JAX computes with 64 bits only if it is enabled.
-    """
+    """Return True if the graph has 64-bit values, except `without`."""
     return any(
         isinstance(value.type, TensorType) and value.type.dtype in _WIDE
         for value in graph.values.values()

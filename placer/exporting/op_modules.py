@@ -50,7 +50,6 @@ def op_modules(names: Iterable[str]) -> dict[str, bytes]:
 
 
 def _module_of(name: str) -> PurePosixPath:
-    """Return the path of the module of a function, relative to `ops`."""
     family = FAMILY_OF.get(name, _EXPORTED).removeprefix("placer.ops.")
     return PurePosixPath(*f"{family}_jax".split(".")).with_suffix(".py")
 

@@ -181,10 +181,7 @@ def in_bins(keys: np.ndarray, bins: int) -> np.ndarray:
 def with_keys(
     columns: Mapping[str, Any], keys: Mapping[Any, np.ndarray], dtype: str
 ) -> dict[str, Any]:
-    """Return the columns with `keys` reinterpreted as another 64-bit dtype.
-
-    `dtype` is int64 or uint64.
-    """
+    """Return the columns with `keys` reinterpreted as int64 or uint64."""
     views = {
         name: key.view(dtype) for name, key in keys.items() if columns.get(name) is key
     }
@@ -310,10 +307,7 @@ def hour_numbers(
     missing: float | None = None,
     markers: Sequence[str | float] = (),
 ) -> np.ndarray:
-    """Return the hours of the times of a column, 0 to 23, int64[rows].
-
-    A missing time has the hour 24.
-    """
+    """Return the hours of times, 0 to 23, or 24 for a missing time, int64[rows]."""
     times = read_times(columns, name, missing, markers)
     return np.array([24 if t is None else t[1] * 24 // DAY for t in times], np.int64)
 
@@ -324,10 +318,7 @@ def weekday_numbers(
     missing: float | None = None,
     markers: Sequence[str | float] = (),
 ) -> np.ndarray:
-    """Return the weekdays of the times of a column, Monday 0 to Sunday 6, int64[rows].
-
-    A missing time has the weekday 7.
-    """
+    """Return weekdays, Monday 0 to Sunday 6, or 7 for a missing time, int64[rows]."""
     times = read_times(columns, name, missing, markers)
     # Day 0 was a Thursday.
     return np.array([7 if t is None else (t[0] + 3) % 7 for t in times], np.int64)

@@ -134,11 +134,7 @@ def _call(
     cells: Sequence[str],
     data: RowSource,
 ) -> Call:
-    """Return the call that returns an input.
-
-    `columns` is the expression of all columns. `cells` are the `feeds` that are not
-    features.
-    """
+    """Return the call that returns an input; `cells` are the feeds except features."""
     arguments: list[str | Expression] = [
         columns,
         f"[{', '.join(map(literal, feeds))}]",
@@ -156,11 +152,7 @@ def _call(
 def _tables(
     cells: Sequence[str], data: RowSource, *, with_globs: bool = True
 ) -> list[Expression]:
-    """Return the tables of an input's columns: words, unknown words, missing cells.
-
-    `cells` are the columns that are not features. Without globs, tables are keyed by
-    the names of the columns, because globs may also match features.
-    """
+    """Return the tables of an input's columns: words, unknown words, missing cells."""
     form = data.csv or data.parquet or data.python
     if form is None:
         return []
@@ -177,6 +169,7 @@ def _tables(
         ("missing", form.missing),
     ):
         used = {k: v for k, v in table.items() if _applies(k, cells)}
+        # A glob may also match features, so use the names of columns.
         if not with_globs:
             matched = ((cell, first_match(used, cell)) for cell in cells)
             used = {cell: value for cell, value in matched if value is not None}
@@ -189,10 +182,7 @@ def _tables(
 
 
 def _applies(key: str, cells: Sequence[str]) -> bool:
-    """Return True if a key of `csv` or `parquet` matches a column of an input.
-
-    The key is a name or a glob.
-    """
+    """Return True if a key of `csv` or `parquet` matches a column of an input."""
     return any(key == cell or fnmatchcase(cell, key) for cell in cells)
 
 

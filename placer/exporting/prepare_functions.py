@@ -70,8 +70,7 @@ def parse_columns(
     missing: Mapping[str, float] | None = None,
     markers: Mapping[str, Sequence[str | float]] | None = None,
 ) -> np.ndarray:
-    """Return an input from columns of cells, which are texts or numbers, as in a CSV
-    file.
+    """Return an input from columns of cells: texts or numbers, as in a CSV file.
 
     Args:
         columns: the columns by name, each with one cell for each row. A single column
@@ -214,10 +213,7 @@ def word_number(
 def cell_number(
     cell: Any, missing: float | None, dtype: str, markers: Sequence[str | float] = ()
 ) -> float:
-    """Return the number in a cell, a text or a number.
-
-    For an integer dtype, a whole number is returned as an int.
-    """
+    """Return the number in a cell; a whole number is an int for an integer dtype."""
     text = as_cell(cell)
     if is_missing(cell, markers):
         if missing is None:

@@ -70,7 +70,7 @@ def write_readme(model: Described) -> str:
         " imported by `model.py` |",
     ]
     lines += [
-        f"| `{name}.py` | functions that `model.py` calls, and what they import |"
+        f"| `{name}.py` | functions that `model.py` calls, with their imports |"
         for name in model.modules
     ]
     if model.tables:

@@ -67,11 +67,7 @@ def _in_all(
 def _evaluated_outside(
     node: Function | ast.ClassDef, local: frozenset[str], enclosing: frozenset[str]
 ) -> Iterator[ast.Name]:
-    """Yield the names in the parts of a definition outside of its own scope.
-
-    They are decorators and defaults, and annotations and base classes, which see its
-    type parameters.
-    """
+    """Yield the names in the parts of a definition that do not see its local names."""
     outside: list[ast.AST] = list(getattr(node, "decorator_list", ()))
     typed: list[ast.AST] = []
     for name, value in ast.iter_fields(node):
@@ -93,7 +89,6 @@ def _type_parameters(node: ast.AST) -> frozenset[str]:
 
 
 def _bound_by_function(node: Function) -> frozenset[str]:
-    """Return the arguments and variables of a function."""
     body = node.body if isinstance(node.body, list) else [node.body]
     parts = node.args
     arguments = [*parts.posonlyargs, *parts.args, *parts.kwonlyargs]
@@ -114,10 +109,7 @@ def _global_statements(nodes: Iterable[ast.AST]) -> frozenset[str]:
 
 
 def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a scope, without the contents of functions and classes.
-
-    A walrus in a comprehension binds a name of the surrounding scope.
-    """
+    """Yield the nodes of a scope, without the contents of functions and classes."""
     for node in nodes:
         yield node
         if isinstance(node, Comprehension):

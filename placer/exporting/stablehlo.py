@@ -102,10 +102,7 @@ def _op_of(error: BaseException, model: Callable[..., Any]) -> str | None:
 
 
 def load_model(text: str, file: Path, without: Sequence[str]) -> Callable[..., Any]:
-    """Run model.py, and return its function `model`.
-
-    The lines in `without` are skipped: they change the settings of this process.
-    """
+    """Run model.py `without` these lines of settings; return its function `model`."""
     for line in without:
         text = text.replace(f"\n{line}\n", "\n\n")
     module = ModuleType("placer_exported_model")

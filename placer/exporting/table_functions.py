@@ -13,10 +13,7 @@ Table = tuple[np.ndarray, np.ndarray]
 
 
 def load_table(path: str) -> Table:
-    """Return the table in a Parquet file with the columns `key` and `row`.
-
-    Raises OSError for a damaged file.
-    """
+    """Return the table in a Parquet file with the columns `key` and `row`."""
     file = pq.ParquetFile(path, page_checksum_verification=True)
     kind = file.schema_arrow.field("row").type
     count = file.metadata.num_rows

@@ -40,14 +40,13 @@ def file_of_table(name: str) -> str:
 def write_table(
     folder: Path, table: SparseTable, keys_dtype: str, partitions: Iterable[Partition]
 ) -> None:
-    """Write a table as Parquet, with the columns `key` and `row`, partition by
-    partition.
+    """Write a table as Parquet, with the columns `key` and `row`.
 
     Args:
         folder: the folder of the file.
         table: the table.
         keys_dtype: int64 or uint64.
-        partitions: its partitions, in order.
+        partitions: its partitions, which are written in order.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -189,7 +188,7 @@ def write_tables_file(
 
 
 def _absent(function: str, table: SparseTable, seed: int, copies: Copies) -> list[str]:
-    """Return the lines of a function for the rows of keys that are not in a table."""
+    """Return the lines of a function that returns rows for keys outside a table."""
     settings = table.settings
     form, values = settings.init
     if not isinstance(settings.admit, Always):

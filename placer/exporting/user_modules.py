@@ -125,10 +125,7 @@ def _imported_modules(node: ast.AST) -> list[str]:
 
 
 def _uses(source: str, modules: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names that a module imports from others.
-
-    A module that imports another module itself uses all of its names.
-    """
+    """Return the names that a module imports from others; all names for the module."""
     uses: dict[str, list[str]] = {}
     for node in ast.walk(ast.parse(source)):
         for module in _imported_modules(node):

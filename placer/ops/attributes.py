@@ -68,7 +68,7 @@ def check_value(kind: str, attr: Attr, value: object) -> None:
         ):
             msgspec.convert(value, attr.type)
         elif not isinstance(value, classes):
-            # `convert` takes mappings for structs.
+            # `convert` accepts mappings in place of structs.
             expected = " | ".join(each.__name__ for each in classes)
             got = type(value).__name__
             raise msgspec.ValidationError(f"Expected `{expected}`, got `{got}`")
@@ -87,10 +87,7 @@ def _not_a_choice(kind: str, attr: Attr, value: object) -> OpError:
 
 
 def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes to store in the graph.
-
-    Omits defaults, and attributes that only shape parameters.
-    """
+    """Return the attributes to store in the graph, without defaults."""
     complete_attrs = complete(declaration, attrs, for_parameters=True)
     return {
         attr.name: complete_attrs[attr.name]

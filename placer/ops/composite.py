@@ -54,10 +54,7 @@ class CompositeUse:
 
 @dataclass(frozen=True, slots=True)
 class Composite(Signature):
-    """A composite kind: its signature, and its expansion to ops of the graph.
-
-    `expand(use)` yields the ops in program order.
-    """
+    """A composite kind; `expand(use)` yields its ops in program order."""
 
     expand: Callable[[CompositeUse], Iterator[Part]] = field(kw_only=True)
 

@@ -164,10 +164,9 @@ class Signature:
         return self._call(self.result_types, check_operands, types, attrs)
 
     def parameters(self, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-        """Return the parameters of a layer; raise OpError for an invalid operand or
-        attribute.
+        """Return the parameters of a layer, given the types of its other operands.
 
-        `types` are the types of the operands without the parameters.
+        Raises OpError for an invalid operand or attribute.
         """
         assert self.creates is not None
         return self._call(self.creates, check_layer, types, attrs)

@@ -45,8 +45,8 @@ _CHECK: ContextVar[Check | None] = ContextVar("check", default=None)
 def check_results(check: Check) -> Iterator[None]:
     """Call `check` with the results of every op that this thread computes.
 
-    With `jax.disable_jit`, ops are computed one by one on arrays. Inside a jitted
-    function, `check` sees tracers, and only while JAX traces the function.
+    With `jax.disable_jit`, the results are arrays. Inside a jitted function they are
+    tracers, and `check` is called only while JAX traces the function.
     """
     token = _CHECK.set(check)
     try:

@@ -8,11 +8,10 @@ import jax
 
 
 class Saved:
-    """Named values as attributes; a JAX pytree, so it can pass through jitted
-    functions.
+    """Named values as attributes; a JAX pytree that can pass through jitted functions.
 
-        s = ops.Saved()
-        s.h1, s.h1_res = ops.fc.forward(image, *p.h1, activation="relu")
+    s = ops.Saved()
+    s.h1, s.h1_res = ops.fc.forward(image, *p.h1, activation="relu")
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -47,7 +47,6 @@ def make_rows(
 def _typed_column(
     request: ReadRequest, arrays: Mapping[str, np.ndarray], column: Column
 ) -> np.ndarray:
-    """Return the column that feeds an input, in the dtype of the input."""
     source, name = request.source.text, request.single_feeds[column.name]
     if name not in arrays:
         raise missing_column_error(source, name, column.name, tuple(sorted(arrays)))

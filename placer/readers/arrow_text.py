@@ -71,10 +71,7 @@ def read_text(
 
 
 def read_cells(array: pa.Array, where: Callable[[int], str]) -> pa.StringArray:
-    """Return the values of a column as cells: text stripped of Unicode blanks.
-
-    Raises DataError for bytes that are not UTF-8.
-    """
+    """Return a column as cells: text without Unicode blanks; see `read_text`."""
     cells = trim(read_text(array, where))
     if pc.all(pc.string_is_ascii(cells), min_count=0).as_py():
         return cells

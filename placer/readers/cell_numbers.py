@@ -184,7 +184,7 @@ class CellParser:
         return number
 
     def _word_or_none(self, text: str) -> int | None:
-        """Return the number of a word. An unknown missing value is the empty word."""
+        """Return the number of a word; missing values default to the empty word."""
         words = self.words
         assert words is not None
         if text in self.markers.texts and text not in words:
@@ -348,10 +348,7 @@ def parse_number(
 def _as_missing_hint(
     text: str, kind: str, name: str, column: Column | None
 ) -> str | None:
-    """Return how to read a text as a missing number.
-
-    None for a label, and for a text that is too long for a hint.
-    """
+    """Return how to read a text as a missing number; None for labels and long texts."""
     limits = None if column is None else column.limits
     if len(text) > _MOST_SHOWN or (limits is not None and limits.is_label):
         return None
@@ -369,7 +366,6 @@ _FORMATTED = re.compile(r"[-+]?[$€£]? ?[-+]?[0-9][0-9.,' \u00a0]*[%$€£]?")
 
 @cache
 def _bounds(dtype: np.dtype[np.generic]) -> tuple[float, float] | tuple[int, int]:
-    """Return the minimum and the maximum of a dtype."""
     if dtype.kind == "b":
         return 0, 1
     if dtype_kind(dtype) == "f":

@@ -68,7 +68,6 @@ def check_source(
 
 
 def _most_rows(data: RowSource, folder: Path) -> int | None:
-    """Return the number of rows to read of a source; None for all."""
     source = data.parsed
     if source.kind == "python":
         return FIRST_ROWS_OF_CODE

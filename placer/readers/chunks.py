@@ -1,4 +1,4 @@
-"""Reads the rows of files batch by batch, with several columns each."""
+"""Reads the rows of a file in batches."""
 
 from __future__ import annotations
 
@@ -131,7 +131,6 @@ def _convert_column(
     computed: Computation,
     chunk: Values,
 ) -> None:
-    """Convert some rows of a file to the values of one input."""
     names = feeds.inputs[column.name]
     parts = np.empty((len(names), chunk.size // len(names)), chunk.dtype)
     for part, name in zip(parts, names, strict=True):

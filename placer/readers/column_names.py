@@ -15,10 +15,7 @@ from placer.system.files.regular import open_regular
 
 
 def read_column_names(data: Data, folder: Path) -> tuple[str, ...]:
-    """Return the columns of a `csv:` or `parquet:` source, in file order.
-
-    The path is relative to `folder`. Raises DataError if the file cannot be read.
-    """
+    """Return the columns of a `csv:` or `parquet:` source in `folder`, in file order."""
     source = data.parsed
     path = folder / source.path
     if data.csv is not None and data.csv.header is not None:

@@ -200,8 +200,8 @@ def _last_row_end(parts: list[bytes | None]) -> int:
     ends = [*accumulate(lengths)]
     for index in reversed(range(len(parts))):
         part = parts[index] or b""
-        # Every 7th part is the text between matches, and the next part starts with the
-        # first character of a match.
+        # The split has 7 parts per match: the text before it, then its 6 groups. The
+        # first group is one character.
         if index % 7 < 2 and (end := _line_end(part, 0, len(part))):
             return ends[index] - len(part) + end
     return 0
@@ -213,10 +213,7 @@ def _line_end(text: bytes, start: int, stop: int) -> int:
 
 
 def _row_end(text: bytes, stop: int) -> int:
-    """Return the end of the last row before `stop`; 0 if no row ends there.
-
-    `stop` is outside of quoted cells, and all quotes of the text belong to cells.
-    """
+    """Return the end of the last row before `stop`, outside of quotes; 0 for no row."""
     while stop > 0:
         quote = text.rfind(b'"', 0, stop)
         if end := _line_end(text, quote + 1, stop):
@@ -238,11 +235,7 @@ def _plain(delimiter: str) -> re.Pattern[bytes]:
 
 @lru_cache(maxsize=8)
 def _special(delimiter: str, comment: bytes | None) -> re.Pattern[bytes]:
-    """Return a pattern of comments and quoted cells.
-
-    Its groups: the character before, a comment, spaces, the cell, an unfinished cell,
-    and the closing quote of a cell followed by text.
-    """
+    """Return a pattern of comments and quoted cells."""
     end = b"[%b\r\n]" % re.escape(delimiter.encode())
     spaces = b"" if delimiter == " " else b" *"  # a space may be an empty cell
     text = b"(?!)" if comment is None else b"(?<=[\r\n])%b[^\r\n]*" % re.escape(comment)

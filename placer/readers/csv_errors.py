@@ -56,10 +56,7 @@ def _read_rows(source: str, path: Path, form: Csv) -> Generator[Row]:
 
 
 def _undecodable_line(source: str, path: Path) -> int:
-    """Return the number of the first line that is not UTF-8.
-
-    The reader does not know it, because it decodes ahead of the line that it returns.
-    """
+    """Return the first line that is not UTF-8; the reader decodes ahead of its line."""
     with open_bytes(source, path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -116,11 +113,7 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
 
 
 def _next_row(table: Iterator[list[str]]) -> list[str] | None:
-    """Return the next row; None at the end.
-
-    The csv module has one limit on the length of cells for the whole process. It is
-    raised only for this row, so that code of the user keeps its limit.
-    """
+    """Return the next row; raise csv's process-wide cell limit only meanwhile."""
     with _LIMIT:
         limit = csv.field_size_limit(MAX_CHARACTERS)
         try:
@@ -133,11 +126,7 @@ def _next_row(table: Iterator[list[str]]) -> list[str] | None:
 def _rows_below_names(
     source: str, path: Path, rows: Iterator[Row], form: Csv
 ) -> Iterator[Row]:
-    """Yield the rows below the header.
-
-    The header is the first row, unless the spec gives the names. Raises DataError for a
-    row without exactly one cell per column.
-    """
+    """Yield the rows below the header, each with one cell per column."""
     if form.header is None:  # a blank line does not name a column
         rows = dropwhile(lambda row: not any(map(str.strip, row[1])), rows)
     first = next(rows, None)

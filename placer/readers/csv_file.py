@@ -72,7 +72,6 @@ def open_table(
 
 
 def _read_names(blocks: RowBlocks) -> list[str]:
-    """Return the column names, from the spec or from the first row."""
     form = blocks.form
     while (line := blocks.peek_line())[1]:
         row, nbytes = line

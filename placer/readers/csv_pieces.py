@@ -69,16 +69,7 @@ def open_pieces(request: ReadRequest) -> PieceRows:
 
 @dataclass(frozen=True)
 class _Ranges:
-    """Reads ranges of bytes.
-
-    Attributes:
-        file: the file.
-        form: how the text is read.
-        names: the columns of the file.
-        wanted: the columns to read.
-        ends: the offsets of the first piece, and of the ends of all pieces.
-        starts: the number of rows before each piece, and in total.
-    """
+    """Reads ranges of bytes: `ends` are offsets, `starts` are numbers of rows."""
 
     file: OpenFile
     form: Csv

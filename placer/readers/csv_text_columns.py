@@ -60,12 +60,7 @@ def parse_rows(
 def _read(
     text: bytes, delimiter: str, reading: ReadOptions, converting: ConvertOptions
 ) -> pa.Table:
-    """Return the table in a text.
-
-    pyarrow's threads read a copy of the text and call no Python code. A thread that
-    calls Python, or still refers to a file, would abort the process when the
-    interpreter ends.
-    """
+    """Return the table in a text."""
 
     def skip_blank(row: InvalidRow) -> str:
         is_blank = row.actual_columns == 1 and _BLANK_CELL.fullmatch(row.text)
@@ -76,6 +71,8 @@ def _read(
     )
     reading.use_threads, reading.block_size = False, len(text) + 2
     converting.check_utf8 = False  # `plain_rows` has already decoded the text
+    # A copy, because pyarrow's threads may outlive the call: a reference to a file, or
+    # a call of Python, would abort the process when the interpreter ends.
     copy = pa.BufferOutputStream()
     copy.write(b"\n")  # pyarrow would remove a byte order mark at the start of a text
     copy.write(text)

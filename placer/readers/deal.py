@@ -85,13 +85,12 @@ class Deal:
         return stop - first
 
     def window_at(self, lane: int, position: int) -> tuple[int, int, int]:
-        """Return the window of a lane that contains a position: its number, and [low,
-        high).
+        """Return the window of a lane that contains a position: its number, low, high.
 
-        Positions count the rows of a lane in an epoch, before they are shuffled. `low`
-        and `high` are the positions of the window's rows. The first window of a lane is
-        partial: the later the lane, the larger it is. So the lanes do not all start a
-        window in the same step.
+        Positions count the rows of a lane in an epoch, before they are shuffled. The
+        window has the positions [low, high). The first window of a lane is partial: the
+        later the lane, the larger it is. So the lanes do not all start a window in the
+        same step.
         """
         size, rows = self.window, self.lane_rows(lane)
         first = max(1, size * (lane + 1) // self.lanes)
@@ -142,7 +141,6 @@ class Deal:
 
     @cached_property
     def _sequences(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """The cached sequence of the last requested epoch."""
         return {}
 
     def _key(self, epoch: int) -> NDArray[np.uint64]:

@@ -98,7 +98,6 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
 
 
 def _max_rows(request: ReadRequest) -> int:
-    """Return the maximum number of rows to store."""
     options = request.options
     sizes = [
         prod(c.shape) * dtype_of(c, request.source.text).itemsize

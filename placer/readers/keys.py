@@ -27,7 +27,7 @@ def read_keys(data: Data, names: Sequence[str], folder: Path) -> dict[str, np.nd
     types, as far as NumPy has them. Texts are in arrays of objects.
 
     Args:
-        data: the source; the rows are those of its split.
+        data: the source; only rows of its split are returned.
         names: the columns.
         folder: the folder that the path is relative to.
 

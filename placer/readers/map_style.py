@@ -75,7 +75,6 @@ class MapStyleRows(LateRows):
         return Digests(tuple(numbers), columns)
 
     def _rows(self, numbers: Sequence[int]) -> Iterator[Row]:
-        """Yield rows by number."""
         # The code of a row may import modules next to it when it is called.
         with self.modules.importable():
             for number in numbers:

@@ -80,10 +80,7 @@ def _errors_of_column(source: str, column: str, input: str) -> Iterator[None]:
 
 
 def _first_rows(file: NpzFile, name: str, most: int) -> tuple[np.ndarray, int]:
-    """Return the first rows of an array, and its total number of rows (0 for none).
-
-    Later rows are not decompressed.
-    """
+    """Return the first rows of an array without decompressing more, and its row count."""
     assert file.zip is not None
     with file.zip.open(f"{name}.npy") as member:
         read_header = _READ_HEADER.get(np.lib.format.read_magic(member))

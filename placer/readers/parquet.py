@@ -255,10 +255,7 @@ def _is_read_as_text(type_: pa.DataType) -> bool:
 def _shape_of(
     source: str, name: str, type_: pa.DataType, has_words: bool, column: Column
 ) -> tuple[int, ...]:
-    """Return the shape of a row of a column that feeds an input.
-
-    Raises DataError if it does not hold numbers or, with a vocabulary, words.
-    """
+    """Return the shape of a row of a column; raise DataError for unsuitable types."""
     if has_words:
         if not can_be_words(type_):
             raise DataError(
@@ -300,10 +297,7 @@ def can_be_words(type_: pa.DataType) -> bool:
 def _to_numpy(
     source: str, name: str, column: Column, array: pa.Array, first: int
 ) -> np.ndarray:
-    """Return the numbers of some rows, [rows]; raise DataError for a null.
-
-    `first` is the number of the first row.
-    """
+    """Return the numbers of some rows, [rows]; raise DataError for a null."""
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise DataError(

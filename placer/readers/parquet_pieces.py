@@ -48,11 +48,7 @@ def open_pieces(request: ReadRequest) -> PieceRows:
 
 
 def _open_nbytes(group: RowGroupMetaData, names: Iterable[str]) -> int:
-    """Return the approximate memory for reading a row group, in bytes.
-
-    For each column it holds a page and a dictionary, encoded and decoded, and the file
-    buffer.
-    """
+    """Return the approximate bytes for reading a row group: pages and dictionaries."""
     chunks = map(group.column, range(group.num_columns))
     return sum(
         _BUFFER_NBYTES + 2 * min(chunk.total_uncompressed_size, 2 * _PAGE_NBYTES)
@@ -75,15 +71,7 @@ def _open(file: OpenFile, metadata: FileMetaData | None) -> ParquetFile:
 
 @dataclass(frozen=True)
 class _RowGroups:
-    """Reads row groups.
-
-    Attributes:
-        source: the text of the source, for messages.
-        file: the file.
-        metadata: its footer.
-        starts: the number of rows before each group.
-        names: the columns to read.
-    """
+    """Reads row groups; `starts` are the numbers of rows before each group."""
 
     source: str
     file: OpenFile

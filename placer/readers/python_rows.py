@@ -80,10 +80,7 @@ def _is_dataset(data: object) -> bool:
 
 
 def _find_function(request: ReadRequest, modules: Modules) -> Callable[..., Any]:
-    """Run the source's module, and return the function.
-
-    The module may import modules next to it.
-    """
+    """Run the source's module, and return the function."""
     module_name, function_name = request.source.path.split(":")
     with reader_errors(request, "to load"):
         module = modules.load(module_name, f"placer_source_{module_name}")

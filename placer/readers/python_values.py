@@ -311,14 +311,11 @@ def _check_no_batch(
     values: Mapping[str, np.ndarray],
     number: int,
 ) -> None:
-    """Raise DataError if every value of a row has an extra leading dimension.
-
-    The dimension must have the same size for all. A single scalar input is not checked,
-    because it may be declared with the wrong shape instead.
-    """
+    """Raise DataError if every value of a row has an extra leading dimension."""
     shapes = [(values[column.name].shape, column.shape) for column in columns]
     sizes = {shape[:1] for shape, _ in shapes}
     are_batches = all(shape and shape[1:] == declared for shape, declared in shapes)
+    # A single scalar input may be declared with the wrong shape instead.
     if len(sizes) == 1 and are_batches and (len(columns) > 1 or columns[0].shape):
         ((size,),) = sizes
         raise SourceError(

@@ -65,7 +65,6 @@ def _load(name: str, columns: Sequence[str]) -> Arrays:
 
 
 def _load_stored(file: Path, columns: Sequence[str]) -> Arrays | None:
-    """Return the arrays of a cached file, or None if it cannot be read."""
     with (
         suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
         open_regular(file) as opened,
@@ -84,11 +83,7 @@ def _load_bundled(name: str, columns: Sequence[str]) -> Arrays:
 
 
 def _cache_file(name: str) -> Path | None:
-    """Return the file of a set in the cache, or None without a usable cache folder.
-
-    Its name contains the version of scikit-learn, because a new version may change a
-    set.
-    """
+    """Return a set's cache file, named by scikit-learn's version; None without a cache."""
     base = user_cache()
     with suppress(PackageNotFoundError):
         folder = usable_folder(base and base / f"sklearn-{version('scikit-learn')}")

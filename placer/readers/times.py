@@ -27,8 +27,7 @@ ISO_TIME = re.compile(
 
 
 def parse_time(text: str) -> tuple[int, int]:
-    """Return the time in a text: the day since 1970-01-01, and the nanoseconds of the
-    day.
+    """Return the time in a text: the day since 1970-01-01, and its nanoseconds.
 
     The text is in ISO 8601 format: `2024-05-01`, `2024-05-01T12:30`, `2024-05-01
     12:30:15.25+02:00`. A time with a zone is converted to UTC.

@@ -6,7 +6,7 @@ from placer.plan.settings.data.window import Window
 from placer.readers.pieces import PieceRows
 
 MANY_ROWS = 1_000_000
-"""The number of rows read again per epoch that is worth a warning."""
+"""Reading more rows than this again per epoch is worth a warning."""
 
 
 def advise(rows: PieceRows, window: Window, nbytes: int) -> str | None:

@@ -108,7 +108,6 @@ class _Lane:
                     self._batches, self._rest = iter(()), None  # closes the last piece
 
     def _load(self, index: int, low: int, high: int) -> None:
-        """Read the rows of a window."""
         self._values = {}
         if self._position != low:
             self._batches, self._rest = self._read(low), None

@@ -514,7 +514,7 @@ def test_a_value_over_the_range_of_an_op_is_an_error(kind, tmp_path):
         ({"*.x": {"hash": ["word", "z*"]}, "x": {"log1p": "gain"}},
          "{} has no column 'z*' for feature '*.x'"),
         ({"x": {"log1p": "gain"}, "year": {"hash": "word"}},
-         "{} has a column 'year', and a feature has this name too"),
+         "'year' is both a feature and a column of {}"),
         ({"word.x": {"log1p": "gain"}, "*.x": {"hash": "word"}, "x": {"log1p": "gain"}},
          "two features are named 'word.x'"),
         ({"x": {"cross": ["word", "[gy]*"]}},

@@ -12,7 +12,6 @@ _OPERANDS = (Operand("x", "any dtype and shape"),)
 
 
 def _permutation(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
-    """Return the axis of `x` for each dimension of the result."""
     perm = attrs["perm"]
     if perm is None:
         return tuple(reversed(range(x.rank)))

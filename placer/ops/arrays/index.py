@@ -77,7 +77,7 @@ def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 def _rows_gather(types: Types, attrs: Attrs) -> BatchRule:
     x, indices = types
     if normalize_axis(attrs["axis"], x.rank) == 0:
-        # the result's rows are those of the indices, unless x has rows
+        # the result's rows are the rows of the indices, unless x has rows
         return "whole" if x.has_rows else "rows"
     return "whole" if indices.has_rows else "rows"
 

@@ -57,10 +57,7 @@ def _select(
 
 
 def scatter_gradient(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:
-    """Return the gradient of indexing: `dy` added to zeros of `shape` at `place`.
-
-    Elements outside of the array are dropped.
-    """
+    """Return the gradient of indexing: `dy` at `place`, in zeros of `shape`."""
     return scatter_add(shape, place, dy, "drop")
 
 

@@ -71,7 +71,6 @@ _BOUND = int | list[int] | None
 
 
 def _per_axis(name: str, attrs: Attrs, count: int) -> tuple[int | None, ...]:
-    """Return an attribute's value for each of `count` axes."""
     value = attrs[name]
     if value is None or isinstance(value, int):
         return (value,) * count

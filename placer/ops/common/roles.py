@@ -14,10 +14,7 @@ from placer.plan.settings.training.initializers import Init
 def require_shapes(
     names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
 ) -> None:
-    """Raise OpError if an operand named in `shapes` has another dtype or shape.
-
-    Each dtype must be that of the first operand. Absent operands are not checked.
-    """
+    """Raise OpError unless the present operands have these shapes and one dtype."""
     for index, (name, type_) in enumerate(zip(names, types, strict=True)):
         if name not in shapes:
             continue

@@ -79,10 +79,7 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
 
 
 def _keeps(name: str, running: Sequence[str], kept: AbstractSet[str]) -> bool:
-    """Return True if the moving averages keep their initial values.
-
-    Raises OpError if only one of them does.
-    """
+    """Return True if the moving averages stay constant; raise OpError if only one does."""
     keeping = [each for each in running if each in kept]
     if len(keeping) == 1:
         (other,) = {*running} - {*keeping}
@@ -121,8 +118,8 @@ BATCH_NORM = Composite(
             "`batch`: statistics of the global batch. `replica`: statistics of"
             " each node's rows, which are cheaper and also work asynchronously,"
             " but the result depends on the number of nodes. The moving averages"
-            " then take the mean of the nodes' statistics, weighted by rows;"
-            " asynchronous training takes those of the first worker",
+            " then take the mean of the nodes' statistics, weighted by rows; in"
+            " asynchronous training, they take the first worker's",
             ("batch", "replica"),
         ),
     ),

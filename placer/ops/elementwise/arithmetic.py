@@ -72,7 +72,7 @@ SCALE = Declaration(
 )
 NEGATIVE = declare_unary(
     "negative",
-    "x with the opposite sign.",
+    "The negative of x, element by element.",
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = -x",

@@ -1,5 +1,4 @@
-"""Traced JAX functions, cut into regions by the guards inside them. Each region is an
-op.
+"""Traced JAX functions, cut into regions by the guards inside. A region is an op.
 
 The compiler cuts a function to find its regions. A node cuts it again for the number of
 its local rows, to run one region. The node program contains the name of the function,

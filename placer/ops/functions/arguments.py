@@ -139,7 +139,7 @@ def split_pytree(pytree: Any) -> Template:
 
 
 def _parameter_type(array: Any) -> TensorType:
-    """Return the type of a stored parameter: float64 for any float if enabled."""
+    """Return the stored type of a parameter: float64 for floats, if enabled."""
     widest, dtype = str(jax.dtypes.canonicalize_dtype("float64")), str(array.dtype)
     stored = widest if "float64" in (widest, dtype) else dtype
     return TensorType(stored, tuple(array.shape))

@@ -102,8 +102,6 @@ CONSTANT, PARAMETERS, BATCH = 0, 1, 2
 
 
 class _Dataflow:
-    """The data flow between equations. Equations are indices."""
-
     def __init__(self, flat: FlatJaxpr, rows: Sequence[bool]) -> None:
         self.flat = flat
         self.producer = {
@@ -164,11 +162,7 @@ def _assign_regions(
 
 
 def _find_separate(flow: _Dataflow, homes: RegionNumbers) -> set[int]:
-    """Return the equations that need separate regions.
-
-    They do not depend on the batch, but are in a region that does. Their results, or
-    results computed from theirs without the batch, leave that region.
-    """
+    """Return batch-independent equations whose results leave a batch region."""
     batch_regions = {home for i, home in homes.items() if flow.dependence[i] == BATCH}
     leaving = set(flow.results)
     for i, home in homes.items():

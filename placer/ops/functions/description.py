@@ -78,8 +78,7 @@ def describe(
         if _structure(small) != _structure(large):
             raise PlacerError(
                 "its regions depend on the number of rows",
-                hint="let the function perform the same operations for any number of"
-                " rows",
+                hint="perform the same operations for any number of rows",
             )
         if not is_deterministic(fn, args, TRACE_BATCHES[0]):
             raise PlacerError(

@@ -18,7 +18,7 @@ from placer.errors import PlacerError
 from placer.place.scope import FUNCTION, nest_guards, parse_name_stack, place_of
 
 CALLS = {"jit", "pjit", "remat", "remat2", "checkpoint"}
-"""Calls that only compute the equations of their parameter `jaxpr`."""
+"""Primitives that only compute the equations in their parameter `jaxpr`."""
 
 ALLOWED_EFFECTS = {"DebugEffect"}
 """Effects that are allowed, because they are not ordered."""
@@ -43,10 +43,7 @@ class FlatEquation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatJaxpr:
-    """The equations that the results need, in program order.
-
-    `consts` are the values of the constant variables.
-    """
+    """The equations that the results need, in order; `consts` holds constants' values."""
 
     invars: Sequence[Any]
     outvars: Sequence[Any]
@@ -78,11 +75,7 @@ def flatten(closed: Any) -> FlatJaxpr:
 def _flatten_equations(
     eqns: Sequence[Any], outer: Guards, new: dict[Any, Any], consts: dict[Any, Any]
 ) -> Iterator[FlatEquation]:
-    """Yield the equations, with calls that contain guards inlined.
-
-    `new` maps variables to their replacements. Results get new variables, because an
-    inner jaxpr may be called several times.
-    """
+    """Yield the equations, inlining calls that contain guards; `new` renames variables."""
     for eqn in eqns:
         guards = nest_guards(outer, parse_name_stack(str(eqn.source_info.name_stack)))
         operands = [_substitute(x, new) for x in eqn.invars]

@@ -59,7 +59,7 @@ def is_deterministic(fn: Callable[..., Any], text: str, rows: int) -> bool:
 def _trace_function(
     fn: Callable[..., Any], text: str, rows: int, widest: str
 ) -> TracedFunction:
-    del widest  # only a key of the cache
+    del widest  # widest is only part of the cache key
     arguments = read_arguments(fn, text)
 
     with watch_state() as state_errors:
@@ -77,11 +77,7 @@ def _trace_function(
 def _make_jaxpr(
     fn: Callable[..., Any], arguments: Template, rows: int, *, changes: bool = False
 ) -> tuple[Any, Any, Leaves]:
-    """Return the jaxpr of a function, the pytree of its results, and changed arguments.
-
-    Changed arguments are leaves that the function assigns to. With `changes`, the jaxpr
-    returns the first of them instead of the results.
-    """
+    """Return a function's jaxpr, its results, and the arguments that it changes."""
     changed: Leaves = {}
 
     def of_values(*values: Any) -> Any:
@@ -89,6 +85,7 @@ def _make_jaxpr(
         before = leaves_by_path(fn, args)
         results = _check_arrays(fn, fn(*args))
         changed.update(changed_leaves(before, leaves_by_path(fn, args)))
+        # With `changes`, the equations show the line of the first change.
         return next(iter(changed.values())) if changes else results
 
     # JAX's messages name the traced function and its line; let them name `fn`.
@@ -99,11 +96,7 @@ def _make_jaxpr(
 
 
 def _change_line(fn: Callable[..., Any], arguments: Template, rows: int) -> str:
-    """Return the line that computes the new value of a changed argument.
-
-    It is empty if the line is unknown: the new value is not an array, or belongs to
-    another trace.
-    """
+    """Return the line that changes an argument; empty if it is unknown."""
     try:
         closed, _, _ = _make_jaxpr(fn, arguments, rows, changes=True)
     except (TypeError, jax.errors.JAXTypeError):

@@ -1,6 +1,6 @@
 """Finds state of libraries in the arguments of a traced function.
 
-State are float arrays that training must not change as if they were parameters.
+State is any float array that training must not update like a parameter.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ def _collections(node: Any) -> frozenset[str]:
 
 
 def _children(node: Any) -> Iterator[tuple[Path, Any]]:
-    """Yield the children of a node, with the names of the path to each."""
     if isinstance(node, Mapping):
         yield from (((str(key),), value) for key, value in node.items())
         return

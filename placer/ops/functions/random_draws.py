@@ -37,10 +37,7 @@ def check_draws(closed: Any, rows: Sequence[bool]) -> None:
 
 
 def _check_jaxpr(jaxpr: Any, inputs: FromBatch, line: str) -> FromBatch:
-    """Return for each result of the jaxpr whether it comes from the batch.
-
-    `line` is the line of user code around the jaxpr, for equations inside libraries.
-    """
+    """Return for each result of the jaxpr whether it comes from the batch."""
     from_batch = dict(zip(jaxpr.invars, inputs, strict=True))
 
     def is_from_batch(atom: Any) -> bool:
@@ -87,13 +84,9 @@ def _results_from_batch(eqn: Any, operands: FromBatch, line: str) -> FromBatch:
 def _check_loop(
     body: Any, operands: FromBatch, consts: int, carried: int, line: str
 ) -> FromBatch:
-    """Return for each result of a loop whether it comes from the batch.
-
-    The operands are constants, carried values and scanned values. A carried value comes
-    from the batch only if it does after every iteration. The loop below repeats until
-    no more values are ruled out.
-    """
+    """Return for each result of a loop whether it comes from the batch."""
     inputs, carry = list(operands), slice(consts, consts + carried)
+    # A carried value comes from the batch only if it does after every iteration.
     while True:
         results = _check_jaxpr(body, inputs, line)
         after = [a and b for a, b in zip(inputs[carry], results, strict=False)]

@@ -70,10 +70,7 @@ def is_by_rows(fn: Callable[..., Any], text: str, rows: int = PROOF_BATCHES[1]) 
 def _check_regions(
     small: Cut, large: Cut, states_of: dict[ValueSource, State], proof: ProofContext
 ) -> None:
-    """Require that the results of each region either all have rows, or all have none.
-
-    `states_of` holds the states of the function's inputs.
-    """
+    """Require that the results of each region either all have rows, or all have none."""
     require(len(small.regions) == len(large.regions))
     for at, (one, other) in enumerate(zip(small.regions, large.regions, strict=True)):
         require(one.operands == other.operands)
@@ -122,7 +119,6 @@ def _operand_states(
 
 
 def _result_states(eqns: EquationPair) -> list[State]:
-    """Return the states of the results of an equation."""
     require(eqns.small.primitive.name == eqns.large.primitive.name)
     match eqns.name:
         case "scan":
@@ -196,10 +192,7 @@ def _check_custom_rule(eqns: EquationPair) -> None:
 
 
 def _derivative_jaxpr(eqn: Any) -> Any:
-    """Return the jaxpr of an equation and its derivative.
-
-    Its inputs are the operands, followed by the tangents of the float operands.
-    """
+    """Return the jaxpr of an equation and its derivative by the float operands."""
     invars: list[Any] = [core.Var(atom.aval) for atom in eqn.invars]
     outvars: list[Any] = [core.Var(var.aval) for var in eqn.outvars]
     debug = eqn.params["call_jaxpr"].jaxpr.debug_info

@@ -1,8 +1,8 @@
 """The rules of primitives for the proof of `placer.ops.functions.row_proof`.
 
 The rows of a result are along the only axis whose size changes with the batch. Many
-primitives with such an axis in the result cannot mix rows. All other primitives have a
-condition.
+primitives with such an axis in the result cannot mix rows. Each of the other
+primitives has a condition.
 """
 
 from __future__ import annotations
@@ -62,13 +62,10 @@ def _check_without_rule(eqns: EquationPair) -> None:
 
 
 def _check_parts(small: Sequence[Any], large: Sequence[Any]) -> None:
-    """Require that equations, also inside functions, are the same and have no effects.
-
-    They must not have a custom backward: it may compute something else for a part of a
-    gradient than for the whole.
-    """
+    """Require that equations are the same, without effects or a custom backward."""
     require(len(small) == len(large))
     for one, other in zip(small, large, strict=True):
+        # A custom backward may compute something else for a part of a gradient.
         require(not one.effects and not one.primitive.name.startswith("custom_vjp"))
         require(one.primitive is other.primitive)
         require(one.params.keys() == other.params.keys())
@@ -97,11 +94,7 @@ def _check_same(one: Any, other: Any) -> None:
 
 
 def _not_along(key: str) -> Condition:
-    """Return the condition that an equation does not work along the axis of rows.
-
-    Its operands and results have the same rank. The parameter `key` holds one or
-    several axes.
-    """
+    """Return the condition that an equation's axes do not include the axis of rows."""
 
     def check(eqns: EquationPair, result: Rows) -> None:
         axes = eqns.small.params[key]
@@ -173,10 +166,8 @@ def _gather(eqns: EquationPair, result: Rows) -> None:
 
 
 def _scatter(eqns: EquationPair, result: Rows) -> None:
-    """Require that the update is written at the same indices in each row.
-
-    A `scatter` with an update function is not proven: it may depend on all rows.
-    """
+    """Require that the update is written at the same indices in each row."""
+    # An update function may depend on all rows.
     require(eqns.name != "scatter" or eqns.small.params["update_jaxpr"] is None)
     operand, indices, update = eqns.states
     require(operand is not None and indices is None)

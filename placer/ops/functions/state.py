@@ -123,10 +123,7 @@ _equinox_lock = threading.RLock()
 
 @contextmanager
 def _watch_equinox(state: Any, errors: list[PlacerError]) -> Iterator[None]:
-    """Collect an error for each call of `State.set`.
-
-    Equinox has no hook, so the method of the class is replaced temporarily.
-    """
+    """Collect an error for each call of `State.set`, which is replaced temporarily."""
     with _equinox_lock:
         original = state.set
 

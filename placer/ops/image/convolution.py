@@ -31,7 +31,7 @@ def _declare(layer: ConvLayer, doc: str, **fields: Any) -> Declaration:
 
 _KERAS = (
     "initial `w` as in Glorot and Bengio (2010), `b` 0; names, defaults and"
-    " `padding: same` as in Keras'"
+    " `padding: same` as in Keras' "
 )
 
 CONV1D = _declare(
@@ -103,8 +103,8 @@ CONV2D_TRANSPOSE = _declare(
     "Transposed 2D convolution, followed by an activation. It is the transpose"
     " (gradient) of conv2d with the same attributes and `w`. With `padding:"
     " same`, each dimension of the result has size · stride elements. With"
-    " `valid`, it has as many elements as the windows cover. Padding given as"
-    " numbers reduces the `valid` size. Creates the parameters `w` and `b`.",
+    " `valid`, the result has all elements that the windows cover. Padding given"
+    " as numbers reduces the `valid` size. Creates the parameters `w` and `b`.",
     formula="out[i · stride + k · dilation - before, …] += x[i, j] · w[k, l]ᵀ; then b"
     " and the activation",
     source=_KERAS + "Conv2DTranspose",

@@ -92,10 +92,7 @@ def _convolve_to_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Arra
 
 
 def _per_group(convolve: Step, c: Correlation, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Compute each group separately.
-
-    The last dimension of image, kernel and result holds the channels of all groups.
-    """
+    """Compute each channel group separately."""
 
     def of_group(shape: Shape) -> Shape:
         return (*shape[:-1], shape[-1] // c.groups)

@@ -47,7 +47,6 @@ class _Pool:
 
 
 def _counts(pool: _Pool, types: Types, attrs: Attrs) -> Counts:
-    """Return the number of elements of x in each window, along each dimension."""
     image, _ = image_sizes(types, pool.dims)
     if pool.adaptive:
         numbers = check_sizes("output_size", attrs["output_size"], len(image))
@@ -121,9 +120,9 @@ _AVG = (
 )
 _AVG_FORMULA = "out = Σ x over the window / n, where n counts its elements of x"
 _BINS = (
-    " Window i of n covers the elements ⌊i · size / n⌋ to ⌈(i + 1) · size / n⌉,"
-    " without the last. Window sizes may differ by one, and adjacent windows may"
-    " share an element."
+    " Window i of n covers the elements from ⌊i · size / n⌋ up to, but not"
+    " including, ⌈(i + 1) · size / n⌉. Window sizes may differ by one, and adjacent"
+    " windows may share an element."
 )
 _TORCH = "PyTorch's adaptive pooling, with the channels last"
 

@@ -30,15 +30,11 @@ Bins = tuple[tuple[int, int], ...]
 
 
 def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
-    """Return the mean of each window, without padding."""
     return _divide(slide.counts, sum_of_windows(widen(x), slide=slide)).astype(x.dtype)
 
 
 def _divided(counts: Counts, sums: jax.Array) -> jax.Array:
-    """Divide the sum of each window by its number of elements.
-
-    `counts` are the numbers of elements per window, along height and along width.
-    """
+    """Divide the sum of each window by its number of elements, per dimension."""
     n = np.multiply.outer(*counts)[:, :, None]
     return sums / jnp.asarray(n, sums.dtype)
 
@@ -90,11 +86,7 @@ def adaptive_avg_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
 def _separate_windows(
     x: jax.Array, counts: Counts, fill: float
 ) -> tuple[Slide, jax.Array]:
-    """Copy x so that adaptive windows are disjoint and of equal size.
-
-    Returns the windows and the copy. A shared element is copied into both windows.
-    Short windows are padded with `fill`.
-    """
+    """Return disjoint windows of equal size, padded with `fill`, and the copied x."""
     for axis, sizes in enumerate(counts, 1):
         if x.shape[axis] != len(sizes) * max(sizes):
             bins = adaptive_bins(x.shape[axis], len(sizes))
@@ -114,11 +106,7 @@ def _elements(bins: Bins) -> list[int]:
 
 
 def _taps(bins: Bins) -> list[list[int]]:
-    """Return the inverse of `_elements`: lists of taps that read each element.
-
-    The first list has one tap for each element. The second has another tap for each
-    shared element, and an index past the last tap for other elements.
-    """
+    """Return lists of the taps that read each element: the inverse of `_elements`."""
     elements, size = _elements(bins), bins[-1][1]
     taps_of: list[list[int]] = [[] for _ in range(size)]
     for tap, element in enumerate(elements):

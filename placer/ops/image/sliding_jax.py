@@ -39,10 +39,7 @@ def _max_along(
     value: jax.Array,
     index: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the maximum of each window along an axis, and its index.
-
-    The first of equal elements is chosen. Its tap times `step` is added to its index.
-    """
+    """Return the first maximum of each window along an axis; add its tap to its index."""
 
     def read_tap(array: jax.Array, tap: int) -> jax.Array:
         stop = tap + (number - 1) * window.stride + 1
@@ -81,11 +78,7 @@ def _overlap(window: Window) -> int:
 def _from_window(
     slide: Slide, before: tuple[int, ...], index: jax.Array, dy: jax.Array
 ) -> jax.Array:
-    """Return the cotangent that one of the windows sends to each element of x.
-
-    Along each dimension, this window is `before` windows before the last one that
-    contains the element.
-    """
+    """Return x's cotangents from the window `before` windows before the last one."""
     height, width = slide.windows
     back, left = (
         np.arange(window.stride) + n * window.stride
@@ -122,11 +115,7 @@ def sum_of_windows(x: jax.Array, *, slide: Slide) -> WithBackward:
 
 
 def _sum_along(axis: int, window: Window, number: int, x: jax.Array) -> jax.Array:
-    """Return the sum of each window along an axis.
-
-    The axis is cut into pieces of one stride. Each window sums a few adjacent pieces;
-    the last one may be incomplete.
-    """
+    """Return the sum of each window along an axis, as a sum of adjacent pieces."""
     pieces = number - 1 + _overlap(window)
     ends = [(0, 0, 0)] * x.ndim
     beyond = pieces * window.stride - window.low - x.shape[axis]

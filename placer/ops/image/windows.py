@@ -145,7 +145,6 @@ def checked_windows(
 def _padding_pairs(
     padding: Padding, unpadded: Sequence[Window], image: Sequence[int]
 ) -> Sequence[Sequence[int]]:
-    """Return [before, after] for each dimension."""
     if padding == "valid":
         return [(0, 0)] * len(unpadded)
     if padding == "same":
@@ -166,17 +165,13 @@ def _same_padding(window: Window, size: int) -> tuple[int, int]:
 def _transposed_sizes(
     unpadded: Sequence[Window], padding: Padding, outputs: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the sizes of the result of a transposed convolution.
-
-    Several sizes may be possible. As in Keras, `valid` takes the largest one, and
-    `same` takes `size · stride`. Padding given as numbers takes the smallest one, as in
-    PyTorch.
-    """
+    """Return the result size of a transposed convolution; Keras' choice if ambiguous."""
     pairs = [*zip(unpadded, outputs, strict=True)]
     if padding == "valid":
         return tuple((n - 1) * w.stride + max(w.span, w.stride) for w, n in pairs)
     if padding == "same":
         return tuple(n * w.stride for w, n in pairs)
+    # the smallest possible size, as in PyTorch
     smallest = [(n - 1) * w.stride + w.span for w, n in pairs]
     removed = _padding_pairs(padding, unpadded, outputs)
     return tuple(n - sum(ends) for n, ends in zip(smallest, removed, strict=True))

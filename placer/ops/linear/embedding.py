@@ -46,7 +46,6 @@ _OPERANDS = (
 
 
 def _present(types: Types) -> tuple[Operand, ...]:
-    """Return the operands that are present."""
     return tuple(o for o in _OPERANDS if len(types) == 3 or not o.optional)
 
 

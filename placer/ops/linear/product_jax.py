@@ -25,7 +25,6 @@ def _sum_out(x: jax.Array, term: str, reduced: str) -> jax.Array:
 
 
 def _products(equation: Equation, xs: Arrays) -> list[jax.Array]:
-    """Return the products of the first 2, 3, … operands."""
     products = [xs[0]]
     for x, terms in zip(xs[1:], equation.products, strict=True):
         products.append(_multiply(*terms, products[-1], x))

@@ -17,10 +17,7 @@ Pair = tuple[jax.Array, jax.Array]
 def _of_difference(
     gradient: Callable[[jax.Array], jax.Array],
 ) -> Callable[[jax.Array], Pair]:
-    """Return the backward of a function of prediction - target.
-
-    `gradient(dy)` returns the cotangent of the prediction.
-    """
+    """Return the backward of prediction - target, given the cotangent of prediction."""
 
     def backward(dy: jax.Array) -> Pair:
         d_prediction = gradient(dy)

@@ -53,7 +53,6 @@ def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
 
 def _smooth(target: jax.Array, smoothing: float, classes: int) -> jax.Array:
-    """Return (1 - smoothing) · target + smoothing / classes."""
     if not smoothing:
         return target
     return target * (1 - smoothing) + smoothing / classes

@@ -204,7 +204,7 @@ AUC = _metric(
         ),
         flag("logits", "whether predictions are logits; sigmoid is then applied"),
     ),
-    formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
+    formula="P(prediction of a positive > prediction of a negative) + ½ P(both are equal)",
     source="the histogram of PaddlePaddle's auc, with predictions rounded to the"
     " nearest bin",
     cases=(case("float32[batch], int32[batch]"),),

@@ -41,8 +41,7 @@ def top_k_accuracy(logits: jax.Array, label: jax.Array, *, k: int) -> jax.Array:
 def auc(
     prediction: jax.Array, label: jax.Array, *, bins: int = 4096, logits: bool = False
 ) -> jax.Array:
-    """Return int32[2, bins + 1]: a histogram of predictions for negatives and for
-    positives.
+    """Return int32[2, bins + 1]: histograms of predictions for negatives and positives.
 
     Bin k is centred on k / (bins - 1). The last bin counts predictions that are NaN or
     outside [0, 1].

@@ -15,10 +15,7 @@ _EPSILON = required("epsilon", float, "added to the variance")
 
 
 def _check(operands: tuple[Operand, ...], types: Types) -> TensorType:
-    """Return the type of one value per channel.
-
-    Raises OpError unless all operands but the first have this type.
-    """
+    """Return the type of one value per channel, which later operands must have."""
     x = types[0]
     if x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(f"needs [batch, …, channels], 'x' is {x}", operand=0)

@@ -62,10 +62,7 @@ def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
 
 
 def _split_shape(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
-    """Return x's dimensions before `axis`, and those from `axis` on.
-
-    Raises OpError if the batch is normalized.
-    """
+    """Split x's dimensions at `axis`; raise OpError if the batch is normalized."""
     x = types[0]
     axis = normalize_axis(attrs["axis"], x.rank)
     if BATCH in x.shape[axis:]:
@@ -90,14 +87,6 @@ def _declare(
     grad: tuple[int, ...],
     **fields: Any,
 ) -> Declaration:
-    """Declare a normalization.
-
-    Args:
-        shapes: returns the shapes of each statistic and of each parameter.
-        each: operations per element of the forward.
-        grad: operations per element of each operand's gradient.
-    """
-
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         shape = shapes(types, attrs)[1]
         valid = 0 < attrs["epsilon"] < inf
@@ -184,10 +173,7 @@ RMS_NORM = _declare(
 
 
 def _group_shapes(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
-    """Return the shapes of the groups and of the channels.
-
-    Raises OpError if the groups do not divide the channels.
-    """
+    """Return the shapes of the groups and of the channels."""
     x, groups = types[0], attrs["groups"]
     if x.rank < 2 or BATCH in x.shape[1:]:
         raise OpError(f"needs [batch, …, channels], 'x' is {x}", operand=0)

@@ -18,13 +18,7 @@ from ..elementwise.broadcasting_jax import broadcast_add
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """Defines which elements are normalized together.
-
-    Attributes:
-        axes: the axes to normalize over.
-        groups: if given, split the last axis into this many groups.
-        centred: subtract the mean.
-    """
+    """The axes to normalize over; `groups` splits the last axis."""
 
     axes: tuple[int, ...]
     epsilon: float

@@ -55,10 +55,7 @@ def check_sequences(names: Sequence[str], types: Types) -> None:
 
 
 def check_mask(index: int, types: Types, keys: TensorType) -> None:
-    """Raise OpError unless operand `index` is a mask for `keys` and the queries.
-
-    The queries are the first operand.
-    """
+    """Raise OpError unless operand `index` is a mask of queries (the first) and `keys`."""
     mask = types[index]
     rows, time = types[0].shape[:2]
     shapes: list[tuple[Dim, ...]] = [(rows, keys.shape[1]), (rows, time, keys.shape[1])]

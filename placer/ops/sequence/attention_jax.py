@@ -49,7 +49,7 @@ def attend(
     keys]; hidden keys have probability 0.
     """
     query, key, value = (_split_heads(x, heads) for x in sequences)
-    # The query is scaled, because the product before scaling may overflow float16
+    # Scale the query: the unscaled product may overflow float16
     scores = jnp.einsum("bthd,bshd->bhts", query * _scale(scale, query), key)
     visible = _visible(scores, causal, mask)
     if visible is not None:
@@ -111,7 +111,6 @@ def _visible(
 
 
 def _split_heads(x: jax.Array, heads: int) -> jax.Array:
-    """Reshape [rows, time, heads · size] to [rows, time, heads, size]."""
     rows, time, width = x.shape
     return jnp.reshape(x, (rows, time, heads, width // heads))
 

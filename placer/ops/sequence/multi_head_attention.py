@@ -59,10 +59,7 @@ def operand_names(types: Types) -> tuple[str, ...]:
 def _check(
     names: Sequence[str], types: Types, attrs: Attrs, size: int
 ) -> dict[str, TensorType]:
-    """Return the types that queries, keys and values are projected from.
-
-    Raises OpError if the operands do not fit together.
-    """
+    """Return the types that queries, keys and values are projected from."""
     present = [name for name in names if name in SEQUENCES]
     check_sequences(present, types)
     named = dict(zip(names, types, strict=True))
@@ -74,7 +71,6 @@ def _check(
 
 
 def _shapes(inputs: Mapping[str, TensorType], size: int) -> dict[str, tuple[Dim, ...]]:
-    """Return the shapes of the parameters, given the inputs of the projections."""
     shapes: dict[str, tuple[Dim, ...]] = {}
     for which in SEQUENCES:
         shapes[f"w_{which}"] = (inputs[which].shape[-1], size)
@@ -84,7 +80,6 @@ def _shapes(inputs: Mapping[str, TensorType], size: int) -> dict[str, tuple[Dim,
 
 
 def _size(names: Sequence[str], types: Types) -> int:
-    """Return the total width of all heads."""
     w = types[names.index("w_query")]
     return int(w.shape[-1]) if w.rank and w.shape[-1] != BATCH else 1
 
@@ -121,7 +116,6 @@ class _Part(NamedTuple):
 
 
 def _parts(types: Types, attrs: Attrs) -> list[_Part]:
-    """Return the ops that the layer is made of, in order."""
     names = operand_names(types)
     typed = dict(zip(names, types, strict=True))
     parts: list[_Part] = []

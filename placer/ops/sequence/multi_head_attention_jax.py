@@ -59,10 +59,8 @@ def _layer_backward(
     def project_backward(
         x: jax.Array, which: str, dy: jax.Array, to: jax.Array
     ) -> jax.Array:
-        """Add the cotangents of a projection's parameters; return its input's
-        cotangent.
-
-        The returned cotangent has the dtype of `to`.
+        """Add the cotangents of a projection's parameters; return x's, with `to`'s
+        dtype.
         """
         # For y = x · w + b: dw = xᵀ · dy, db = Σ dy, dx = dy · wᵀ
         cotangents[f"w_{which}"] = jnp.einsum("bti,bto->io", x, dy)

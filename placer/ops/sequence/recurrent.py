@@ -91,7 +91,6 @@ def _sizes(x: TensorType) -> tuple[Dim, int, int]:
 
 
 def _size(cell: CellKind, types: Types) -> int:
-    """Return the size of the hidden state."""
     w = dict(zip(operand_names(cell, types), types, strict=True))["w_recurrent"]
     return int(w.shape[0]) if w.rank and w.shape[0] != BATCH else 1
 
@@ -111,7 +110,6 @@ def _infer(cell: CellKind, types: Types, attrs: Attrs) -> tuple[TensorType, ...]
 def _shapes(
     cell: CellKind, rows: Dim, width: int, size: int
 ) -> dict[str, tuple[Dim, ...]]:
-    """Return the shapes of states and parameters, by name."""
     gates = cell.gates * size
     return {
         "w_input": (width, gates),
@@ -158,11 +156,7 @@ def _residuals(cell: CellKind, types: Types, attrs: Attrs) -> tuple[TensorType, 
 
 
 def _products(cell: CellKind, types: Types) -> tuple[int, int, int]:
-    """Return the operations of the products with w_input and w_recurrent, and the
-    elements of h.
-
-    All numbers are totals over all steps.
-    """
+    """Return the operations of both products, and the elements of h, over all steps."""
     rows, time, width = _sizes(types[0])
     size = _size(cell, types)
     elements = int(rows) * time * size
@@ -321,7 +315,7 @@ LSTM = _declare(
     " c[t] = sigmoid(f + forget_bias) · c[t-1] + sigmoid(i) · tanh(g); h[t] ="
     " sigmoid(o) · tanh(c[t])",
     source="Hochreiter and Schmidhuber (1997), Gers et al. (2000). The order of the"
-    " gates is that of Keras and PyTorch. `forget_bias` is from TensorFlow's"
+    " gates is as in Keras and PyTorch. `forget_bias` is from TensorFlow's"
     " BasicLSTMCell, and replaces Keras' `unit_forget_bias` (Jozefowicz et al."
     " 2015). Initial values as in simple_rnn",
     cases=(

@@ -64,11 +64,7 @@ def _run_forward(
 def _forward(
     cell: Cell, reverse: bool, inputs: Inputs, *, keep: bool
 ) -> tuple[State, State, State]:
-    """Run the forward scan.
-
-    Returns the last state, and two tuples of arrays [rows, time, size]: the states
-    after each step (only h unless `keep`), and the values that the cell saves.
-    """
+    """Return the last state, the states after each step, and the saved values."""
     z = _steps_first(inputs["x"]) @ inputs["w_input"]
     z = z + inputs["b"] if "b" in inputs else z
     w = inputs["w_recurrent"]
@@ -135,7 +131,6 @@ _run = differentiable(_run_forward, _run_backward, 2, _run_alone)
 
 
 def _initial(cell: Cell, inputs: Inputs) -> State:
-    """Return the state before the first step: an operand, or zeros."""
     x, size = inputs["x"], len(inputs["w_recurrent"])
     zeros = jnp.zeros((x.shape[0], size), x.dtype)
     return tuple(inputs.get(name, zeros) for name in _STATES[: cell.state_count])
@@ -164,5 +159,4 @@ def _where(active: jax.Array | None, new: State, old: State) -> State:
 
 
 def _steps_first(x: jax.Array) -> jax.Array:
-    """Swap [rows, time, …] and [time, rows, …]."""
     return jnp.swapaxes(x, 0, 1)

@@ -89,7 +89,7 @@ CALL = Declaration(
         Attr(
             "keeps",
             list[str],
-            "types of what the backward needs besides operands",
+            "types of the residuals besides operands",
             default=(),
             compiler_only=True,
         ),

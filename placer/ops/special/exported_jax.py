@@ -15,10 +15,7 @@ from .random_jax import jax_keys
 def as_table(
     rows: jax.Array, present: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Return indices into a table of the looked-up rows, and the table.
-
-    A row that is not present has the index -1.
-    """
+    """Return indices into a table of the looked-up rows (-1 if absent), and the table."""
     leading = rows.shape[:-1]
     table = rows.reshape(-1, rows.shape[-1])
     indices = jnp.arange(table.shape[0], dtype=jnp.int32).reshape(leading)

@@ -55,8 +55,7 @@ class Cells:
     markers: Markers = NO_MARKERS
 
     def texts(self) -> pa.Array:
-        """Return the values as text: string, large_string, a dictionary of these, or
-        null.
+        """Return the values as text: string, large_string, their dictionary, or null.
 
         Blanks around a text are kept. Raises DataError if the column does not hold
         text.
@@ -169,13 +168,7 @@ class Cells:
         return decode_bytes(array, self.where)
 
     def _present(self) -> tuple[pa.Array, Mask | None]:
-        """Return the values with numbers in place of missing ones, and a mask of the
-        latter.
-
-        The values are integers, float64, decimals, or texts without blanks. The number
-        is the given one, or 0. The mask is None if a number is given or no value is
-        missing.
-        """
+        """Return the values with missing ones filled in, and a mask of the missing."""
         values = array = self._decoded()
         if pa.types.is_null(array.type) or pa.types.is_boolean(array.type):
             array = array.cast(pa.int64())

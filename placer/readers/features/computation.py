@@ -57,7 +57,6 @@ class Computation:
         return _in_bins(self._key(name, feature.seed), feature)
 
     def _key(self, name: str, seed: int) -> Bits:
-        """Return the keys of a feature, or of a column of text with a seed."""
         feature = self._features.get(name)
         if feature is not None and feature.has_key:
             seed = feature.seed
@@ -163,7 +162,7 @@ class Computation:
         return numbers
 
     def _origin(self, feature: Feature) -> Cells:
-        """Return the column of numbers at the origin of a feature."""
+        """Return the column of numbers that a feature is finally computed from."""
         (operand,) = feature.operands
         if operand in self._features:
             return self._origin(self._features[operand])
@@ -183,7 +182,6 @@ _KINDS: dict[str, Callable[[Computation, str, Feature], Values]] = {
 
 
 def _in_bins(keys: Bits, feature: Feature) -> Values:
-    """Return keys, or their remainders if the feature has bins."""
     if feature.bins is None:
         return keys
     return (keys % np.uint64(feature.bins)).astype(np.int64)

@@ -29,7 +29,7 @@ def text_keys(cells: Cells, seed: int) -> Bits:
     """
     array = cells.texts()
     if pa.types.is_dictionary(array.type) and len(array.dictionary) > len(array):
-        array = array.dictionary_decode()  # the batches of a file may share all words
+        array = array.dictionary_decode()  # the dictionary may be the whole file's
     if not pa.types.is_dictionary(array.type):
         return _keys_of_texts(array, seed, cells.is_csv)
     words = _keys_of_texts(array.dictionary, seed, cells.is_csv)
@@ -80,6 +80,6 @@ def integer_keys(numbers: Bits, missing: Mask | None, seed: int) -> Bits:
 def crossed_keys(parts: Sequence[Bits], seed: int) -> Bits:
     """Return the keys of combinations, from the keys of their parts.
 
-    Each is the hash of the keys of the parts, 8 little-endian bytes each, in order.
+    Each key is the hash of the parts' keys in order, as 8 little-endian bytes each.
     """
     return hash_rows(np.stack(parts, axis=1), seed)

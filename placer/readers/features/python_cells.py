@@ -58,10 +58,7 @@ def from_python(
 def _times_of_python(
     values: list[Any], markers: Markers, where: Callable[[int], str]
 ) -> pa.Array:
-    """Return dates, datetimes, datetime64s and texts as timestamps.
-
-    They are in nanoseconds if some value needs them.
-    """
+    """Return times as timestamps, in nanoseconds if a value needs them."""
     ticks: list[int | None] = []
     for i, value in enumerate(values):
         try:
