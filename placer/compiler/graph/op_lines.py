@@ -43,7 +43,7 @@ _VALUE = re.compile(
     rf"(?: ({_LAYOUT}))?(, | = )"
 )
 _CALL = re.compile(rf"({_NAME})\((%{_NAME}(?:, %{_NAME})*)?\)")
-_END = re.compile(r"(?: @(/[^\s{}]+))?\s*(?:#.*)?")
+_END = re.compile(r"(?: @(/[^\s{}]++))?\s*(?:#.*)?")
 _KEY = re.compile(rf"({_NAME}) = ")
 _TERM = re.compile(
     r"(-?(?:(?:inf|nan)(?![A-Za-z0-9_.])|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?))"
