@@ -292,8 +292,8 @@ class Manifest(Struct, frozen=True):
             largest number.
         build: the digest of the plan.
         placement: a digest of the facts that determine the order of all sums.
-        computation: a digest of the programs and the spec's modules. It begins with
-            `trees:`; digests of older versions cover the text of the code.
+        computation: a digest of the programs and the spec's modules. Only
+            digests that begin with `trees-2:` can be compared.
         seed: the seed of the model.
         train: the source of training rows.
         evaluation: the source of evaluation rows, if any.

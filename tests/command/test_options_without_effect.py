@@ -137,7 +137,7 @@ VIEW: Mapping[str, Entry] = {
     "--no-code": "no code of a build is run to show it, as it asks",
 }
 _ON = "--on slurm --write {new}"
-_FOR_ENGINES = Refused("--option partition=short", "are for engines")
+_FOR_ENGINES = Refused("--option partition=short", "need an engine")
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "init": {
         "--label": Refused("--label y", "--label needs a FILE.csv"),
@@ -172,16 +172,16 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "--on slurm --hosts {hosts}", "--hosts cannot be used with --on"
         ),
         "--option": _FOR_ENGINES,
-        "--write": Refused("--write {new}", "are for engines"),
+        "--write": Refused("--write {new}", "need an engine"),
         "--hosts": Refused(
             "--hosts {hosts} --in-process", "cannot be used with --hosts"
         ),
         "--ssh": (
-            Refused("--ssh 'ssh -4'", "--ssh names the OpenSSH to other machines"),
+            Refused("--ssh 'ssh -4'", "--ssh is for other machines"),
             Refused("--on slurm --ssh ssh", "--ssh cannot be used with --on"),
         ),
         "--python": (
-            Refused("--python python3", "names the Python of other machines"),
+            Refused("--python python3", "is for other machines"),
             Refused("--on slurm --python python3", "--python cannot be used with --on"),
         ),
         "--data": "the data, and what placer.data_folder() returns",

@@ -269,11 +269,14 @@ def test_a_full_disk_ends_the_run_when_the_history_is_written(build: Path) -> No
     ended = launch(build, MANY_STEPS, "--history=/dev/full")
     first, *rest = ended.last_message.splitlines()
     assert re.fullmatch(
-        "worker:0 failed: after the last step: the history cannot be written to "
+        "worker:0 failed: after the last step: cannot write the history to "
         "/dev/full: No space left on device",
         first,
     )
-    assert rest[0] == "  hint: name a file in a folder that exists and has room"
+    assert (
+        rest[0]
+        == "  hint: pass --history a file in an existing folder on a disk with free space"
+    )
     check_failed(ended, build, ended.last_message)
 
 

@@ -33,7 +33,7 @@ from placer.runtime.node.next_parameters import NextParameters
 from placer.runtime.node.node import Node
 from placer.runtime.node.position import Position
 from placer.runtime.node.program_file import Hooks
-from placer.runtime.node.run_frame import compiling, finish, joined
+from placer.runtime.node.run_phases import compiling, finish, joined
 from placer.runtime.node.warm_up import warm_up_prediction
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.output_rows import OutputGatherer

@@ -12,7 +12,7 @@ from placer.plan.settings.training.update_modes import Geo
 from placer.readers import Digests
 from placer.runtime.control.events import NodeWarning, Report
 from placer.runtime.saving.row_files import compare_sparse
-from placer.runtime.saving.start_facts import OF_TREES, StartFacts
+from placer.runtime.saving.start_facts import COMPARABLE, StartFacts
 from placer.runtime.saving.stored_blocks import holding_table, slots_of, training_table
 
 OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
@@ -213,7 +213,7 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
         if isinstance(mode, Geo)
     ):
         found.append("the earlier run ended in the middle of a round of 'geo'")
-    if not manifest.computation.startswith(OF_TREES):
+    if not manifest.computation.startswith(COMPARABLE):
         found.append("it was saved by an older placer, so programs cannot be compared")
     elif manifest.computation != facts.computation:
         found.append("another program, module or optimizer")

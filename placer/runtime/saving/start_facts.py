@@ -30,8 +30,9 @@ from placer.system.cores import xla_threads
 
 AnyTable = TypeVar("AnyTable", Table, SparseTable)
 
-OF_TREES: Final = "trees:"
-"""The prefix of a digest over syntax trees. Digests of older versions are over text."""
+COMPARABLE: Final = "trees-2:"
+"""The prefix of the digest of a computation. A digest with another prefix cannot be compared:
+its placer wrote other programs for the same model. Change it with the text of programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def _computation_digest(plan: Plan, folder: Path) -> str:
     ]
     sparse_tables = _as_written(plan.sparse_tables)
     parts = (nodes, [(path, trees[path]) for path in modules], sparse_tables)
-    return OF_TREES + sha256(msgspec.json.encode(parts, order="deterministic"))
+    return COMPARABLE + sha256(msgspec.json.encode(parts, order="deterministic"))
 
 
 def _as_written(tables: Iterable[AnyTable]) -> list[AnyTable]:

@@ -143,7 +143,10 @@ UNREADABLE = "begin.safetensors cannot be read as safetensors"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "parameter 'c': there is no begin.safetensors beside the spec"),
+        (
+            None,
+            "parameter 'c': begin.safetensors is not in the folder of the spec",
+        ),
         (b"", f"{UNREADABLE}.*header too small"),
         (b"\x05" + b"\0" * 7 + b"[1,2]", f"{UNREADABLE}.*invalid type: sequence"),
         (header("[" * 5000), UNREADABLE),
@@ -160,12 +163,12 @@ UNREADABLE = "begin.safetensors cannot be read as safetensors"
         ({"h.w": WEIGHTS["h.w"]}, "parameter 'c': begin.safetensors has no tensor 'c'"),
         (
             {**WEIGHTS, "h.w": np.ones((6, 4))},
-            r"begin.safetensors has 'h.w' as float64\[6, 4\], and the parameter is"
+            r"'h.w' in begin.safetensors is float64\[6, 4\], but the parameter is"
             r" float32\[4, 6\]",
         ),
         (
             {**WEIGHTS, "c": np.array(1)},
-            r"begin.safetensors has 'c' as int64\[\], and the parameter is float32\[\]",
+            r"'c' in begin.safetensors is int64\[\], but the parameter is float32\[\]",
         ),
     ],
 )
@@ -234,7 +237,9 @@ def test_files_of_one_name_in_the_build_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for name in ("a/b.safetensors", "a-b.safetensors"):
         shutil.copy(tmp_path / "begin.safetensors", tmp_path / name)
-    with pytest.raises(BuildError, match=r"two files .* are a-b.safetensors in the b"):
+    with pytest.raises(
+        BuildError, match=r"two files .* in the build: .*a-b.safetensors"
+    ):
         placer.compile(spec, tmp_path / "build")
 
 
@@ -303,7 +308,7 @@ def damage(checkpoint: Path) -> None:
         ),
         (("FILE", "kept/empty"), "'.*kept/empty' has no checkpoints"),
         (("name: c,", "name: k,"), "kept has no tensor 'k'"),
-        (("size: 6", "size: 5"), r"kept has 'h.w' as float32\[4, 6\], and .*\[4, 5\]"),
+        (("size: 6", "size: 5"), r"'h.w' in kept is float32\[4, 6\], but .*\[4, 5\]"),
     ],
 )
 def test_a_wrong_checkpoint_is_reported_at_its_line(

@@ -160,9 +160,7 @@ def test_keys_of_a_parquet_file(built):
     assert read["large"].to_pylist() == large.to_pylist()
     holes = pa.array([1, None, 3, 4, 5])
     parquet.write_table(table.append_column("hole", holes), built / "rows.parquet")
-    with pytest.raises(
-        DataError, match="'hole' has missing values, which a key of int"
-    ):
+    with pytest.raises(DataError, match="'hole' has missing values, which keys of int"):
         predict(built, "rows.parquet", keys=["hole"])
 
 
@@ -428,7 +426,7 @@ def test_parameters_of_another_model_are_refused(built):
         ({"keys": ["score"]}, "two columns of the predictions are named 'score'"),
         ({"columns": {"y": "z"}}, "no output depends on an input 'y'"),
         ({"rows": "rows.txt"}, "is not a file of rows"),
-        ({"rows": "none.csv"}, "there is no file"),
+        ({"rows": "none.csv"}, "does not exist"),
     ],
 )
 def test_what_is_wrong_with_a_request(built, options, message):
@@ -439,8 +437,16 @@ def test_what_is_wrong_with_a_request(built, options, message):
 @pytest.mark.parametrize(
     ("outputs", "message", "hint"),
     [
-        (["loss"], "an output of predict needs rows, and 'loss' is float32[]", "batch"),
-        (["pairs"], "an output of predict needs rows, and 'pairs' is", "no other"),
+        (
+            ["loss"],
+            "an output of predict needs batch as its first dimension only, but 'loss' is float32[]",
+            "batch",
+        ),
+        (
+            ["pairs"],
+            "an output of predict needs batch as its first dimension only, but 'pairs' is",
+            "fixed shape",
+        ),
         (["scores"], "unknown output 'scores'", "did you mean 'score'?"),
         (["score", "score"], "the output 'score' is listed twice", None),
         ([], "at least one output", None),

@@ -126,7 +126,7 @@ def test_rows_are_those_of_the_step_although_the_run_goes_on(tmp_path):
     assert_same_tables(tmp_path / "c" / step, tmp_path / "d" / step, rtol=0)
 
 
-def test_without_lockstep_a_run_saves_and_continues(tmp_path):
+def test_an_asynchronous_run_saves_and_continues(tmp_path):
     saved = tmp_path / "saved"
     made = build(tmp_path, "b", workers=2, update="half_async")
     run_in_threads(made, Options(checkpoint=saved, steps=6))
@@ -140,7 +140,7 @@ def test_without_lockstep_a_run_saves_and_continues(tmp_path):
 
 # The last batch of an epoch, before the checkpoint, has a row of one worker, or of each.
 @pytest.mark.parametrize("rows", [65, 66])
-def test_without_lockstep_each_step_is_swept_once(tmp_path, rows):
+def test_asynchronous_each_step_is_swept_once(tmp_path, rows):
     table = {"score": {"decay": 0.5}, "forget": {"every": 1}}
     made = build(tmp_path, "b", workers=2, update="half_async", table=table, rows=rows)
     saved = tmp_path / "saved"

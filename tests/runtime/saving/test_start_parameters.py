@@ -119,12 +119,12 @@ def test_a_run_of_python_starts_from_a_dict_of_arrays(trained, tmp_path):
     ("change", "more", "message"),
     [
         (lambda a: {**a, "h.v": a["h.w"]}, {}, "'init_params': the parameters do not fit the model: parameter h.v is not in the model"),
-        (lambda a: {**a, "h.w": a["h.w"].T}, {}, "h.w is float32[8, 6], the model has float32[6, 8]\n  hint: give arrays of the names"),
+        (lambda a: {**a, "h.w": a["h.w"].T}, {}, "h.w is float32[8, 6], the model has float32[6, 8]\n  hint: use the names"),
         (lambda a: {**a, "h.w": a["h.w"].astype(float)}, {}, "h.w is float64[6, 8], the model has"),
         (lambda a: {**a, "h.w": a["h.w"] * np.nan}, {}, "'init_params': 'h.w' is not finite"),
         (lambda a: {**a, "h.w": "text"}, {}, "'init_params' contains 'h.w': <U4, which is not"),
         (lambda a: [*a.values()], {}, "'init_params' is a list, not a path or a dict of arrays"),
-        (lambda a: a, {"hosts": "hosts.yaml"}, "'init_params' is a dict, and the nodes run on other machines"),
+        (lambda a: a, {"hosts": "hosts.yaml"}, "'init_params' is a dict, but the nodes run on other machines"),
         (lambda a: a, {"resume": "."}, "cannot be combined"),
     ],
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_tracing_changes_no_result(digits, tmp_path):
     assert all(np.array_equal(plain[name], traced[name]) for name in plain)
 
 
-def test_without_lockstep_the_threads_that_send_and_serve_are_shown(tmp_path):
+def test_asynchronous_the_threads_that_send_and_serve_are_shown(tmp_path):
     build = compile_spec("digits_async", tmp_path)
     trace, result = trace_of(build, tmp_path, steps=12)
     check_messages(trace)

@@ -1,4 +1,4 @@
-"""Without lockstep, a run is stopped and saved while its workers are at different steps."""
+"""An asynchronous run is stopped and saved while its workers are at different steps."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def uneven_checkpoint(folder, mode):
 def test_each_worker_stops_after_its_own_step_and_goes_on_from_there(
     folder, tmp_path, acting_unevenly, capsys, mode
 ):
-    # Without a learning rate the metrics of each step are those of a run in lockstep.
+    # Without a learning rate the metrics of each step equal those of a synchronous run.
     build, saved = compile_spec(folder, 0.0, mode=mode), tmp_path / "saved"
     start = {"init_params": folder / "initial.safetensors"}
     with acting_unevenly(Action.STOP):

@@ -1,8 +1,8 @@
-"""digits: from outputs to the columns of predictions. Exported by placer, which it does not need.
+"""digits: from outputs to the columns of predictions. Exported by placer; works without placer.
 
     predictions = postprocess(outputs)
 
-It needs numpy only.
+It needs only NumPy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def postprocess(outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the columns of predictions, as `placer predict` writes them.
 
     Args:
-        outputs: what `model` returns.
+        outputs: the result of `model`.
 
     Returns:
         An array with a value for each row, by name:
