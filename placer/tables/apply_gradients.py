@@ -112,7 +112,8 @@ class UpdatePass:
         if fused:
             self.kernel_for(len(chunk))(arrays, (tuple(chunk), *coefficients))
             return
-        # Kernels do not warn of overflows, and neither does this: the loss shows them.
+        # Suppress warnings of overflows, because compiled kernels do not warn either. The
+        # loss shows overflows.
         with np.errstate(all="ignore"):
             total = chunk[0].astype(self.compute_dtype)
             for gradient in chunk[1:]:

@@ -2,9 +2,9 @@
 
 Rows that were seen least recently, or least often, are evicted first; of equal rows, the row
 with the smallest key. To avoid a search through all rows, each partition keeps a list of the
-first CANDIDATES rows in this order, and a bound, which is the last of them. Every row before
-the bound is in the list. The rank of a candidate may be outdated but is never too high,
-because ranks only grow. When the list is empty, all rows of the partition are searched again.
+first CANDIDATES rows in this order. The last candidate is the bound: every row before it is
+in the list. The rank of a candidate may be outdated but is never too high, because ranks only
+grow. When the list is empty, all rows of the partition are searched again.
 """
 
 from __future__ import annotations

@@ -74,10 +74,14 @@ class RowUpdate(NamedTuple):
 def compile_row_update(form: RowUpdate) -> Callable[..., None]:
     """Return a compiled function that updates rows.
 
-    Its arguments are: the rows (int64[n]; rows below 0 are skipped), their gradients
-    ([n, dim]), the scale of the gradients, an array of one record with the numbers of the
-    step, the `bias_corrections`, the lower and upper bound, and the arrays `values`,
-    `scalars` and `updates` of the state.
+    Its arguments, in order:
+
+    - `rows`: int64[n]; rows below 0 are skipped.
+    - `gradients`: [n, dim]; `scale`: their factor.
+    - `numbers`: an array of one record with the numbers of the step.
+    - `corrections`: the result of `bias_corrections`.
+    - `low` and `high`: the bounds of values.
+    - `values`, `scalars` and `updates`: arrays of the state, which it changes.
     """
     rule, dim, dtype, counts_updates, row_slot, is_bounded = form
     real = np.dtype(dtype).type

@@ -80,8 +80,8 @@ class State(NamedTuple):
 
 
 # The word of an entry. With a row: the lowest bit is 1, and the other bits are the row.
-# Without a row: the lowest two bits are 10, followed by 30 bits for the step or second of the
-# last occurrence, and 32 bits for the count or the score.
+# Without a row: the lowest two bits are 10. The next 30 bits are the step or second of the
+# last occurrence, and the high 32 bits are the count or the score.
 
 
 @register_jitable
