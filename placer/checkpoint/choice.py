@@ -26,14 +26,9 @@ def is_checkpoint(named: Path) -> bool:
 
 
 def is_first_start(own: Path, named: Path) -> bool:
-    """Whether a resumed run must start anew because its own folder is still empty.
+    """Whether a resumed run starts anew, because it names its own folder, which is still empty.
 
-    Args:
-        own: the folder to which the run saves checkpoints.
-        named: the path from which the run would continue.
-
-    Raises:
-        CheckpointError: if the folder cannot be read.
+    Raises CheckpointError if the folder cannot be read.
     """
     if named.resolve() != own or not has_none(own):
         return False
@@ -43,8 +38,7 @@ def is_first_start(own: Path, named: Path) -> bool:
 def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     """Yield the checkpoints to try: the named checkpoint, or all of a folder, newest first.
 
-    Raises:
-        CheckpointError: if no more checkpoints are left.
+    Raises CheckpointError if no more checkpoints are left.
     """
     if not named.is_dir():
         raise CheckpointError(
@@ -114,8 +108,7 @@ def last_good(named: Path, warn: Warn) -> Checkpoint:
     In a folder, all checksums are verified. All processes with access to the folder
     therefore choose the same checkpoint.
 
-    Raises:
-        CheckpointError: if no intact checkpoint exists.
+    Raises CheckpointError if no intact checkpoint exists.
     """
     if is_checkpoint(named):
         return _opened(named, warn)

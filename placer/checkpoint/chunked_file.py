@@ -27,12 +27,7 @@ _MAX_VIEWS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range of bytes to read.
-
-    Attributes:
-        start: the position of the first byte in the file.
-        out: the buffer for the bytes. Its length is the length of the range.
-    """
+    """A range of bytes to read: its start in the file, and a buffer of its length."""
 
     start: int
     out: memoryview
@@ -62,14 +57,10 @@ class ChunkedFile:
     damaged: Callable[[str], PlacerError]
 
     def read(self, parts: Sequence[Part]) -> None:
-        """Read ranges of bytes and verify the chunks that contain them.
+        """Read ranges of bytes and verify the chunks that contain them. Each chunk is read once.
 
-        Each chunk is read once. Several threads read, because one can read a chunk while
-        another computes a checksum.
-
-        Raises:
-            OSError: if the file cannot be read.
-            PlacerError: the error of `damaged`, if a checksum does not match.
+        Several threads read, because one can read a chunk while another computes a checksum.
+        Raises OSError, and the error of `damaged`.
         """
         wanted = sorted(
             (each for each in parts if each.out), key=lambda each: each.start
@@ -100,12 +91,7 @@ class ChunkedFile:
                 pool.shutdown(cancel_futures=True)
 
     def verify(self) -> None:
-        """Verify the checksums of all chunks.
-
-        Raises:
-            OSError: if the file cannot be read.
-            PlacerError: the error of `damaged`, if a checksum does not match.
-        """
+        """Verify the checksums of all chunks. Raises OSError, and the error of `damaged`."""
         chunk = memoryview(bytearray(min(CHUNK, self.nbytes)))
         with open_regular(self.path) as file:
             file.seek(self.first)
@@ -113,11 +99,7 @@ class ChunkedFile:
                 self.check(index, [chunk[: file.readinto(chunk)]])
 
     def check(self, index: int, views: Sequence[memoryview]) -> None:
-        """Verify the checksum of chunk `index`, whose bytes are in `views`.
-
-        Raises:
-            PlacerError: the error of `damaged`, if the checksum does not match.
-        """
+        """Verify the checksum of a chunk with its bytes; raise the error of `damaged`."""
         if self.checksums is None:
             return
         checksum = 0
@@ -140,7 +122,6 @@ class ChunkedFile:
         self.check(index, views)
 
     def _by_chunk(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
-        """Group the ranges by chunk. A range may overlap several chunks."""
         chunks: dict[int, list[Part]] = defaultdict(list)
         for each in parts:
             last = (each.stop - 1 - self.first) // CHUNK
@@ -152,17 +133,10 @@ class ChunkedFile:
 def _scatter(
     parts: Sequence[Part], low: int, spare: memoryview
 ) -> tuple[list[memoryview], list[tuple[memoryview, memoryview]]]:
-    """Plan how to read the chunk that starts at position `low` of the file.
+    """Plan how to read the chunk at position `low`: buffers to fill, then (target, source) copies.
 
-    Args:
-        parts: the ranges to read.
-        low: the start of the chunk.
-        spare: a buffer of the size of the chunk.
-
-    Returns:
-        The buffers to read into, and pairs (target, source) to copy afterwards. Requested
-        bytes are read directly to their targets and the rest into `spare`. If ranges
-        overlap, the whole chunk is read into `spare` and copied.
+    Requested bytes are read directly to their targets and the rest into `spare`. If ranges
+    overlap, the whole chunk is read into `spare` and copied.
     """
     inside = []
     for each in parts:

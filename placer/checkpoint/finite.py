@@ -34,7 +34,6 @@ def find_row_not_finite(table: str, arrays: Mapping[str, Any]) -> str:
     """Return a message if a row of a sparse table is not finite, or "".
 
     Args:
-        table: the name of the table.
         arrays: the arrays of a partition. Values, slots and scores are all checked.
     """
     if all(_is_finite(each) for each in arrays.values()):

@@ -38,8 +38,7 @@ _FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 def locked(folder: Path) -> Iterator[None]:
     """Create and lock a folder of checkpoints, and remove incomplete checkpoints.
 
-    Raises:
-        CheckpointError: if the folder cannot be created or another run has locked it.
+    Raises CheckpointError if the folder cannot be created or another run has locked it.
     """
     try:
         _create(folder)
@@ -72,7 +71,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _create(folder: Path) -> None:
-    """Create a folder and its parents, and sync them to disk."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -80,13 +78,9 @@ def _create(folder: Path) -> None:
 
 
 def check_continues(folder: Path, resumed: Path | None) -> None:
-    """Raise CheckpointError if a folder contains checkpoints of another run.
+    """Raise CheckpointError if a folder contains checkpoints of another run than `resumed`.
 
     This run would remove those checkpoints as its own old checkpoints.
-
-    Args:
-        folder: the folder to which the run saves.
-        resumed: the checkpoint or folder from which the run continues, if any.
     """
     if has_none(folder):
         return
@@ -126,11 +120,9 @@ def check_best_is_free(folder: Path) -> None:
 
 
 def set_best(folder: Path, checkpoint: Path) -> None:
-    """Point the link `best` to a checkpoint.
+    """Point the link `best` to a checkpoint. May raise OSError.
 
-    Raises:
-        OSError: if the link cannot be created.
-        CheckpointError: if `best` exists and is not a link to a checkpoint.
+    Raises CheckpointError if `best` exists and is not a link to a checkpoint.
     """
     check_best_is_free(folder)
     temporary = folder / _BEST_TEMPORARY
@@ -142,11 +134,7 @@ def set_best(folder: Path, checkpoint: Path) -> None:
 def link_best(folder: Path, best: Watched) -> None:
     """Point the link `best` to the checkpoint of an evaluation, if that checkpoint exists.
 
-    The link may be missing after a crash between saving the checkpoint and linking it.
-
-    Raises:
-        OSError: if the link cannot be created.
-        CheckpointError: if `best` exists and is not a link to a checkpoint.
+    The link may be missing after a crash. Raises the errors of `set_best`.
     """
     if (path := checkpoint_of(best, list_checkpoints(folder))) is not None:
         set_best(folder, path)
@@ -161,7 +149,6 @@ def best_checkpoint(
     checkpoint of the best evaluation in the newest manifest.
 
     Args:
-        folder: the folder.
         listed: the checkpoints of the folder, newest first.
     """
     linked = _linked(folder / BEST)
@@ -194,11 +181,8 @@ def remove_old(folder: Path, keep: int) -> None:
     """Remove all checkpoints except the newest `keep` and the best one.
 
     A checkpoint is renamed before its files are removed. A crash therefore never leaves an
-    incomplete checkpoint under its final name.
-
-    Raises:
-        OSError: if a checkpoint cannot be removed.
-        CheckpointError: if the folder cannot be read.
+    incomplete checkpoint under its final name. Raises OSError, and CheckpointError if the
+    folder cannot be read.
     """
     listed = list_checkpoints(folder)
     best = best_checkpoint(folder, listed)
@@ -213,8 +197,7 @@ def remove_old(folder: Path, keep: int) -> None:
 def list_checkpoints(folder: Path) -> list[tuple[Path, Manifest]]:
     """Return the checkpoints of a folder with readable manifests, newest first.
 
-    Raises:
-        CheckpointError: if the folder cannot be read.
+    Raises CheckpointError if the folder cannot be read.
     """
     found = []
     for path in _named_checkpoints(folder):
@@ -235,8 +218,7 @@ def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, CheckpointError]]:
 def incomplete_checkpoint(folder: Path) -> CheckpointError | None:
     """Return an error if a folder is a checkpoint without a manifest, else None.
 
-    Raises:
-        CheckpointError: if the folder cannot be read.
+    Raises CheckpointError if the folder cannot be read.
     """
     if _named_checkpoints(folder) or (folder / FILE).exists():
         return None
@@ -252,7 +234,6 @@ def incomplete_checkpoint(folder: Path) -> CheckpointError | None:
 
 
 def _named_checkpoints(folder: Path) -> list[Path]:
-    """Return the paths in a folder that are named like a checkpoint, sorted."""
     return sorted(e for e in _list(folder) if _NAME.fullmatch(e.name))
 
 

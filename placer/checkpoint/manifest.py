@@ -53,12 +53,7 @@ Number = float | Literal["nan", "inf", "-inf"]
 
 
 class Stored(Struct, frozen=True):
-    """A file of a checkpoint.
-
-    Attributes:
-        nbytes: the size of the file.
-        checksums: the CRC-32 of each chunk of `CHUNK` bytes.
-    """
+    """A file of a checkpoint: its size, and the CRC-32 of each chunk of `CHUNK` bytes."""
 
     nbytes: Size
     checksums: tuple[int, ...]
@@ -68,7 +63,6 @@ class StoredBlock(Struct, frozen=True):
     """A block of a parameter: elements `start` to `stop`, flattened in C order.
 
     Attributes:
-        file: the name of the file.
         tensor: the name of the tensor with the values. Slot `s` is in `tensor/s`.
         start: the first element.
         stop: the position after the last element.
@@ -84,7 +78,6 @@ class StoredLocal(Struct, frozen=True):
     """A worker's local values of a parameter.
 
     Attributes:
-        file: the name of the file.
         tensor: the name of the tensor with the values. The values that the servers know are
             in `tensor/old`. Slot `s` of the worker's optimizer is in `tensor/s`.
         updates: the number of updates.
@@ -98,10 +91,7 @@ class StoredLocal(Struct, frozen=True):
 class StoredOuter(Struct, frozen=True):
     """The outer optimizer of a parameter that workers train with their own optimizers.
 
-    Attributes:
-        rule: the update rule.
-        slots: the names of the slots. Slot `s` of a block is in `tensor/outer.s`.
-        updates: the number of updates.
+    Slot `s` of a block is in the tensor `tensor/outer.s`.
     """
 
     rule: str
@@ -177,14 +167,7 @@ class StoredSparse(Struct, frozen=True):
 
 
 class Statistic(Struct, frozen=True):
-    """The sums of a metric, from which `finalizer` computes the metric.
-
-    Attributes:
-        finalizer: the name of the finalizer.
-        dtype: the dtype of the sums.
-        shape: the shape of the sums.
-        data: the bytes of the sums, which preserve the exact values.
-    """
+    """The exact sums of a metric as bytes. The `finalizer` computes the metric from them."""
 
     finalizer: str
     dtype: str
@@ -196,7 +179,6 @@ class Watched(Struct, frozen=True):
     """The best evaluation so far by one metric.
 
     Attributes:
-        metric: the name of the metric.
         mode: whether the smallest (`min`) or the largest (`max`) value is the best.
         value: the best value.
         step: the step of the best evaluation.
@@ -252,13 +234,7 @@ class Progress(Struct, frozen=True):
 
 
 class StoredData(Struct, frozen=True):
-    """A source of rows.
-
-    Attributes:
-        settings: the settings of the source.
-        rows: the number of rows.
-        digests: the digests of the rows, if known.
-    """
+    """A source of rows: its settings, the number of rows, and the digests of the rows."""
 
     settings: Data
     rows: Size
@@ -287,21 +263,16 @@ class Manifest(Struct, frozen=True):
     Attributes:
         version: the version of the format.
         placer: the version of placer.
-        name: the name of the model.
         sequence: the number of the checkpoint in its folder. The newest checkpoint has the
             largest number.
         build: the digest of the plan.
         placement: a digest of the facts that determine the order of all sums.
         computation: a digest of the programs and the spec's modules. Only
             digests that begin with `trees-2:` can be compared.
-        seed: the seed of the model.
         train: the source of training rows.
         evaluation: the source of evaluation rows, if any.
         progress: the position of the run.
-        parameters: the parameters by name.
-        files: the files by name.
         machines: the facts about each node's machine.
-        sparse: the sparse tables by name.
         written: the time of writing, in seconds since 1970.
         digest: the SHA-256 of all other fields; empty in version 1.
     """

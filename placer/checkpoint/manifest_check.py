@@ -94,7 +94,6 @@ def _in_statistics(statistics: Mapping[str, Statistic], path: str) -> Problems:
 
 
 def _in_array(dtype: str, shape: tuple[int, ...], path: str) -> Problems:
-    """Yield problems with the dtype and the shape of an array."""
     if dtype not in ITEM_BYTES or dtype == "key":
         yield f"'{dtype}' is not a dtype of arrays", f"{path}.dtype"
         return

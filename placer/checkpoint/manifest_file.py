@@ -35,9 +35,8 @@ def digest_of(content: dict[str, Any]) -> str:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a checkpoint.
 
-    Raises:
-        CheckpointError: if the folder is not a checkpoint, needs a newer version of placer,
-            or has a damaged manifest.
+    Raises CheckpointError if the folder is not a checkpoint, needs a newer version of placer, or
+    has a damaged manifest.
     """
     file = folder / FILE
     try:

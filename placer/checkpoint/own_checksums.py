@@ -29,12 +29,7 @@ _FORM: Final = re.compile(r"([0-9a-f]{8})+")
 def checksums_metadata(
     entries: Mapping[str, Any], chunks: Iterable[int]
 ) -> dict[str, str]:
-    """Return the metadata with checksums.
-
-    Args:
-        entries: the entries of the file's header.
-        chunks: the checksums of the chunks.
-    """
+    """Return the metadata with the checksums of a header's entries and of the chunks."""
     checksums = checksum_of_entries(entries), *chunks
     return {KEY: "".join(f"{each:08x}" for each in checksums)}
 
@@ -47,8 +42,7 @@ def checksum_of_entries(entries: Mapping[str, Any]) -> int:
 def checked_file(path: Path, header: Header) -> ChunkedFile:
     """Return a file whose reads are verified with the checksums in its metadata, if any.
 
-    Raises:
-        DataError: if the checksum of the header does not match.
+    Raises DataError if the checksum of the header does not match.
     """
 
     def damaged(why: str) -> PlacerError:
@@ -65,13 +59,8 @@ def checked_file(path: Path, header: Header) -> ChunkedFile:
 def check_content(name: str, content: bytes) -> None:
     """Verify the content of a safetensors file with the checksums in its metadata, if any.
 
-    Args:
-        name: the name of the file, for errors.
-        content: the bytes of the file.
-
-    Raises:
-        DataError: if the content is damaged.
-        ValueError: if the content is not a safetensors file.
+    Raises DataError, with `name` in the message, if the content is damaged. Raises ValueError
+    if it is not a safetensors file.
     """
     header = parse_header(BytesIO(content), len(content))
     file = checked_file(Path(name), header)
@@ -83,7 +72,6 @@ def check_content(name: str, content: bytes) -> None:
 def _checksums_of(
     header: Header, damaged: Callable[[str], PlacerError]
 ) -> tuple[int, ...] | None:
-    """Return the checksums of the chunks of tensors; None if the file has no checksums."""
     text = header.metadata.get(KEY)
     if text is None:
         return None

@@ -45,12 +45,7 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Bytes to read from a checkpoint.
-
-    Attributes:
-        range: the range of bytes in a file.
-        out: the buffer for the bytes, of the same length.
-    """
+    """A range of bytes to read from a checkpoint, and a buffer of the same length."""
 
     range: ByteRange
     out: memoryview
@@ -64,7 +59,6 @@ class Checkpoint:
 
     Attributes:
         folder: the folder of the checkpoint.
-        manifest: the manifest.
 
     Raises:
         CheckpointError: if the checkpoint is not complete, or if its manifest or a header
@@ -118,7 +112,6 @@ class Checkpoint:
         """Yield the byte ranges of elements of a parameter's array.
 
         Args:
-            parameter: the name of the parameter.
             array: VALUES, the name of a slot, or another array of the parameter or worker.
                 If only workers have the slot, it is read from the first worker.
             start: the first element, in C order.
@@ -157,13 +150,7 @@ class Checkpoint:
     def wanted_rows(
         self, table: str, partition: int, out: Mapping[str, memoryview]
     ) -> Iterator[Wanted]:
-        """Yield the byte ranges of arrays of a sparse table's partition.
-
-        Args:
-            table: the name of the table.
-            partition: the number of the partition.
-            out: the buffer for each array to read, by the name of the array.
-        """
+        """Yield the byte ranges of a partition's arrays; `out` contains their buffers."""
         file = self.manifest.sparse[table].file_of(partition)
         for array, tensor in self.partition(table, partition).items():
             if array in out:
@@ -173,8 +160,7 @@ class Checkpoint:
     def read_whole(self, parameter: str) -> bytearray:
         """Return the bytes of the values of a parameter, in C order.
 
-        Raises:
-            CheckpointError: if a file cannot be read or is damaged.
+        Raises CheckpointError if a file cannot be read or is damaged.
         """
         stored = self.manifest.parameters[parameter]
         out = bytearray(ITEM_BYTES[stored.dtype] * prod(stored.shape))
@@ -186,8 +172,7 @@ class Checkpoint:
 
         Each chunk is read once.
 
-        Raises:
-            CheckpointError: if a file cannot be read or is damaged.
+        Raises CheckpointError if a file cannot be read or is damaged.
         """
         by_file: dict[str, list[Wanted]] = defaultdict(list)
         for each in wanted:
@@ -233,7 +218,6 @@ class Checkpoint:
             raise self._damaged(name, str(error)) from error
 
     def _check_header(self, name: str, tensors: Mapping[str, StoredTensor]) -> None:
-        """Verify the checksums of the chunks that contain the header of a file."""
         stored, chunks = self.manifest.files[name], self._chunks(name)
         end = min((each.offset for each in tensors.values()), default=stored.nbytes)
         chunk = memoryview(bytearray(min(CHUNK, stored.nbytes)))
@@ -256,7 +240,6 @@ class Checkpoint:
 def _blocks_with(
     stored: StoredParameter, array: str, worker: str
 ) -> Sequence[StoredBlock]:
-    """Return the blocks with an array of a parameter, or of a worker's local values."""
     if not worker and array in stored.arrays:
         return stored.blocks
     own = stored.local[worker or next(iter(stored.local))]
@@ -271,7 +254,6 @@ def _stored_columns(table: StoredSparse) -> int:
 
 
 def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:
-    """Yield the name of each array of a parameter with each of its blocks."""
     for array in stored.arrays:
         for block in stored.blocks:
             yield array, block
@@ -282,5 +264,4 @@ def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:
 
 
 def _tensor(block: str, array: str) -> str:
-    """Return the tensor name of an array of a block."""
     return block if array == VALUES else f"{block}/{array}"

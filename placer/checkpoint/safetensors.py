@@ -32,16 +32,11 @@ DTYPES = {
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[tuple[dict[str, TensorType], Any]]:
-    """Open a safetensors file.
+    """Open a safetensors file; yield the types of its tensors by name, and the open file.
 
-    Yields:
-        The types of the tensors by name, and the open file. The file is a
-        `safetensors.safe_open` of numpy arrays. Import `ml_dtypes` before you read
-        bfloat16 from it.
-
-    Raises:
-        ValueError: if the file or an array is not valid, or a dtype is not in `DTYPES`.
-        OSError: if the file cannot be read.
+    The file is a `safetensors.safe_open` of numpy arrays. Import `ml_dtypes` before you read
+    bfloat16 from it. Raises OSError, and ValueError if the file or an array is not valid, or a
+    dtype is not in `DTYPES`.
     """
     check_regular(path)
     try:
@@ -59,8 +54,7 @@ def open_tensors(path: Path) -> Iterator[tuple[dict[str, TensorType], Any]]:
 def parse_types(content: bytes) -> dict[str, TensorType]:
     """Return the types of the tensors in the content of a safetensors file, by name.
 
-    Raises:
-        ValueError: if the content is not valid, or a dtype is not in `DTYPES`.
+    Raises ValueError if the content is not valid, or a dtype is not in `DTYPES`.
     """
     try:
         tensors = deserialize(content)  # type: ignore[no-untyped-call]

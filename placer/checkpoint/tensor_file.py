@@ -31,18 +31,10 @@ def make_header(
     *,
     in_order: bool = False,
 ) -> tuple[bytes, list[str]]:
-    """Make the header of a safetensors file.
+    """Return the header of a safetensors file, and the names of the tensors in file order.
 
-    The same tensors always produce the same header.
-
-    Args:
-        tensors: the dtype and the shape of each tensor, by name.
-        metadata: the metadata of the file.
-        in_order: keep the order of `tensors`. By default they are sorted by the size of
-            their dtype, then by name.
-
-    Returns:
-        The header, and the names of the tensors in the order of their data.
+    The same tensors always produce the same header. `tensors` contains the dtype and the shape
+    of each. They are sorted by the size of their dtype, then by name, unless `in_order`.
     """
 
     def order(name: str) -> tuple[int, str, str]:
@@ -70,14 +62,7 @@ def make_header(
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in a file.
-
-    Attributes:
-        dtype: the dtype.
-        shape: the shape.
-        offset: the position of the first byte in the file.
-        nbytes: the number of bytes.
-    """
+    """A tensor in a file: its dtype, shape, position in the file and number of bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -91,10 +76,8 @@ class Header:
 
     Attributes:
         entries: the entries of the tensors as decoded from JSON.
-        tensors: the tensors by name.
         start: the position of the first tensor's data in the file.
         size: the size of the file in bytes.
-        metadata: the metadata, strings by name.
     """
 
     entries: dict[str, Any]
@@ -118,8 +101,7 @@ def read_header(path: Path) -> Header:
 def parse_header(file: BinaryIO, size: int) -> Header:
     """Read the header of an open safetensors file of `size` bytes.
 
-    Raises:
-        ValueError: if the file is not valid.
+    Raises ValueError if the file is not valid.
     """
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(MAX_HEADER, size - 8):
@@ -167,7 +149,6 @@ def _size(value: Any) -> int:
 
 
 def _check_complete(tensors: Iterable[StoredTensor], at: int, size: int) -> None:
-    """Check that the tensors fill the rest of the file without gaps."""
     for tensor in sorted(tensors, key=lambda each: (each.offset, each.nbytes)):
         if tensor.offset != at:
             raise ValueError("its tensors overlap or have gaps between them")

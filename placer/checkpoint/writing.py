@@ -47,8 +47,7 @@ def write_tensors(
     Creates the temporary folder if necessary. Checksums are computed while the file is
     written.
 
-    Raises:
-        OSError: if the file cannot be written.
+    Raises OSError if the file cannot be written.
     """
     pieces = pieces_of_file(tensors)
     with ThreadPoolExecutor(1, "placer checksums") as pool:
@@ -58,11 +57,7 @@ def write_tensors(
 
 
 def write_file(temporary: Path, name: str, pieces: Iterable[memoryview]) -> None:
-    """Write bytes to a file of a checkpoint, and sync the file to disk.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write bytes to a file of a checkpoint, and sync the file to disk; may raise OSError."""
     temporary.mkdir(exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     descriptor = os.open(temporary / name, flags, 0o666)
@@ -78,10 +73,7 @@ def write_stream(
 ) -> Stored:
     """Write groups of bytes to a file of a checkpoint, and sync the file to disk.
 
-    A group must not change until the next group is requested.
-
-    Raises:
-        OSError: if the file cannot be written.
+    A group must not change until the next group is requested. May raise OSError.
     """
     temporary.mkdir(exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
@@ -97,10 +89,7 @@ def write_stream(
 def copy_stream(descriptor: int, groups: Iterable[Sequence[memoryview]]) -> Stored:
     """Write groups of bytes to an open file; return the size and the checksums.
 
-    Another thread computes the checksums while the file is written.
-
-    Raises:
-        OSError: if the file cannot be written.
+    Another thread computes the checksums while the file is written. May raise OSError.
     """
     checksums = _Checksums()
     with ThreadPoolExecutor(1, "placer checksums") as pool:
@@ -112,14 +101,7 @@ def copy_stream(descriptor: int, groups: Iterable[Sequence[memoryview]]) -> Stor
 
 
 def spool(groups: Iterable[Sequence[memoryview]]) -> tuple[Stored, memoryview]:
-    """Write groups of bytes to a temporary file that has no name.
-
-    Returns:
-        The size and checksums of the file, and its bytes.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write groups of bytes to a temporary file; return its size, checksums and bytes."""
     with tempfile.TemporaryFile() as file:
         stored = copy_stream(file.fileno(), groups)
         if not stored.nbytes:
@@ -141,8 +123,6 @@ def compute_checksums(pieces: Sequence[memoryview]) -> tuple[int, ...]:
 
 
 class _Checksums:
-    """Computes the size and the checksums of a file whose bytes are added in order."""
-
     def __init__(self) -> None:
         self._complete: list[int] = []
         self._at = self._checksum = 0
@@ -169,8 +149,7 @@ def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:
 
     All files of the checkpoint must already be on disk.
 
-    Raises:
-        OSError: if the manifest cannot be written or the folder cannot be renamed.
+    Raises OSError if the manifest cannot be written or the folder cannot be renamed.
     """
     content = encode_manifest(manifest)
     write_file(temporary, FILE, [memoryview(content)])

@@ -33,7 +33,6 @@ class UpdatePass:
 
     Attributes:
         table: the name of the table, for messages.
-        blocks: the blocks of the table.
         offsets: the offset of each block in the flat arrays.
         arrays: the flat arrays that the kernel changes, all of one dtype.
         previous_values: the array to read old values from, if the update is not in place;

@@ -34,7 +34,6 @@ class BlockTable(ProgramTable, ABC):
         dtype: the dtype of values, slots and gradients: a float of 16, 32 or 64 bits.
 
     Attributes:
-        name: the name of the table.
         blocks: the blocks. Sequences of arrays have the same order.
         rule: the rule with its hyperparameters.
         step: the number of updates so far.
@@ -67,13 +66,9 @@ class BlockTable(ProgramTable, ABC):
 
     @abstractmethod
     def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
-        """Replace the optimizer's slots. Values and step count do not change.
+        """Replace the optimizer's slots, in the form that `slots` returns.
 
-        Args:
-            slots: the slots, in the form that `slots()` returns.
-
-        Raises:
-            RunError: if names, shapes or dtypes do not fit.
+        Values and step count do not change. Raises RunError if names, shapes or dtypes do not fit.
         """
 
     @abstractmethod
@@ -96,14 +91,10 @@ class BlockTable(ProgramTable, ABC):
         """Compile an update with gradients of `sources` nodes, before the first update."""
 
     def check_fits(self, arrays: Sequence[Any], noun: str) -> list[Any]:
-        """Check that arrays fit the blocks, and return them as a list.
+        """Check that arrays fit the blocks in number, shape and dtype, and return them as a list.
 
-        Args:
-            arrays: one array per block, of the block's shape and the table's dtype.
-            noun: the word for an array in messages, such as `gradient`.
-
-        Raises:
-            RunError: if the number, a shape or a dtype does not fit.
+        `noun` is the word for an array in messages, such as `gradient`. Raises RunError if an array
+        does not fit.
         """
         if len(arrays) != len(self.blocks):
             raise RunError(
@@ -157,13 +148,9 @@ class BlockTable(ProgramTable, ABC):
         self._kind_of_block = tuple(index_of[kind] for kind in kinds)
 
     def next_numbers(self, rate: float) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-        """Return the `StepNumbers` of the next update.
+        """Return the distinct `StepNumbers` of the next update, and each block's index in them.
 
         The numbers of a block depend on its number of updates and on weight decay.
-
-        Returns:
-            The distinct numbers as arrays of the compute dtype, and for each block the
-            index of its numbers.
         """
         dtype, numbers = self.compute_dtype, []
         for constants, begun in self._kinds:

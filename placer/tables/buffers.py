@@ -31,7 +31,6 @@ class ValueBuffers:
 
     Args:
         size: the number of elements.
-        dtype: the dtype.
         allocate: returns memory for the array of an update in place.
         in_place: whether updates overwrite the current values.
 

@@ -102,18 +102,12 @@ def _loop(rule: Kernel, first_written: int) -> Loop:
 
 
 def compile_kernel(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
-    """Compile the loop of a kernel.
+    """Compile the loop of a kernel for `sources` gradients, in float32 or float64.
 
     The loop takes a tuple of the flat arrays of `arrays_of`, and an `Update` whose gradients
     may be read-only. Unless the update is `in_place`, the tuple starts with one more array:
     old values are read from array 0 and new values are written to array 1. The loop runs
     without the interpreter lock.
-
-    Args:
-        kernel: the kernel.
-        in_place: whether values are overwritten.
-        sources: the number of gradients to sum.
-        dtype: float32 or float64.
     """
     with COMPILING:
         return _compiled(kernel, in_place, sources, dtype)

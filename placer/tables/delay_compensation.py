@@ -1,7 +1,5 @@
-"""Corrects late gradients as in DC-ASGD.
-
-Source: Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation",
-2017.
+"""Corrects late gradients as in DC-ASGD (Zheng et al., "Asynchronous Stochastic Gradient
+Descent with Delay Compensation", 2017).
 """
 
 from __future__ import annotations

@@ -83,11 +83,7 @@ class DenseTable(BlockTable):
         self._publish(flat)
 
     def values(self) -> tuple[Array, ...]:
-        """Return the values of the blocks.
-
-        Each array has the block's shape, is read-only, and is a 64-byte aligned view of the
-        flat buffer.
-        """
+        """Return the values of the blocks: read-only, 64-byte aligned views of the flat buffer."""
         self._check_usable()
         return self._values
 
@@ -217,7 +213,6 @@ class DenseTable(BlockTable):
     def _pass(
         self, kernel: Kernel, target: Array, rate: float, scale: Any
     ) -> Iterator[UpdatePass]:
-        """Return a context manager for a pass whose new values are written to `target`."""
         self._check_usable()
         current, arrays = self._buffers.current, {"value": target, **self._slots}
         in_place = target is current
@@ -251,7 +246,6 @@ class DenseTable(BlockTable):
             raise
 
     def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, Array]]:
-        """Return the scale of the gradients and the record of numbers of each block."""
         numbers, indices = self.next_numbers(rate)
         records = [each.view(self._record) for each in numbers]
         return [

@@ -1,7 +1,6 @@
-"""Elementary functions of a number, a numpy array or a JAX array.
+"""Elementary functions of numbers, numpy arrays and JAX arrays, for optimizer rules.
 
-Optimizer rules use these functions, so that each rule is written only once. With arrays they
-call numpy or JAX. `placer.tables.compiled_kernels` defines them for numba.
+`placer.tables.compiled_kernels` defines them for numba.
 """
 
 from __future__ import annotations

@@ -102,7 +102,6 @@ def exact_squares(values: Sequence[Array]) -> Array:
 
 
 def _sum_of(flat: Array) -> tuple[int, int]:
-    """Return the sum of squares in units of the lowest bit, and the last limb."""
     if flat.dtype == np.float64:
         low = np.zeros((3, 1 << 11), np.int64)
         high = np.zeros_like(low)
@@ -126,10 +125,9 @@ def _sum_of(flat: Array) -> tuple[int, int]:
 
 
 def rounded_sum(sums: Sequence[Array], dtype: DTypeLike) -> Array:
-    """Return the sum of exact sums as a floating-point scalar.
+    """Return the sum of exact sums as a scalar, rounded to float64 and then to `dtype`.
 
-    The sum is rounded to float64 and then to `dtype`. It is NaN if a square is NaN, and
-    infinity if the sum is too large.
+    It is NaN if a square is NaN, and infinity if the sum is too large.
     """
     limbs = [sum(each) for each in zip(*(s.tolist() for s in sums), strict=True)]
     special = limbs.pop()

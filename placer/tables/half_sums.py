@@ -45,14 +45,9 @@ def add_up(parts: Sequence[Array], out: Array) -> None:
 
 
 def mean_of(parts: Sequence[Array], divisor: int, dtype: np.dtype[Any]) -> Array:
-    """Add numpy arrays of the same shape in order, divide by `divisor`, and round once.
+    """Add numpy arrays of the same shape in order, divide by `divisor`, and round to `dtype`.
 
     Half floats are added and divided in float32.
-
-    Args:
-        parts: the arrays.
-        divisor: the divisor.
-        dtype: the dtype of the result.
     """
     total = np.empty(parts[0].shape, dtype_of_sums(dtype))
     add_up(parts, total)
@@ -63,10 +58,7 @@ def mean_of(parts: Sequence[Array], divisor: int, dtype: np.dtype[Any]) -> Array
 
 
 def round_to(total: Any, dtype: np.dtype[Any]) -> Any:
-    """Round a sum to `dtype`. Too large values become infinite, without a warning.
-
-    A sum that already has this dtype is returned unchanged.
-    """
+    """Round a sum to `dtype` unless it has this dtype. Too large values become infinite."""
     if total.dtype == dtype:
         return total
     with np.errstate(over="ignore", invalid="ignore"):

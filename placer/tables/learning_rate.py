@@ -23,8 +23,7 @@ Schedule = Callable[[int], float]
 def build_schedule(rate: Rate) -> Schedule:
     """Return the function from step to learning rate for a number or a schedule.
 
-    Raises:
-        PlacerError: if the schedule is `linear_scaling` and its batch is missing.
+    Raises PlacerError if the schedule is `linear_scaling` and its batch is missing.
     """
     if not isinstance(rate, schedules.Schedule):
         return lambda step: rate

@@ -47,7 +47,6 @@ class StepNumbers(NamedTuple):
         one_minus_b1: 1 - b1. Other names with `one_minus_` are similar.
         correction_b1: 1 - b1**step, the bias correction of a mean that started at 0.
         next_correction_b1: the bias correction of the next step.
-
     All other fields are hyperparameters of the same name.
     """
 
@@ -261,8 +260,7 @@ def arrays_of(kernel: Kernel) -> tuple[str, ...]:
     The first phase of a two-phase rule returns the update direction instead of the new
     value. The gradient of the second phase is the direction times the trust ratio.
 
-    Raises:
-        TypeError: if the kernel reads a number that is not a field of `StepNumbers`.
+    Raises TypeError if the kernel reads a number that is not a field of `StepNumbers`.
     """
     for name in kernel.__code__.co_names:  # names of functions and of numbers
         if name not in kernel.__globals__ and name not in StepNumbers._fields:
@@ -275,10 +273,7 @@ def arrays_of(kernel: Kernel) -> tuple[str, ...]:
 
 
 def kernels_of(rule: Rule) -> tuple[Kernel, ...]:
-    """Return the kernel of a rule, or the two kernels of a two-phase rule.
-
-    The first kernel of a two-phase rule computes the update direction.
-    """
+    """Return the kernel of a rule. A two-phase rule has two; the first computes the direction."""
     match rule:
         case optimizers.RMSProp():
             variants = (

@@ -43,19 +43,14 @@ class ProgramTable(Protocol):
     ) -> tuple[Any, ...]:
         """Run the first phase of a two-phase rule, and return the update directions.
 
-        This updates slots but not values; `apply_directions` updates values.
-
-        Args:
-            gradients: one array per block.
-            scale: a factor for the gradients: one number, or one per block.
+        This updates slots but not values; `apply_directions` updates values. The arguments have the
+        same meaning as in `update`.
         """
 
     def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
         """Run the second phase of a two-phase rule: apply the update directions.
 
-        Args:
-            ratios: the trust ratio of each block's parameter (the op `trust_ratio`).
-            learning_rate: the learning rate of this update.
+        `ratios` contains the trust ratio of each block's parameter (the op `trust_ratio`).
         """
 
 

@@ -232,13 +232,9 @@ class CallbackQueue:
             self._changed.notify_all()
 
     def call_next(self) -> bool:
-        """Pass the next step to all callbacks.
+        """Pass the next step to all callbacks; return whether the queue contained a step.
 
-        Returns:
-            Whether the queue contained a step.
-
-        Raises:
-            Exception: the exception of a callback, with a note that names the callback.
+        Raises the exception of a callback, with a note that names the callback.
         """
         with self._changed:
             if not self._pending:

@@ -80,5 +80,4 @@ class EventQueue:
 
 
 def _is_state_of(state: State, event: Event) -> bool:
-    """Whether an event is a state of the same node as `state`."""
     return isinstance(event, State) and event.node == state.node

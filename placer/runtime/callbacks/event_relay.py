@@ -33,11 +33,7 @@ _KEY: Final = Key(EVENTS, 0)
 
 
 class RelayedReport:
-    """Reports the events of a node to the control node, or to the node's own pipe.
-
-    Args:
-        own: reports an event to the node's own pipe.
-    """
+    """Reports a node's events to the control node, or with `own` to the node's own pipe."""
 
     def __init__(self, own: Report) -> None:
         self._own = own

@@ -39,8 +39,6 @@ def report_output(report: Callable[[str], None]) -> Iterator[None]:
 
 
 class _ReportingStream:
-    """A text stream that also reports each line."""
-
     def __init__(self, stream: TextIO, report: Callable[[str], None]) -> None:
         self._stream = stream
         self._report = report

@@ -21,11 +21,7 @@ _INSTALL: Final = install_extra("tensorboard")
 
 
 class About(msgspec.Struct):
-    """The content of the file `ABOUT`.
-
-    Attributes:
-        checkpoints: the folders to which the run has saved checkpoints.
-    """
+    """The content of the file `ABOUT`: the folders to which the run has saved checkpoints."""
 
     checkpoints: list[str]
 
@@ -39,7 +35,6 @@ class TensorBoard(Callback):
     `epoch/NAME`.
 
     Args:
-        folder: the folder of the run.
         resumed: whether the run continues from a checkpoint. TensorBoard then hides numbers
             of the earlier run for steps after the checkpoint.
 
@@ -112,7 +107,6 @@ def run_folder(
 
     Args:
         parent: the folder of all runs.
-        name: the name of the model.
         checkpoints: the folder to which the run saves checkpoints, if any.
         resume: the checkpoint or folder of checkpoints from which the run continues.
 
@@ -143,7 +137,6 @@ def _named(prefix: str, numbers: dict[str, float]) -> dict[str, float]:
 
 
 def _numbered(parent: Path, name: str) -> dict[int, Path]:
-    """Return the folders of a model's runs by number."""
     pattern = re.compile(rf"{re.escape(name)}-([0-9]{{1,9}})")
     matches = ((pattern.fullmatch(each.name), each) for each in parent.iterdir())
     return {int(match[1]): each for match, each in matches if match}

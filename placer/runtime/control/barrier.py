@@ -66,8 +66,6 @@ def barrier(
     """Wait until every node has reached the barrier, and exchange one report per node.
 
     Args:
-        plan: the plan.
-        channel: the node's channel.
         report: this node's report, any JSON object.
         at: the edge of the barrier.
         check: called with all reports, only on the control node and before the other nodes

@@ -55,12 +55,8 @@ class Action(IntFlag):
 
 
 class _Decision(NamedTuple):
-    """The decision of a round.
-
-    Attributes:
-        step: the largest step that any node has begun.
-        begun: the largest step that this node or a companion has begun.
-        action: the action after the common step.
+    """The largest step that any node has begun, the same for this node and its companions, and
+    the action after the common step.
     """
 
     step: int
@@ -74,8 +70,6 @@ class CommonStep:
     Create it before any node starts a step; otherwise a question can be missed.
 
     Args:
-        plan: the plan.
-        channel: the node's channel.
         max_lead: the largest number of steps that a node can be ahead of another node: 0
             for synchronous training, infinity if no node waits for another.
         companions: returns the nodes that must act after the same step as a given node,
@@ -210,7 +204,6 @@ class CommonStep:
         return _Decision(step, begun, Action(action))
 
     def _decide(self, number: int, decision: Future[_Decision]) -> None:
-        """Run a round on the control node, in a separate thread."""
         try:
             ask = Key(ASK, number)
             for node in self._others:

@@ -21,7 +21,6 @@ class LossWatch:
     causes a warning.
 
     Args:
-        plan: the plan.
         stop: called to request a stop of the run.
         report: called with the warning.
     """
@@ -47,11 +46,9 @@ class LossWatch:
         return bool(self._message) and self._plan.settings.train.nan == "stop"
 
     def check(self, last: int, *, saves: bool) -> None:
-        """Raise DivergedError if the loss has stopped the run.
+        """Raise DivergedError if the loss has stopped the run, after step `last`.
 
-        Args:
-            last: the last step of the run.
-            saves: whether the options ask for the parameters to be saved.
+        `saves` means that the options ask for the parameters to be saved.
         """
         if not self.stops:
             return

@@ -65,7 +65,6 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     """The state of a node, reported about twice a second.
 
     Attributes:
-        node: the name of the node.
         state: the state in words, such as `compiling`.
         step: the current training step.
         waiting: the nodes that this node waits for.
@@ -87,11 +86,8 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
     """The range of steps of the run, reported before the first step.
 
     Attributes:
-        first_step: the first step.
-        last_step: the last step.
-        steps_per_epoch: the number of steps of an epoch.
-        evaluation_every: steps between two evaluations; 0 if the run does not evaluate.
-            The run also evaluates after the last step.
+        evaluation_every: steps between two evaluations; 0 if the run does not evaluate. The
+            run also evaluates after the last step.
         rows: the number of rows of a batch.
         evaluation_rows: the number of rows of an evaluation.
     """
@@ -112,7 +108,6 @@ class Step(
     Attributes:
         step: the number of the step.
         epoch: the number of its epoch.
-        metrics: the metrics of the step.
         eval: the metrics of the evaluation after the step, if the run evaluated.
         samples_per_second: rows of all nodes per second since the first step.
         seconds: the time from the start of the first step to the end of this step.
@@ -145,25 +140,14 @@ class Step(
 
 
 class Predicted(msgspec.Struct, frozen=True, tag_field="event", tag="predicted"):
-    """The progress of a prediction, reported a few times a second.
-
-    Attributes:
-        rows: the number of rows predicted so far.
-        total: the number of all rows.
-    """
+    """The progress of a prediction: `rows` of `total` rows. Reported a few times a second."""
 
     rows: int
     total: int
 
 
 class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="checkpoint"):
-    """A complete checkpoint.
-
-    Attributes:
-        step: the step after which it was saved.
-        path: its folder.
-        best: whether its evaluation is the best so far.
-    """
+    """A complete checkpoint of `step` in the folder `path`; `best` if it is the best one."""
 
     step: int
     path: str
@@ -171,13 +155,10 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="check
 
 
 class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
-    """The event that the run continues from a checkpoint.
+    """The event that the run continues after `step` from the checkpoint in the folder `path`.
 
-    Attributes:
-        step: the last step before the checkpoint.
-        path: the folder of the checkpoint.
-        differs: why rounding may differ from an uninterrupted run. If empty, the results
-            have the same bits.
+    `differs` explains why rounding may differ from an uninterrupted run. If it is empty, the
+    results have the same bits.
     """
 
     step: int
@@ -205,13 +186,7 @@ class SignalReceived(msgspec.Struct, frozen=True, tag_field="event", tag="signal
 
 
 class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
-    """The error with which a node ends.
-
-    Attributes:
-        cause: the root cause.
-        root: whether this node caused the failure.
-        message: the text of the error.
-    """
+    """The error with which a node ends; `root` is false if another node caused it."""
 
     cause: Cause
     root: bool

@@ -45,11 +45,8 @@ class Execution:
     """A run on one node, while it is in progress.
 
     Attributes:
-        plan: the plan.
         folder: the build folder.
         me: the node in the plan.
-        channel: the node's channel.
-        options: the options of the run.
         report: a function that receives the node's events.
         on_joined: called when this node has joined the other nodes.
         on_last_barrier: called before the last barrier.

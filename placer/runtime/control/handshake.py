@@ -29,7 +29,6 @@ def agree(execution: Execution, facts: Mapping[str, Any]) -> dict[str, Any]:
     differences between versions cause a warning on the control node.
 
     Args:
-        execution: the node's run.
         facts: the facts of this node by name; None for a fact that it does not know.
 
     Raises:
@@ -75,7 +74,6 @@ def option_facts(options: Options, *, is_control: bool) -> dict[str, Any]:
 
 
 def _warnings(plan: Plan, reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return warnings for different versions; see `check_versions`."""
     versions = {
         node.name: report[VERSIONS]
         for node, report in zip(plan.nodes, reports, strict=True)

@@ -44,12 +44,7 @@ def has_order(plan: Plan, node: str) -> bool:
 
 
 def check_thread_options(options: Options, **others: object) -> None:
-    """Raise PlacerError if an option cannot be used with nodes that are threads.
-
-    Args:
-        options: the options of the run.
-        others: further arguments that nodes in threads do not support; each must be None.
-    """
+    """Raise PlacerError for options, or `others` that are not None, that threads do not support."""
     for name, value in others.items():
         if value is not None:
             raise _threads_error(name)
@@ -92,9 +87,7 @@ def check_base_port(
 ) -> None:
     """Raise PlacerError if no address depends on the base port.
 
-    Args:
-        base_port: the base port, if given.
-        endpoints: returns the addresses of all nodes for a base port.
+    `endpoints` returns the addresses of all nodes for a base port.
     """
     if base_port is not None and endpoints(base_port) == endpoints(
         base_port - 1 if base_port > 1 else 2
@@ -116,7 +109,6 @@ def _check_shrink(plan: Plan, options: Options) -> None:
 
 
 def _check_saving(plan: Plan, options: Options) -> None:
-    """Check the options for checkpoints and for `grace`."""
     if options.checkpoint is not None or plan.settings.train.checkpoint is not None:
         return
     for name in ("checkpoint_every", "checkpoint_keep"):

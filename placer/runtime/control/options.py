@@ -148,8 +148,7 @@ class Options:
 
     `placer run --help` explains each option.
 
-    Raises:
-        PlacerError: if the value of an option is not valid.
+    Raises PlacerError if the value of an option is not valid.
 
     Example:
         placer.run("build", "worker:0", options=placer.Options(steps=100))
@@ -366,12 +365,7 @@ OF_PREDICTION = ("transport", "emulate", "deadline", "join_timeout", "base_port"
 
 
 def takes_options(function: Function, names: Sequence[str] | None = None) -> Function:
-    """Show options as keyword arguments in the signature of a function with `**options`.
-
-    Args:
-        function: the function to decorate.
-        names: the options to show; by default all options of a run.
-    """
+    """Show options, by default all, as keyword arguments of a function with `**options`."""
     signature = inspect.signature(function)
     *own, rest = signature.parameters.values()
     assert rest.kind is inspect.Parameter.VAR_KEYWORD

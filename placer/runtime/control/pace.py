@@ -198,7 +198,6 @@ class ControlPace(Pace):
         return {name: each for name, each in now.items() if each != self._told[name]}
 
     def _run(self) -> None:
-        """Inform the other nodes of changes, in a separate thread that does not delay steps."""
         try:
             while True:
                 with self._changed:
@@ -222,8 +221,6 @@ class ToldPace(Pace):
     Create it before the first step; otherwise messages can be missed.
 
     Args:
-        channel: the node's channel.
-        control: the name of the control node.
         always: whether messages arrive even while the callbacks are fast. The node is then
             never more than `MAX_LEAD` steps ahead of the callbacks.
     """

@@ -30,7 +30,6 @@ class SharedRows:
         """Return the rows of a phase; all nodes receive the same object.
 
         Args:
-            phase: the phase.
             node: the node that requests the rows.
             read: opens the source.
 

@@ -64,7 +64,6 @@ def _installed() -> dict[str, str]:
 def _differing(
     versions: Mapping[str, Mapping[str, str]],
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each package with different versions, and the version on each node."""
     for what in dict.fromkeys(name for each in versions.values() for name in each):
         by_node = {node: each.get(what, "none") for node, each in versions.items()}
         if len(set(by_node.values())) > 1:

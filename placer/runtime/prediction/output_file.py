@@ -89,7 +89,6 @@ def prediction_file(
 
 
 def _name_classes(outputs: Sequence[Output], arrays: Columns) -> dict[str, Array]:
-    """Return the columns of all outputs, with class names for outputs that score classes."""
     prefixes = class_prefixes(outputs)
     columns: dict[str, Array] = {}
     for each in outputs:
@@ -103,7 +102,6 @@ def _name_classes(outputs: Sequence[Output], arrays: Columns) -> dict[str, Array
 
 
 def _storable(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype to write for a dtype: float32 for bfloat16."""
     return np.dtype(np.float32) if dtype == ml_dtypes.bfloat16 else dtype
 
 
@@ -132,8 +130,6 @@ def _numpy_dtype(name: str, array: Array) -> np.dtype[Any]:
 
 
 class _Pieces:
-    """Joins the outputs of batches to larger pieces, and adds keys and class columns."""
-
     def __init__(
         self,
         write: Write,

@@ -22,8 +22,6 @@ class OutputGatherer:
     are only a few messages ahead.
 
     Args:
-        plan: the plan.
-        channel: the node's channel.
         batches: the batches of the prediction.
         write: called on the control node with the rows of each batch, by output.
     """
@@ -50,8 +48,7 @@ class OutputGatherer:
     def add(self, batch: int, outputs: Mapping[str, Any]) -> None:
         """Send this node's rows of a batch; on the control node, gather the batch.
 
-        Raises:
-            RunError: if a node is lost or the deadline passes.
+        Raises RunError if a node is lost or the deadline passes.
         """
         names = self._shards.get(self._channel.node, {})
         own = [np.ascontiguousarray(outputs[name]) for name in names]

@@ -61,7 +61,6 @@ def predict(
     The parameters come from `--init-params`. The tables have no optimizer slots.
 
     Args:
-        execution: the node's run.
         hooks: the hooks of the node's program.
         request: the rows to predict and the file to write.
 
@@ -189,7 +188,6 @@ REPORT_EVERY = 0.25
 
 
 def _reporting(execution: Execution, write: Write, total: int) -> Write:
-    """Return a function that writes the next rows and reports the progress."""
     rows, last = 0, -REPORT_EVERY
 
     def write_and_report(outputs: Columns) -> None:
@@ -207,7 +205,6 @@ def _reporting(execution: Execution, write: Write, total: int) -> Write:
 def _open_file(
     execution: Execution, request: PredictionRequest, data: RowSource, count: int
 ) -> AbstractContextManager[Write]:
-    """Open the file of predictions, with the key columns of the source."""
     # Imported here because these modules import pyarrow.
     from placer.readers.keys import read_keys
     from placer.runtime.prediction.output_file import prediction_file

@@ -40,8 +40,7 @@ class PredictionRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]:
     """Return the outputs to write. Outputs that are written unchanged have no classes.
 
-    Raises:
-        PlacerError: if the build has no outputs or does not have a requested output.
+    Raises PlacerError if the build has no outputs or does not have a requested output.
     """
     by_name = {output.name: output for output in plan.outputs}
     if not by_name:

@@ -28,8 +28,6 @@ def take_core(plan: Plan, process: str, addresses: Mapping[str, str]) -> None:
     same host in their addresses run on one machine.
 
     Args:
-        plan: the plan of the run.
-        process: the name of this process.
         addresses: the address of each process.
     """
     if not hasattr(os, "sched_setaffinity"):

@@ -68,8 +68,7 @@ EXIT_TIMEOUT = 10.0
 def default_endpoints(plan: Plan, base_port: int | None = None) -> dict[str, str]:
     """Return the default address of each process: loopback and consecutive ports.
 
-    Raises:
-        PlacerError: if the ports after `base_port` are not enough.
+    Raises PlacerError if the ports after `base_port` are not enough.
     """
     first = BASE_PORT if base_port is None else base_port
     last = first + len(plan.processes) - 1
@@ -106,7 +105,6 @@ def run(
             or the prefix of the nodes `worker:0.0`, `worker:0.1` and so on.
         endpoints: the address `HOST:PORT` of each process. Processes that are not listed
             use consecutive ports on loopback, starting at `options.base_port`.
-        options: the options of the run.
         report_fd: a file descriptor to write events to, one JSON object per line. Without
             it, warnings go to standard error.
         order_fd: a file descriptor to read the orders of the launcher from, for the control
@@ -328,7 +326,6 @@ def _start_order_thread(
 
 @contextmanager
 def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
-    """Return a context manager that reports the nodes' states periodically."""
     end = threading.Event()
 
     def report() -> None:

@@ -38,11 +38,8 @@ _DEVICES: Final = Path("/dev")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The GPUs of one process.
-
-    Attributes:
-        gpus: the names of the GPUs, as in `VISIBLE`.
-        processes: the number of processes on the most crowded of these GPUs.
+    """The GPUs of one process, named as in `VISIBLE`, and the largest number of processes that
+    share one of them.
     """
 
     gpus: tuple[str, ...]
@@ -59,8 +56,6 @@ def take_gpus(
     of the user are kept. In a process started by hand, so is the user's choice of GPUs.
 
     Args:
-        plan: the plan of the run.
-        process: the name of this process.
         addresses: the address of each process.
         launched: whether a launcher has started all processes, with one environment.
     """

@@ -13,12 +13,7 @@ all nodes."""
 
 
 def interpreter(module: str = COMMAND, python: str | None = None) -> list[str]:
-    """Return the start of a command line that runs a module in the way nodes run.
-
-    Args:
-        module: the module.
-        python: the path of the interpreter; by default this interpreter.
-    """
+    """Return the start of a command line that runs a module with Python in the way nodes run."""
     # -P: modules in the working folder must not shadow installed modules.
     # -u: the log must be complete even if the process is killed.
     return [python or sys.executable, "-P", "-u", "-X", "faulthandler", "-m", module]

@@ -49,7 +49,6 @@ def run_in_threads(
 
     Args:
         build: the build folder.
-        options: the options of the run.
         interrupts: returns the number of interrupts so far. After the first interrupt, all
             nodes stop after the same step and save, without a last evaluation.
         interruption: decides how to react to interrupts; by default it follows `options`.

@@ -48,13 +48,8 @@ Pieces = Sequence[memoryview]
 class Report(msgspec.Struct, frozen=True):
     """A node's report to the control node about its files of a checkpoint.
 
-    Attributes:
-        stored: the file of dense blocks, if the node has blocks.
-        rows: the file of sparse rows, if the node has rows.
-        updates: the number of updates of each block, by table.
-        sent: whether the node sends the files as messages.
-        problem: why the files could not be written; empty if they were.
-        is_full: whether the disk is full.
+    `stored` and `rows` describe the files of dense blocks and of sparse rows. If `sent`, the
+    files follow as messages. `problem` is empty if the files could be written.
     """
 
     stored: Stored | None = None
@@ -70,10 +65,8 @@ class Job:
     """A checkpoint to write.
 
     Attributes:
-        step: the step after which the checkpoint is saved.
         saves: the running saves of sparse tables; closing `contexts` ends them.
-        contexts: the contexts of `saves`.
-        problem: why the saves of sparse tables could not begin; empty if they could.
+        problem: why these saves could not begin; empty if they could.
         snapshots: copies of the dense tables, by name.
         updates: the number of updates of each block, by table.
         progress: the position of the run; None except on the control node.
@@ -106,7 +99,6 @@ def write_files(
     """Write the files of this node: one with dense blocks and one with sparse rows.
 
     Args:
-        execution: the node's run.
         temporary: the temporary folder of the checkpoint.
         job: the checkpoint.
         held: the indices of the blocks that the node saves, by table.
@@ -131,10 +123,9 @@ def write_files(
 def send_files(
     execution: Execution, step: int, report: Report, pieces: tuple[Pieces, Pieces]
 ) -> None:
-    """Send a node's report to the control node, with the files that it could not write.
+    """Send a node's report to the control node, and the files that it could not write.
 
-    Nodes without data in checkpoints send nothing, and the control node does not wait for
-    them.
+    Nodes without data in checkpoints send nothing.
     """
     channel, control = execution.channel, execution.plan.control
     if execution.me.name not in writing_nodes(execution.plan):
@@ -148,10 +139,8 @@ def send_files(
 def receive_files(
     execution: Execution, temporary: Path, node: str, step: int
 ) -> Report:
-    """Receive a node's report and write the files that it sends.
-
-    Returns:
-        The report. If a file could not be written, it contains the problem.
+    """Receive a node's report and write the files that it sends. The report contains the problem
+    if a file could not be written.
     """
     report = receive_json(execution.channel, node, Key(STORED, step), Report)
     if not report.sent:
@@ -217,7 +206,6 @@ def _write_rows(
 
 
 def _failed(error: Exception) -> Report:
-    """Return the report of a node that failed to write its files."""
     return Report(problem=describe(error), is_full=is_full(error))
 
 

@@ -71,10 +71,7 @@ class Checkpoints:
     All nodes must enter it at the same point.
 
     Args:
-        execution: the node's run.
-        tables: the tables of the node, by name.
         local: the worker's local values, by the name of their table.
-        sparse: the sparse tables of the node, by name.
         facts: the facts about the start of the run, for the manifests.
         before_commit: called before a manifest is written.
 
@@ -147,14 +144,9 @@ class Checkpoints:
         return self
 
     def take_over_best(self, best: Watched, folder: Path) -> None:
-        """Adopt the best checkpoint of the earlier run that this run continues.
+        """Adopt the best evaluation of the earlier run, whose checkpoints are in `folder`.
 
-        Called on the control node before the first step. Warns if the checkpoint is
-        missing.
-
-        Args:
-            best: the best evaluation of the earlier run.
-            folder: the folder of the earlier run's checkpoints.
+        Called on the control node before the first step. Warns if the checkpoint is missing.
         """
         if self.best is not None:
             return
@@ -205,12 +197,8 @@ class Checkpoints:
     def save(self, step: int, progress: Progress | None) -> None:
         """Copy the node's blocks after a step, and write them in the background.
 
-        If the last checkpoint is still being written, wait for it first. A second call for
-        the same step has no effect.
-
-        Args:
-            step: the step.
-            progress: the position of the run; None except on the control node.
+        If the last checkpoint is still being written, wait for it first. A second call for the same
+        step has no effect. `progress` is the position of the run, on the control node.
         """
         if step == self.last_step:
             return
@@ -268,7 +256,6 @@ class Checkpoints:
             raise
 
     def _complete(self, temporary: Path, job: Job, report: Report) -> None:
-        """On the control node, wait for the files of all nodes and commit the checkpoint."""
         execution = self._execution
         reports = {execution.me.name: report}
         for node in writing_nodes(execution.plan):

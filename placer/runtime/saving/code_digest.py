@@ -76,7 +76,6 @@ def _words(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_docstring(item: object) -> bool:
-    """Whether an item is a statement that consists of a string."""
     return (
         type(item) is ast.Expr
         and isinstance(item.value, ast.Constant)

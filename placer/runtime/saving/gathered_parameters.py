@@ -21,11 +21,10 @@ def gather_parameters(
 ) -> dict[str, np.ndarray]:
     """Send this node's blocks to the control node.
 
+    Raises RunError if a node is lost or the deadline passes.
+
     Returns:
         On the control node, the whole parameters by name. On other nodes, {}.
-
-    Raises:
-        RunError: if a node is lost or the deadline passes.
     """
     is_control = channel.node == plan.control
     sizes = {

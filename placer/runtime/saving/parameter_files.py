@@ -58,17 +58,11 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
 def file_of_parameters(
     params: str | os.PathLike[str] | Mapping[str, Any], argument: str = "params"
 ) -> Iterator[Path]:
-    """Yield the path of a file with parameters.
+    """Yield the path of a file with parameters, given a path or a dict of arrays.
 
-    Arrays in a dict are written to a temporary file, which is removed at the end. Errors
-    about this file name it 'params'.
-
-    Args:
-        params: a path, or a dict of arrays by name.
-        argument: the name of the caller's argument, for messages.
-
-    Raises:
-        PlacerError: if `params` is neither a path nor a dict of arrays.
+    Arrays are written to a temporary file, which is removed at the end. Errors about this file
+    name it 'params'; other messages name `argument`. Raises PlacerError if `params` is neither
+    a path nor a dict of arrays.
     """
     if isinstance(params, str | os.PathLike):
         yield Path(params)
@@ -99,11 +93,10 @@ def file_of_parameters(
 class ParameterFile:
     """A file of parameters. The constructor reads only the header.
 
+    Raises DataError if the file cannot be read, or its header is damaged.
+
     Attributes:
         tensors: the parameters in the file, by name.
-
-    Raises:
-        DataError: if the file cannot be read, or its header is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,8 +108,7 @@ class ParameterFile:
     def read(self, blocks: Sequence[Block]) -> list[np.ndarray]:
         """Return the elements of each block as a flat array.
 
-        Raises:
-            DataError: if the file cannot be read, or does not match its checksums.
+        Raises DataError if the file cannot be read, or does not match its checksums.
         """
         parts, arrays = [], []
         for block in blocks:
@@ -133,8 +125,7 @@ class ParameterFile:
 def load(path: Path) -> dict[str, np.ndarray]:
     """Return the parameters of a file by name.
 
-    Raises:
-        DataError: if the file cannot be read, or does not match its checksums.
+    Raises DataError if the file cannot be read, or does not match its checksums.
     """
     file = ParameterFile(path)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}

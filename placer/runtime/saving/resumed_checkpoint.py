@@ -43,12 +43,7 @@ NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The start of a resumed run.
-
-    Attributes:
-        progress: the position of the earlier run.
-        checkpoint: the path of the checkpoint, on the machine of the control node.
-    """
+    """The position of the earlier run, and the path of its checkpoint on the control node."""
 
     progress: Progress
     checkpoint: Path
@@ -69,10 +64,7 @@ def resume(
     start and continue a run.
 
     Args:
-        execution: the node's run.
-        tables: the node's tables, by name.
         local: the worker's local values, by the name of their table.
-        sparse: the node's sparse tables, by name.
         facts: the facts of this run, to compare with the checkpoint.
         total_steps: the number of the last step of this run.
 
@@ -141,7 +133,6 @@ def _is_first_start(execution: Execution, named: Path) -> bool:
 
 
 def _first_problem(plan: Plan, reports: Sequence[Mapping[str, str]]) -> str:
-    """Return the first problem that a node reports, or ""."""
     for node, report in zip(plan.nodes, reports, strict=True):
         if report[""]:
             return f"{node.name}: {report['']}"

@@ -51,12 +51,7 @@ SERVED_BYTES: Final = 64 << 20
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The checkpoint that the control node has chosen; an empty path means no checkpoint.
-
-    Attributes:
-        path: the folder of the checkpoint.
-        fingerprint: a digest of its manifest.
-    """
+    """The path and a digest of the chosen checkpoint; an empty path means no checkpoint."""
 
     path: str = ""
     fingerprint: str = ""
@@ -88,23 +83,10 @@ def load_tables(
     choice: Choice,
     checkpoint: Checkpoint | None,
 ) -> Progress:
-    """Load the tables of a node from the chosen checkpoint.
+    """Load the tables of a node from the chosen checkpoint, and return its position.
 
-    The control node also sends data to the nodes without access to the checkpoint.
-
-    Args:
-        execution: the node's run.
-        tables: the node's tables, by name.
-        local: the worker's local values, by the name of their table.
-        sparse: the node's sparse tables, by name.
-        choice: the chosen checkpoint.
-        checkpoint: the opened checkpoint, on the control node.
-
-    Returns:
-        The position of the run in the checkpoint.
-
-    Raises:
-        CheckpointError: if the checkpoint is damaged.
+    The control node also sends data to the nodes without access to the checkpoint. Raises
+    CheckpointError if the checkpoint is damaged.
     """
     plan, channel = execution.plan, execution.channel
     problem = None
@@ -149,7 +131,6 @@ def _receive_rows(
     sparse: dict[str, SparseTable],
     stored: Mapping[str, StoredSparse],
 ) -> None:
-    """Load the partitions of this node from messages of the control node."""
     plan, me = execution.plan, execution.me.name
     partitions = receive_partitions(plan, execution.channel, me, stored)
     try:
@@ -205,8 +186,6 @@ def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
 
 
 class _Loaded:
-    """The flat arrays that a node loads from a checkpoint for its tables."""
-
     def __init__(
         self,
         me: NodePlan,

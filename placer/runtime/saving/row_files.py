@@ -75,16 +75,8 @@ def groups_of_file(
 ) -> Iterator[Sequence[memoryview]]:
     """Yield the contents of a node's file of sparse tables, partition by partition.
 
-    Each group is valid only until the next group is requested.
-
-    Args:
-        plan: the plan.
-        node: the name of the node.
-        saves: the running saves of the node's tables.
-        finite: whether all values must be finite.
-
-    Raises:
-        CheckpointError: if `finite` is true and a value is not finite.
+    Each group is valid only until the next group is requested. Raises CheckpointError if
+    `finite` is true and a value is not finite.
     """
     types: dict[str, tuple[str, tuple[int, ...]]] = {}
     order = []
@@ -136,14 +128,9 @@ def compare_sparse(
 ) -> tuple[list[str], list[str], list[str]]:
     """Compare the sparse tables of a model with a checkpoint.
 
-    Args:
-        manifest: the manifest of the checkpoint.
-        tables: the sparse tables of the model.
-        only_values: ignore the optimizer and the counts of keys without a row.
-
-    Returns:
-        Three lists of texts: tables missing from the checkpoint, tables that differ, and
-        tables with the state of another optimizer.
+    `only_values` ignores the optimizer and the counts of keys without a row. Returns three
+    lists of texts: tables missing from the checkpoint, tables that differ, and tables with the
+    state of another optimizer.
     """
     missing, changed, without_state = [], [], []
     for table in tables:
@@ -183,8 +170,6 @@ def load_rows(
     """Load the partitions of a node from a checkpoint.
 
     Args:
-        plan: the plan.
-        node: the name of the node.
         tables: the node's tables, by name. All are emptied first; a table that the
             checkpoint lacks stays empty.
         stored: the tables of the checkpoint.
@@ -251,7 +236,6 @@ def read_partitions(
     check it and contains many partitions.
 
     Args:
-        checkpoint: the checkpoint.
         partitions: the table and the number of each partition.
         names: the arrays to read.
         finite: whether all values must be finite.
@@ -286,7 +270,6 @@ def _read_together(
     *,
     finite: bool,
 ) -> Iterator[dict[str, Array]]:
-    """Read a group of partitions, and yield the arrays of each."""
     checkpoint.read(wanted)
     for table, arrays in together:
         if finite and (problem := find_row_not_finite(table, arrays)):
@@ -295,12 +278,7 @@ def _read_together(
 
 
 class _Arrays(Struct, frozen=True):
-    """The header of a message with the arrays of a partition.
-
-    Attributes:
-        arrays: the dtype and the shape of each array, by name.
-        problem: why the partition cannot be read; no arrays follow.
-    """
+    """The dtype and shape of the arrays that follow, or why a partition cannot be read."""
 
     arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
     problem: str = ""
@@ -332,8 +310,7 @@ def receive_partitions(
 ) -> Iterator[dict[str, Array]]:
     """Receive the partitions that `serve_rows` sends, in order.
 
-    Raises:
-        CheckpointError: if the control node cannot read a partition. It then sends no more.
+    Raises CheckpointError if the control node cannot read a partition. It then sends no more.
     """
     for _ in stored_partitions(plan, node, stored):
         yield _receive_partition(channel, plan.control)

@@ -30,7 +30,6 @@ def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
 
 
 def _outer_rules(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the rule and the slots of each outer optimizer, by parameter."""
     rules = {}
     for parameter in plan.parameters:
         planned = holding_table(plan, parameter)
@@ -46,7 +45,6 @@ def check_same_model(
 
     Args:
         manifest: the manifest of the checkpoint.
-        plan: the plan of the model.
         report: called with a warning that lists the differences, if `partial` is true.
         partial: allow missing and additional parameters, and other optimizer state.
 
@@ -135,7 +133,6 @@ def check_not_later(manifest: Manifest, total_steps: int) -> None:
 
 
 def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
-    """Describe the first difference between two sources; return "" for equal ones."""
     if stored.rows != own.rows:
         return f"it has {own.rows} rows, but had {stored.rows}"
     if ordered:
@@ -239,7 +236,6 @@ def _batch(data: StoredData | None) -> int | None:
 
 
 def _changed(key: str, was: object, now: object) -> str:
-    """Describe the change of one property of a machine, such as its packages."""
     if not (isinstance(was, dict) and isinstance(now, dict)):
         return f"{key.replace('_', ' ')} {now} instead of {was}"
     names = sorted(name for name in was | now if was.get(name) != now.get(name))

@@ -11,16 +11,10 @@ from placer.runtime.control.execution import Execution
 
 
 def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
-    """Check whether this node has access to the control node's folder.
+    """Return the run's name in temporary folders, and whether this node has access to `folder`.
 
-    The control node writes a file to the folder, and the other nodes try to read it. All
-    nodes call this at the same point.
-
-    Returns:
-        The name of the run in temporary folders, and whether this node has access.
-
-    Raises:
-        CheckpointError: on the control node, if the folder cannot be written to.
+    The control node writes a file to the folder, and the other nodes try to read it. All nodes
+    call this at the same point.
     """
     plan, channel = execution.plan, execution.channel
     run = secrets.token_hex(8) if execution.is_control else ""
@@ -43,5 +37,4 @@ def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
 
 
 def _sign(run: str) -> str:
-    """Return the name of the file that the nodes look for."""
     return f".run-{run}.tmp"

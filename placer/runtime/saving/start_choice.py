@@ -16,8 +16,7 @@ def choose_start(options: Options, report: Callable[[NodeWarning], None]) -> Opt
     All nodes then use the same checkpoint, even while another run writes to the folder. Its
     files are verified only once.
 
-    Raises:
-        CheckpointError: if the folder has no intact checkpoint.
+    Raises CheckpointError if the folder has no intact checkpoint.
     """
     if options.init_params is None or not options.init_params.is_dir():
         return options

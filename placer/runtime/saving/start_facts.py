@@ -58,8 +58,6 @@ def gather_facts(
     """Gather the facts of a run. All nodes call this at the same point.
 
     Args:
-        execution: the node's run.
-        devices: the node's devices.
         batches: the batches of training and evaluation.
         digests: the digests of the rows of both; only on the control node.
     """
@@ -117,10 +115,7 @@ def placement_digest(plan: Plan) -> str:
 
 
 class _DigestedEdge(Edge, frozen=True):
-    """An edge in the form for digests: `ahead` replaces the inputs of its values.
-
-    `ahead` means that keys are sent one step before they are used.
-    """
+    """An edge for digests. `ahead` (keys are sent one step early) replaces the inputs of values."""
 
     ahead: bool = False
 
@@ -161,13 +156,11 @@ def _as_written(tables: Iterable[AnyTable]) -> list[AnyTable]:
 
 
 def _settings(source: RowSource) -> Data:
-    """Return the settings of a source from the spec, without fields of the compiler."""
     fields = {each.name: getattr(source, each.name) for each in structs.fields(Data)}
     return Data(**fields)
 
 
 def _this_machine(devices: Devices) -> Machine:
-    """Return the facts about the machine of this process."""
     kinds = {
         name: ", ".join(sorted({device.device_kind for device in each}))
         for name, each in devices.sets.items()

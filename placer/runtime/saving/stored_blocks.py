@@ -48,9 +48,7 @@ def stored_parameters(
 ) -> dict[str, StoredParameter]:
     """Return the manifest entries of a plan's parameters.
 
-    Args:
-        plan: the plan.
-        updates: the number of updates of each block, by node and table.
+    `updates` contains the number of updates of each block, by node and table.
     """
     stored = {}
     tables = {

@@ -58,11 +58,9 @@ class NodeSignals:
         _start_thread(run)
 
     def obey(self, execution: Execution, *, reports: bool) -> None:
-        """Start to react to signals, in a node without a launcher, until `close`.
+        """Start to react to signals until `close`, in a node without a launcher.
 
-        Args:
-            execution: the node's run.
-            reports: whether to report the signals as events as well.
+        If `reports`, the signals are also reported as events.
         """
         self._reports = reports
 
@@ -138,7 +136,6 @@ class NodeSignals:
             self._exit()
 
     def _exit(self) -> NoReturn:
-        """End the process immediately, without waiting for the compute thread."""
         self._signals.exit_first(self.interruption.outcome(None))
 
 

@@ -157,12 +157,8 @@ class Signals:
     def raise_first(self, outcome: str = "") -> None:
         """Raise the exception of the first signal, if any. Call this after the run.
 
-        Args:
-            outcome: the message for the user.
-
-        Raises:
-            KeyboardInterrupt: if the first signal is SIGINT.
-            EndedBySignal: if the first signal is another signal.
+        The exception is KeyboardInterrupt for SIGINT, and EndedBySignal for other signals.
+        `outcome` is the message for the user.
         """
         if not self.received:
             return
@@ -178,7 +174,6 @@ class Signals:
 
 
 def _end_lines(number: signal.Signals, outcome: str) -> list[str]:
-    """Return the lines to print for a run that a signal has ended."""
     how = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
     return [*filter(None, [make_printable(outcome)]), how]
 
@@ -239,16 +234,10 @@ class SignalPipe:
     _has_received: bool = False
 
     def next(self, seconds: float | None = None) -> signal.Signals | None:
-        """Wait for the next signal; only one thread may call this.
+        """Wait for the next signal; return None if `seconds` have passed or the pipe has ended.
 
-        If the last call returned a signal, first wait for `DUPLICATE_WINDOW` seconds and
-        drop all signals of that time.
-
-        Args:
-            seconds: the longest time to wait; None waits without a limit.
-
-        Returns:
-            The signal, or None if the time has passed or the pipe has ended.
+        Only one thread may call this. If the last call returned a signal, first wait for
+        `DUPLICATE_WINDOW` seconds and drop all signals of that time.
         """
         if self._has_received:
             time.sleep(DUPLICATE_WINDOW)

@@ -50,7 +50,6 @@ def timeline_text(timeline: Timeline) -> Iterator[str]:
 
 
 def _about(timeline: Timeline) -> dict[str, Any]:
-    """Return the description of the timeline that is stored in the file."""
     about: dict[str, Any] = {
         "steps": str(timeline.window),
         "clock": "microseconds of the control node, from the first slice on",

@@ -57,13 +57,7 @@ class Measurement:
 def measure(
     ask: Callable[[], int], clock: Callable[[], int] = now, rounds: int = ROUNDS
 ) -> Measurement:
-    """Measure the offset of a node's clock with the shortest of several round trips.
-
-    Args:
-        ask: asks the node and returns its time.
-        clock: returns the time on this node.
-        rounds: the number of round trips.
-    """
+    """Measure a node's clock with the shortest of several round trips; `ask` returns its time."""
     found = []
     for _ in range(rounds):
         before = clock()
@@ -76,11 +70,9 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The clock of a node.
+    """The clock of a node: one or two measurements in the order of time.
 
-    Attributes:
-        measurements: one or two measurements in the order of time; empty if the node
-            shares the clock of the control node.
+    Without measurements, the node shares the clock of the control node.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -111,16 +103,8 @@ def measure_clocks(
 ) -> dict[str, Measurement]:
     """Measure the clocks of all nodes that do not share the control node's clock.
 
-    All nodes call this at the same point.
-
-    Args:
-        plan: the plan.
-        channel: the node's channel.
-        names: the name of each node's clock.
-        number: the number of the measurement.
-
-    Returns:
-        The measurements on the control node; {} on other nodes.
+    All nodes call this at the same point. `names` are the names of the nodes' clocks. Returns
+    the measurements on the control node, and {} on other nodes.
     """
     control = plan.control
     others = [node for node, name in names.items() if name != names[control]]
@@ -135,8 +119,6 @@ def measure_clocks(
 
 
 class _Question:
-    """Asks a node for its time, once per call."""
-
     def __init__(self, channel: Channel, node: str, number: int) -> None:
         self._channel, self._node, self._number = channel, node, number
         self._asked = 0

@@ -13,8 +13,6 @@ from placer.runtime.timeline.recorder import COLUMNS, RECEIVED, Recorder
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """The fields of a part except its slices."""
-
     names: tuple[tuple[str, str], ...]
     tracks: tuple[str, ...]
     left_out: int
@@ -26,9 +24,7 @@ class Part:
     """The slices of one node.
 
     Attributes:
-        node: the name of the node.
         names: the category and the text of each name.
-        tracks: the name of each track.
         slices: int64[slices, COLUMNS], see `COLUMNS`. The slices of a track are in the order
             of their ends.
         left_out: the number of slices that did not fit into the recorder.
@@ -76,7 +72,6 @@ def receive_part(channel: Channel, node: str) -> Part:
 
 
 def _check(header: _Header, slices: Array) -> None:
-    """Raise ValueError if the numbers of slices are not valid."""
     if slices.dtype != np.int64 or slices.shape != (len(slices), COLUMNS):
         raise ValueError(slices.shape)
     track, name, start, end, direction, peer, *_ = slices.T

@@ -47,7 +47,6 @@ class Recording:
     The thread that runs the program must create it.
 
     Attributes:
-        execution: the node's run.
         window: the steps to record. Without `--trace-steps`, it is None until the first
             step.
         recorder: the recorder of this node's slices.
@@ -133,8 +132,7 @@ class Recording:
     def write(self) -> dict[str, dict[str, float]]:
         """Write the file on the control node, and return the result of `Timeline.shares`.
 
-        Raises:
-            RunError: if the file cannot be written.
+        Raises RunError if the file cannot be written.
         """
         path = self.execution.options.trace
         assert path is not None

@@ -42,10 +42,9 @@ class Timeline:
 
     @cached_property
     def slices(self) -> Sequence[Array]:
-        """The slices of each part, on the control node's clock.
+        """The slices of each part on the control node's clock, relative to the first slice.
 
-        Times are relative to the first slice. The slices are sorted by track and start; an
-        outer slice comes before its inner slices.
+        They are sorted by track and start; an outer slice comes before its inner slices.
         """
         aligned = []
         for part in self.parts:

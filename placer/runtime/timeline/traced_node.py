@@ -188,6 +188,5 @@ def _traced_function(
 
 
 def _wait_for_results(values: Any) -> None:
-    """Wait until JAX has computed all arrays in `values`."""
     if (jax := sys.modules.get("jax")) is not None:
         jax.block_until_ready(values)

@@ -47,7 +47,6 @@ def fill_random(out: np.ndarray, draw: Draw, key: Key, start: int, row: int) -> 
     odd = row % 2
 
     def first_of(pair: int) -> int:
-        """Return the flat index of the first element of a pair."""
         return pair // in_row * row + pair % in_row * 2
 
     def pair_of(flat: int) -> int:
@@ -94,7 +93,6 @@ def draw_rows(draw: Draw, key: Key, indices: NDArray[np.uint64], row: int) -> Fl
 
 
 def _halves(indices: NDArray[np.uint64]) -> tuple[Words, Words]:
-    """Return the upper and the lower words of 64-bit indices."""
     low = (indices & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     return (indices >> np.uint64(32)).astype(np.uint32), low
 

@@ -38,8 +38,6 @@ def compute_values(
 
     Args:
         parameter: the parameter. Random values depend on its name.
-        block: the block.
-        seed: the seed of the model.
         folder: the folder of the files that initializers name.
 
     Returns:

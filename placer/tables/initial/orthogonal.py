@@ -23,15 +23,10 @@ _CACHED = (
 
 
 def orthonormal_rows(normals: Floats, first: int) -> Floats:
-    """Return rows [first, k) of k orthonormal rows.
+    """Return rows [first, k) of k orthonormal rows, given normal numbers of shape [k, n], k <= n.
 
-    Args:
-        normals: normally distributed numbers of shape [k, n], with k <= n. Row j of the
-            result depends only on rows 0 to j, and only on columns i, i + 1, … of row i.
-        first: the first row to return.
-
-    Returns:
-        An array of shape [k - first, n].
+    The result has the shape [k - first, n]. Row j depends only on rows 0 to j of `normals`,
+    and only on columns i, i + 1, … of row i.
     """
     k, n = normals.shape
     rows = np.zeros((k - first, n))

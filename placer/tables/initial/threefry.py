@@ -20,12 +20,8 @@ def threefry2x32(
 ) -> tuple[Words, Words]:
     """Encrypt counters with keys.
 
-    Args:
-        key: two uint32 arrays.
-        counter: two uint32 arrays. All four arrays are broadcast together.
-
-    Returns:
-        Two new uint32 arrays of the broadcast shape.
+    A key and a counter are two uint32 arrays each; all four arrays are broadcast together.
+    Returns two new uint32 arrays of the broadcast shape.
     """
     k0, k1 = (np.asarray(k, np.uint32) for k in key)
     schedule = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))

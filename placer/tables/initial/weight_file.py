@@ -17,15 +17,10 @@ from placer.errors import DataError
 def read_flat_range(
     path: Path, name: str, shape: tuple[int, ...], start: int, stop: int
 ) -> npt.NDArray[Any]:
-    """Return elements [start, stop) of the tensor `name`, flattened in C order.
+    """Return elements [start, stop) of the tensor `name` as a flat array of the file's dtype.
 
-    Only the rows that contain these elements are read.
-
-    Returns:
-        An array of shape [stop - start] and the file's dtype.
-
-    Raises:
-        DataError: if the file cannot be read, or has no tensor of this name and shape.
+    Only the rows that contain these elements are read. Raises DataError if the file cannot be
+    read, or has no tensor of this name and shape.
     """
     try:
         with open_tensors(path) as (types, file):

@@ -33,10 +33,6 @@ class Admitted(NamedTuple):
 class AdmissionRule:
     """The admission method of a table.
 
-    Args:
-        settings: the settings of the table.
-        seed: the seed of the model.
-
     Attributes:
         counts: whether entries of the index count keys without a row.
 
@@ -63,16 +59,11 @@ class AdmissionRule:
         seen: Array,
         draw: int,
     ) -> Admitted:
-        """Decide which keys without a row to admit. The table itself does not change.
+        """Decide which keys without a row (row below 0) to admit. The table does not change.
 
-        Args:
-            storage: the storage of the table.
-            keys: uint64[n].
-            rows: int64[n]; below 0 for keys without a row.
-            counts: int64[n]: the occurrences. Set to the total count for admitted keys.
-            scores: float32[n]: the scores. Set to the total score for admitted keys.
-            seen: uint32[n]: the step or second in which the keys are seen now.
-            draw: the number of the draw, for admission by chance.
+        For admitted keys, `counts` (int64) and `scores` (float32) become the totals. `seen`
+        (uint32) is the current step or second. `draw` is the number of the draw, for admission
+        by chance.
         """
         admit, state, bits = self._admit, storage.state, storage.bits
         new, words = np.zeros(keys.size, np.bool_), np.zeros(keys.size, np.uint64)

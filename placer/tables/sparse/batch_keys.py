@@ -32,7 +32,6 @@ class BatchKeys:
         occurrences: uint32[n]: how often each key occurs.
         sizes: the possible padded sizes of the rows. They depend only on the number of keys
             in the batch, and the last size fits all keys.
-        table: the name of the table.
         size: the chosen padded size.
         scores: float32[n]: the increase of each key's score, if rows have scores.
         times: uint32[n]: when each key was last seen, in seconds, if rows have times.

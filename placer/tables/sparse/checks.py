@@ -70,7 +70,6 @@ def check_saved(
     """Raise RunError if saved arrays are not a valid partition of a table.
 
     Args:
-        name: the name of the table.
         partition: the number of the partition.
         saved: the arrays.
         layout: the dtype and the shape of each array for a partition without rows.
@@ -97,14 +96,7 @@ def check_saved(
 
 
 def find_not_finite(gradients: Array) -> Array | None:
-    """Find rows of gradients with a NaN or an infinity.
-
-    Args:
-        gradients: float32 or float64 of shape [n, dim].
-
-    Returns:
-        bool[n], or None if all rows are finite.
-    """
+    """Find rows of gradients ([n, dim]) with a NaN or an infinity: bool[n], or None."""
     is_wide = gradients.dtype == np.float64
     words = np.ascontiguousarray(gradients).view(np.uint64 if is_wide else np.uint32)
     # The exponent of NaN and infinity has only ones.

@@ -51,13 +51,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, forget: Forgetting, score: Scoring | None, *, scored: bool) -> Limits:
-        """Return the limits of a table.
-
-        Args:
-            forget: the settings for forgetting.
-            score: the settings for scores, if rows have scores.
-            scored: whether the table admits keys by score.
-        """
+        """Return the limits of a table; `scored` is true if it admits keys by score."""
         unseen = forget.unseen_seconds
         return cls(
             steps=-1 if forget.unseen_steps is None else forget.unseen_steps,

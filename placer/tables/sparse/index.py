@@ -81,10 +81,8 @@ def slot_of(state: State, bits: Any, key: Any) -> Any:
 def find_rows(
     state: State, bits: Any, first: Any, count: Any, keys: Array, rows: Array
 ) -> Any:
-    """Write the row of each key to `rows` (int64): its number, ABSENT or COUNTED.
-
-    Returns:
-        The number of keys outside the `count` partitions from `first` on.
+    """Write each key's row, ABSENT or COUNTED to `rows` (int64). Return the number of keys outside
+    the `count` partitions from `first` on.
     """
     others = 0
     for i in range(min(AHEAD, keys.size)):

@@ -106,7 +106,6 @@ def _hash_words(k0: Array, k1: Array, x: Array, y: Array) -> None:
 
 @register_jitable
 def _four(x: Any, y: Any, a: int, b: int, c: int, d: int) -> Any:
-    """Compute four rounds of threefry with rotations a, b, c and d."""
     x = np.uint32(x + y)
     y = rotated(y, np.uint32(a)) ^ x
     x = np.uint32(x + y)

@@ -30,16 +30,7 @@ def put_rows(state: State, rows: Array, saved: Mapping[str, Array]) -> None:
 def without_state(
     saved: Mapping[str, Array], layout: Layout, dim: int
 ) -> tuple[dict[str, Array], Layout]:
-    """Remove the optimizer state from saved arrays of a table with another rule.
-
-    Args:
-        saved: the saved arrays.
-        layout: the layout of this table.
-        dim: the number of values of a row.
-
-    Returns:
-        The remaining arrays, and their layout.
-    """
+    """Return saved arrays without the state of another optimizer, and their layout."""
     of_rule = ("values", "scalars", "updates")
     rest = {name: array for name, array in saved.items() if name not in of_rule}
     layout_of_rest = {n: each for n, each in layout.items() if n not in of_rule}
@@ -66,13 +57,8 @@ def completed(
 ) -> dict[str, Array]:
     """Adapt saved arrays to the admission and forgetting of this table.
 
-    Missing arrays are filled with initial values. Arrays that are not in the layout are
-    removed, if they depend on admission or forgetting.
-
-    Args:
-        saved: the saved arrays.
-        layout: the layout of this table.
-        score: the score of each row, if scores are missing.
+    Missing arrays are filled with initial values, and rows with `score`. Arrays that are not in
+    the layout are removed, if they depend on admission or forgetting.
     """
     count = len(saved.get("keys", ()))
     begun: dict[str, Array] = {

@@ -23,11 +23,9 @@ class MemoryBudget:
         return sum(self._used.values())
 
     def take(self, table: str, nbytes: int) -> bool:
-        """Change the bytes that a table uses to `nbytes`.
+        """Change the bytes that a table uses to `nbytes`. A table can always use fewer bytes.
 
-        Returns:
-            False if the tables would exceed the limit; then nothing changes. A table can
-            always use fewer bytes.
+        Returns False, and changes nothing, if the tables would exceed the limit.
         """
         with self._lock:
             before = self._used.get(table, 0)

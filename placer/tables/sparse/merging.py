@@ -55,13 +55,9 @@ def _sum_rows(rows: Array, numbers: Array, scales: Array, sums: Array) -> None:
 
 
 def number_keys(keys: Array) -> tuple[Array, Array]:
-    """Number the distinct keys of a batch in the order of their first occurrences.
+    """Number the distinct keys of a batch (uint64[n]) in the order of their first occurrences.
 
-    Args:
-        keys: uint64 keys, of shape [n].
-
-    Returns:
-        The distinct keys, of shape [m], and the number of each key, int32 of shape [n].
+    Returns the distinct keys, and the number of each key as int32[n].
     """
     bits = max(4, (2 * max(1, keys.size) - 1).bit_length())
     slots = np.zeros(1 << bits, np.int32)
@@ -77,16 +73,9 @@ _UNSCALED = np.empty(0)
 def sum_rows(
     rows: Array, numbers: Array, count: int, scales: Array | None = None
 ) -> Array:
-    """Sum the rows with the same number, in order.
+    """Sum the rows ([n, width]) with the same number (int32[n], below `count`), in order.
 
-    Args:
-        rows: an array of shape [n, width].
-        numbers: the number of each row, int32[n], below `count`.
-        count: the number of sums.
-        scales: a factor for each row, of shape [n] and the dtype of the rows.
-
-    Returns:
-        The sums, of shape [count, width].
+    `scales` is a factor for each row, of the dtype of the rows. Returns [count, width].
     """
     sums = np.zeros((count, rows.shape[1]), rows.dtype)
     add_rows(rows, numbers, sums, scales)

@@ -75,13 +75,9 @@ def saved_arrays(
 def saved_layout(
     state: State, filters: Array, rows: int, entries: int
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the dtype and the shape of each saved array of a partition.
+    """Return the dtype and shape of each saved array of a partition.
 
-    Args:
-        state: the arrays of the table.
-        filters: the Bloom filters of the table.
-        rows: the number of rows.
-        entries: the number of entries of keys without a row.
+    `entries` is the number of entries of keys without a row.
     """
     layout = {
         "keys": ("uint64", (rows,)),

@@ -24,8 +24,7 @@ _NORESERVE = 0x4000
 def reserve(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return an array of zeros whose pages use memory only after they are written.
 
-    Raises:
-        RunError: if the system refuses this much address space.
+    Raises RunError if the system refuses this much address space.
     """
     kind = np.dtype(dtype)
     nbytes = int(np.prod(shape, dtype=object)) * kind.itemsize

@@ -25,7 +25,6 @@ class RowRule:
     """The optimizer's rule of a table.
 
     Args:
-        settings: the settings of the table.
         dtype: float32 or float64.
 
     Attributes:

@@ -178,11 +178,10 @@ def compile_row_update(form: RowUpdate) -> Callable[..., None]:
 
 
 def bias_corrections(hyper: Hyper, dtype: str, updates: int = 4096) -> Array:
-    """Return the bias corrections of the first updates of a row.
+    """Return the bias corrections of a row's first updates: [updates, 3].
 
-    Returns:
-        An array of shape [updates, 3] with the corrections of b1, of b2, and of b1 for the
-        next update. They have the same bits as in a dense table.
+    The columns are the corrections of b1, of b2, and of b1 for the next update. They have the
+    same bits as in a dense table.
     """
     found = np.empty((updates, 3), dtype)
     for count in range(updates):

@@ -67,7 +67,6 @@ class TableSave:
     continues. The same happens if the table needs the memory for rows.
 
     Args:
-        storage: the storage of the table.
         held: the partitions to save.
         memory: bytes that the save may use.
         has_words: whether the index can contain entries of keys without a row.
@@ -152,8 +151,7 @@ class TableSave:
         Each partition can be read only once. The arrays are those of
         `SparseTable.save_partition`, and are valid until the next partition is read.
 
-        Raises:
-            RunError: if the save was given up or closed, or the partition was already read.
+        Raises RunError if the save was given up or closed, or the partition was already read.
         """
         storage, own = self._storage, self._begun[partition : partition + 1]
         state, kept, filters = storage.state, storage.kept, storage.filters
@@ -248,9 +246,8 @@ class TableSave:
     def keep_new(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
         """Keep rows and words before they change, in the body of `keeping`.
 
-        This keeps the rows of new keys (`new`, bool[n]), because other keys may have used
-        these rows when the save began. It also keeps the words of new keys and of keys whose
-        new word is not 0.
+        Rows of new keys (`new`, bool[n]) may have belonged to other keys when the save began. The
+        words of new keys and of keys with a new word are kept as well.
         """
         storage, kept, bits = self._storage, self._storage.kept, self._storage.bits
         self.keep(keys[new], rows[new])
@@ -264,9 +261,8 @@ class TableSave:
     def changing(self, needed: Callable[[Array], tuple[int, int]]) -> Iterator[None]:
         """Return a context manager that holds the lock; the body may change the table.
 
-        Args:
-            needed: returns how many rows and words may change. Its argument (uint8
-                [partitions]) marks the partitions that the save has not read.
+        `needed` returns how many rows and words may change in the partitions that the save has not
+        read. Its argument (uint8[partitions]) marks these partitions.
         """
         with self._locked():
             self._wait_for_room(needed)
@@ -338,7 +334,6 @@ _CLOSED: Final = "the save is closed"
 
 
 def _index_of(state: State, partition: int) -> State:
-    """Return a copy of a partition's index, as a separate state."""
     partitions = state.partitions.copy()
     start, capacity = (
         int(partitions[partition][name]) for name in ("start", "capacity")
@@ -350,7 +345,6 @@ def _index_of(state: State, partition: int) -> State:
 
 @compiled
 def _undo_words(index: State, bits: Any, partition: Any, kept: Kept) -> None:
-    """Undo the recorded changes of entries of keys without a row."""
     at = kept.last_word[partition]
     while at != NONE:
         key, word = kept.words[at]
@@ -365,7 +359,6 @@ def _undo_words(index: State, bits: Any, partition: Any, kept: Kept) -> None:
 
 @compiled
 def _undo_counters(counters: Array, partition: Any, kept: Kept) -> None:
-    """Undo the recorded changes of a filter's counters."""
     at = kept.last_counter[partition]
     while at != NONE:
         position, counter = kept.words[at]

@@ -50,7 +50,6 @@ class State(NamedTuple):
     """The arrays of a table. Arrays that a table does not need are empty.
 
     Attributes:
-        partitions: PARTITION[partitions].
         slots: the index entries of all partitions: uint64[slots, 2] with a key and a word
             (a word of 0 is free), or uint64[slots] for compact slots.
         values: [rows, stride]: the value of each row, followed by its slots.

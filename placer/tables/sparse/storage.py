@@ -29,14 +29,12 @@ class Storage:
     """The arrays of a table.
 
     Args:
-        settings: the settings of the table.
         dtype: the dtype of values and slots.
         rule: the optimizer's rule.
         budget: the memory that the table may use.
         held: the number of partitions that the table holds.
 
     Attributes:
-        name: the name of the table.
         budget: the memory that the table may use.
         state: the arrays that the compiled loops use.
         bits: the base-2 logarithm of the number of partitions.
@@ -92,11 +90,7 @@ class Storage:
         return max(0, self.budget.left_for(self.name) - self.nbytes)
 
     def take_memory(self, chunks: int, other: int = 0) -> bool:
-        """Reserve memory for more chunks of rows and for other bytes.
-
-        Returns:
-            False if the memory is not enough; then nothing changes.
-        """
+        """Reserve memory for more chunks and other bytes; return False if it is not enough."""
         chunks += self.promised
         _, used, ever_used = map(int, self.state.chunks)
         new = max(0, used + chunks - ever_used)
@@ -108,8 +102,7 @@ class Storage:
     def make_room(self, rows: Array, entries: Array) -> bool:
         """Make room for more rows and entries in each partition (int64[partitions]).
 
-        Returns:
-            False if the memory is not enough; then nothing changes.
+        Returns False, and changes nothing, if the memory is not enough.
         """
         chunks = chunks_for(self.state.partitions, rows)
         if not self.take_memory(chunks, self.slots.more_nbytes(entries)):
@@ -136,7 +129,6 @@ def _filters(settings: Settings) -> Array:
 def _reserve_state(
     settings: Settings, dtype: np.dtype[Any], rule: RowRule, nbytes: int
 ) -> State:
-    """Reserve address space for the arrays of a table that may use `nbytes` bytes."""
     stride = row_length(rule.columns, dtype.itemsize)
     has_times = settings.forget.unseen_seconds is not None
     has_scores = settings.score is not None

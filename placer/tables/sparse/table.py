@@ -104,15 +104,12 @@ class SparseTable:
     `begin_save` at the same time.
 
     Args:
-        settings: the settings of the table.
-        seed: the seed of the model.
         dtype: the dtype of values, slots and gradients: float32 or float64.
         memory: bytes that the table may use, or the budget of several tables. By default
             the free memory of the machine.
         held: the partitions that the table holds; by default all.
 
     Attributes:
-        settings: the settings of the table.
         dtype: the dtype of values, slots and gradients.
         held: the partitions that the table holds.
 
@@ -167,10 +164,8 @@ class SparseTable:
         return self._storage.latest
 
     def note_time(self, second: int) -> None:
-        """Note the time of the training data, in seconds.
-
-        A table that forgets keys by time compares with the latest noted time, and saves it
-        with the rows.
+        """Note the time of the training data, in seconds. Keys are forgotten relative to the latest
+        noted time, which is saved with the rows.
         """
         if self._has_undated and second > 0:
             date_rows(self._storage.state, second)
@@ -287,7 +282,6 @@ class SparseTable:
         Args:
             keys: distinct keys, uint64[n].
             gradients: the gradient of each key, of shape [n, dim] and the table's dtype.
-            learning_rate: the learning rate of this step.
             step: the step of the table. It never decreases.
             occurrences: how often each key occurred, uint32[n], at least 1; by default 1.
             scores: the increase of each key's score, float32[n]; by default 0.
@@ -367,19 +361,10 @@ class SparseTable:
         drop_not_finite: bool = False,
         where: str = "",
     ) -> Array | None:
-        """Find gradients with a NaN or an infinity.
+        """Find gradients with a NaN or an infinity: bool[n], or None if all are finite.
 
-        Args:
-            keys: uint64[n].
-            gradients: the gradients, of shape [n, dim].
-            drop_not_finite: whether such gradients will be dropped.
-            where: a text about the gradients for messages, such as `in step 3`.
-
-        Returns:
-            bool[n], or None if all gradients are finite.
-
-        Raises:
-            RunError: if such gradients exist and `drop_not_finite` is false.
+        Raises RunError if such gradients exist, unless `drop_not_finite`. The message contains the
+        text `where`, such as `in step 3`.
         """
         bad = find_not_finite(gradients)
         if bad is not None and not drop_not_finite:
@@ -391,7 +376,6 @@ class SparseTable:
         """Forget keys in the partitions that the sweep visits in this step.
 
         Args:
-            step: the step of the table.
             now: the latest time of the training data, in seconds.
 
         Returns:
@@ -462,7 +446,6 @@ class SparseTable:
         noted time. Missing Bloom filters start empty.
 
         Args:
-            partition: the partition.
             saved: the arrays.
             has_state: whether the slots belong to this table's rule. If not, the state of
                 the optimizer starts anew.
@@ -509,7 +492,6 @@ class SparseTable:
         Slots start anew, and each key counts as if it had occurred once before step 1.
 
         Args:
-            partition: the partition.
             keys: the keys of the rows, uint64[n].
             values: the values, of shape [n, dim] and the table's dtype.
             scores: the scores, float32[n], if known.
@@ -523,7 +505,6 @@ class SparseTable:
         self.load_partition(partition, saved, has_state=False)
 
     def _check_begins(self, partition: int) -> None:
-        """Raise RunError if the partition cannot be loaded."""
         name = self.settings.name
         if self._save is not None:
             raise RunError(f"table {name}: it cannot be loaded during a save")
@@ -552,7 +533,6 @@ class SparseTable:
         return rows
 
     def _find_again(self, keys: Array, found: FoundRows) -> Array:
-        """Return the current rows of keys, given the result of an earlier lookup."""
         changed = self._dropped != found.dropped
         find_again(self._storage.state, self._storage.bits, keys, found.rows, changed)
         return found.rows
@@ -576,7 +556,6 @@ class SparseTable:
         return new
 
     def _begin(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
-        """Create rows for new keys, and write the words of entries."""
         if not (new.any() or words.any()):
             return
         storage = self._storage
