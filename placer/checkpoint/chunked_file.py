@@ -153,7 +153,6 @@ def _scatter(
 
 
 def _read_into(file: BinaryIO, views: Sequence[memoryview], offset: int) -> int:
-    """Fill buffers with the bytes from `offset` on; return the number of bytes read."""
     count = 0
     for first in range(0, len(views), _MAX_VIEWS):
         some = views[first : first + _MAX_VIEWS]

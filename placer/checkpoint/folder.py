@@ -161,7 +161,6 @@ def best_checkpoint(
 
 
 def _linked(link: Path) -> str:
-    """Return the name of the checkpoint to which a link points, or ""."""
     target = os.readlink(link) if link.is_symlink() else ""
     return target if _NAME.fullmatch(target) else ""
 

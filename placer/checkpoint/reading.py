@@ -247,7 +247,6 @@ def _blocks_with(
 
 
 def _stored_columns(table: StoredSparse) -> int:
-    """Return the number of stored values of a sparse table's row, including slots."""
     rule = RULES.get(table.rule or "")
     slots = {*table.slots} - ({rule.row_slot} if rule is not None else set())
     return row_length(table.dim * (1 + len(slots)), ITEM_BYTES.get(table.dtype, 1))

@@ -299,6 +299,5 @@ def _read_only(views: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _offsets(blocks: Sequence[Block], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return the offset of each block in a flat array, followed by the array's length."""
     lengths = (aligned.pad_length(block.numel, dtype) for block in blocks)
     return tuple(accumulate(lengths, initial=0))

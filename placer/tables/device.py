@@ -109,7 +109,6 @@ class DeviceTable(BlockTable):
     def _run(
         self, kernel: Kernel, gradients: list[Any], scale: Any, rate: float
     ) -> Arrays:
-        """Run a kernel over all blocks, store the new slots, and return its first results."""
         names, arrays = arrays_of(kernel), {"value": self._values, **self._slots}
         numbers, indices = self.next_numbers(rate)
         results: tuple[Arrays, ...] = _run(
@@ -134,7 +133,6 @@ def _run(
     *,
     indices: tuple[int, ...],
 ) -> tuple[Arrays, ...]:
-    """Return the results of a kernel, by array and block, in the dtype of the table."""
     blocks = []
     for i, gradient in enumerate(gradients):
         mine = numbers[indices[i]]

@@ -65,7 +65,6 @@ class RelayedReport:
             queue.close(END_LIMIT)
 
     def _fall_back(self, events: Sequence[Event]) -> None:
-        """Report events to the node's own pipe, after a failure of the run."""
         for event in events:
             self._own(event)
 

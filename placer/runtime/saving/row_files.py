@@ -208,7 +208,6 @@ def stored_partitions(
 
 
 def _have_other_entries(stored: StoredSparse, own: StoredSparse) -> bool:
-    """Whether the stored numbers for keys without a row have another meaning."""
     return bool(stored.entries and own.entries) and stored.entries != own.entries
 
 

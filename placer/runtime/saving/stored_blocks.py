@@ -105,7 +105,6 @@ def training_table(plan: Plan, parameter: Parameter) -> Table:
 
 
 def _local_blocks(plan: Plan, parameter: Parameter) -> Iterator[tuple[str, Table, int]]:
-    """Yield the workers' local values of a parameter: the worker, the table and the block."""
     for node in plan.nodes:
         for table in node.tables:
             if table.local:

@@ -131,7 +131,6 @@ def _shares(part: Part, slices: Array) -> dict[str, float]:
 
 
 def _own_times(rows: Array, until: int) -> Iterator[tuple[int, int]]:
-    """Yield the name of each slice, and its time outside its inner slices before `until`."""
     inner: list[list[int]] = []  # of each open slice: its end, its name, its own time
     for _, name, start, end, *_ in rows.tolist():
         end = min(end, until)

@@ -100,7 +100,6 @@ def _halves(indices: NDArray[np.uint64]) -> tuple[Words, Words]:
 def _words(
     key: Key, rows: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> tuple[Words, Words]:
-    """Return the two words of each pair, given its row and its index in the row."""
     first = int(rows[0])
     distinct = np.arange(first, int(rows[-1]) + 1, dtype=np.uint64)
     base = (np.asarray(key[0]), np.asarray(key[1]))

@@ -367,7 +367,6 @@ def _undo_counters(counters: Array, partition: Any, kept: Kept) -> None:
 
 
 def _clear_rows(state: State, own: Array) -> None:
-    """Mark all rows of a partition (`own`, PARTITION[1]) as free."""
     chunk = int(own["chunk"][0])
     while chunk != NONE:
         state.meta[chunk * CHUNK : (chunk + 1) * CHUNK] = 0

@@ -642,13 +642,11 @@ class SparseTable:
         return int(count)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:
-        """Keep the rows that a save needs during a push; see `TableSave.keeping`."""
         return nullcontext() if self._save is None else self._save.keeping(keys, rows)
 
     def _changing(
         self, needed: Callable[[Array], tuple[int, int]]
     ) -> AbstractContextManager[None]:
-        """Keep the rows that a save needs during other changes; see `TableSave.changing`."""
         return nullcontext() if self._save is None else self._save.changing(needed)
 
     def _check(
