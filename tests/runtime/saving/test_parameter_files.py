@@ -155,7 +155,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(DataError, match="the parameter file .* does not exist"):
+    with pytest.raises(DataError, match=r"the parameter file .* does not exist"):
         parameter_files.load(tmp_path / "none")
     (tmp_path / "bad").write_bytes(b"not safetensors at all")
     with pytest.raises(DataError, match="cannot be read as parameters"):
