@@ -160,7 +160,9 @@ def test_a_file_of_parameters_has_no_rows_to_export_or_predict_with(tmp_path, ca
     with pytest.raises(DataError, match=r"does not contain the model.s sparse tables"):
         placer.export(build, tmp_path / "model", params=dense)
     assert not (tmp_path / "model").exists()
-    with pytest.raises(PlacerError, match=r"does not contain the model.s sparse tables"):
+    with pytest.raises(
+        PlacerError, match=r"does not contain the model.s sparse tables"
+    ):
         placer.predict(build, params=dense, in_process=True)
 
 
