@@ -14,10 +14,8 @@ _ACCELERATORS = {"gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
 
 
 def find_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> NodeKind:
-    """Return the node kind called `name`.
-
-    Raises PlaceError at `span` if the cluster lacks it. The hint is the nearest name.
-    """
+    """Return the node kind called `name`. Raises PlaceError at `span` if the cluster
+    lacks it. The hint is the nearest name."""
     for kind in kinds:
         if kind.name == name:
             return kind
@@ -38,9 +36,7 @@ def _nearest_kind(declared: list[str], name: str) -> str:
 
 def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
     """Raise PlaceError at `span` if the place names an undeclared node, device or id.
-
-    If the place has no node, at least one node kind must declare the device.
-    """
+    If the place has no node, at least one node kind must declare the device."""
     if span is None:
         text = str(place)
         span = Span("<place>", 1, 1, max(1, len(text)), text)
@@ -84,8 +80,7 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
 def _check_ids(
     name: str, ids: Ids, count: int, where: str, lead: str, span: Span
 ) -> None:
-    """Raise PlaceError if an id is `count` or more. `lead` precedes the name in the
-    place."""
+    """Raise PlaceError if an id is `count` or more. `lead` precedes the name."""
     if ids is None or ids == "*" or ids[-1] < count:
         return
     missing = format_ids([number for number in ids if number >= count])
@@ -97,8 +92,7 @@ def _check_ids(
 
 
 def _narrow(span: Span | None, lead: str, piece: str) -> Span | None:
-    """Return the part of `span` with `piece` directly after `lead`, or else all of
-    `span`."""
+    """Return the part of `span` with `piece` after `lead`, or else all of `span`."""
     if span is None:
         return None
     match = re.compile(f"(?:{lead})({re.escape(piece)})(?![a-z0-9_])").search(

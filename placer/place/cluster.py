@@ -54,18 +54,14 @@ class Cluster(Struct, frozen=True):
                 raise PlaceError(f"node '{name}' is declared twice")
 
     def kind(self, name: str) -> NodeKind:
-        """Return the node kind called `name`.
-
-        Raises PlaceError if the cluster lacks it. The hint is the nearest name.
-        """
+        """Return the node kind called `name`. Raises PlaceError if the cluster lacks
+        it. The hint is the nearest name."""
         return find_kind(self.kinds, name, None)
 
     @property
     def default(self) -> NodeKind:
-        """The node kind of ops without a place: the first kind other than `ps`.
-
-        Raises PlaceError if all kinds are `ps`.
-        """
+        """The node kind of ops without a place: the first kind other than `ps`. Raises
+        PlaceError if all kinds are `ps`."""
         for kind in self.kinds:
             if kind.name != SERVER:
                 return kind
@@ -87,10 +83,8 @@ class Cluster(Struct, frozen=True):
 
     def check(self, place: Place, *, span: Span | None = None) -> None:
         """Raise PlaceError at `span` if a place names something that the cluster lacks.
-
         The place may lack the node or the device. If it has no node, at least one node
-        kind must declare the device.
-        """
+        kind must declare the device."""
         if place.threads is not None:
             raise PlaceError(
                 "a place cannot name threads",
@@ -103,11 +97,9 @@ class Cluster(Struct, frozen=True):
     def resolve(
         self, place: Place, *, span: Span | None = None
     ) -> tuple[Location, ...]:
-        """Return the devices of a place, ordered by node id, then device id.
-
-        Raises PlaceError at `span` if the place lacks a node or a device, or names
-        something that the cluster lacks.
-        """
+        """Return the devices of a place, ordered by node id, then device id. Raises
+        PlaceError at `span` if the place lacks a node or a device, or names something
+        that the cluster lacks."""
         node, device = self._parts(place, span)
         device_ids = self.device_ids(place)
         return tuple(
@@ -118,10 +110,8 @@ class Cluster(Struct, frozen=True):
 
     @_cached
     def nodes(self, place: Place) -> tuple[NodeId, ...]:
-        """Return the distinct nodes of a place, in order, such as `worker:0`.
-
-        Raises PlaceError if the place has no node, or a node that the cluster lacks.
-        """
+        """Return the distinct nodes of a place, in order, such as `worker:0`. Raises
+        PlaceError if the place has no node, or a node that the cluster lacks."""
         if place.node is None:
             raise _missing_part_error(place, "node", None)
         check_place(
@@ -139,8 +129,7 @@ class Cluster(Struct, frozen=True):
         )
 
     def place_of(self, nodes: Iterable[NodeId], devices: Place) -> Place:
-        """Return the smallest place with these nodes of one kind, and the devices of
-        `devices`."""
+        """Return the smallest place with these nodes and the devices of `devices`."""
         nodes = tuple(nodes)
         ids = tuple(sorted({node.number for node in nodes}))
         threads = sorted({node.thread for node in nodes if node.thread is not None})
@@ -182,9 +171,7 @@ class Cluster(Struct, frozen=True):
 
     def union(self, places: Iterable[Place]) -> Place | None:
         """Return a place with the nodes of all places and the devices of the first.
-
-        Returns None if the nodes are of several kinds, or `places` is empty.
-        """
+        Returns None if the nodes are of several kinds, or `places` is empty."""
         distinct = tuple(dict.fromkeys(places))
         if len(distinct) == 1:
             return distinct[0]
@@ -198,10 +185,8 @@ class Cluster(Struct, frozen=True):
         return self.place_of(self.nodes(place)[:1], place)
 
     def place_of_sum(self, terms: Iterable[Place]) -> Place:
-        """Return where values at these places are added up.
-
-        This is their common place, or the first node of the first place if they differ.
-        """
+        """Return where values at these places are added up. This is their common place,
+        or the first node of the first place if they differ."""
         first, *others = dict.fromkeys(terms)
         return self.first_node(first) if others else first
 
@@ -218,23 +203,16 @@ class Cluster(Struct, frozen=True):
     @_cached
     def devices(self, place: Place) -> str:
         """Return the devices of a place on each of its nodes, with ids: `gpu:0-7`.
-
-        Raises PlaceError as `resolve` does.
-        """
+        Raises PlaceError as `resolve` does."""
         return f"{place.device}{ids_suffix(self.device_ids(place))}"
 
     @_cached
     def device_ids(self, place: Place) -> tuple[int, ...]:
-        """Return the device ids of a place on each of its nodes.
-
-        Raises PlaceError as `resolve` does.
-        """
+        """Return the device ids of a place on each node. Raises PlaceError."""
         node, device = self._parts(place, None)
         return _all_ids(place.device_ids, self.kind(node).counts[device])
 
     def _parts(self, place: Place, span: Span | None) -> tuple[str, str]:
-        """Return the node kind and the device kind of a place. Raises PlaceError at
-        `span`."""
         check_place(self.kinds, place, span)
         if place.node is None or place.device is None:
             missing = "node" if place.node is None else "device"
@@ -242,10 +220,8 @@ class Cluster(Struct, frozen=True):
         return place.node, place.device
 
     def host_memory(self, place: Place) -> Place:
-        """Return the first CPU of each node of a place: the node's host memory.
-
-        A node reads rows into host memory, and sends and receives messages from there.
-        """
+        """Return the first CPU of each node of a place: the node's host memory. A node
+        reads rows into host memory, and sends and receives messages from there."""
         return self.canonical(
             Place(place.node, place.node_ids, CPU, (0,), place.threads)
         )

@@ -30,10 +30,8 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(text: str, at: int, is_valid: Callable[[str], bool]) -> Diagnosis:
-    """Explain why the grammar stopped at `text[at]`, or at the end of the text.
-
-    Hints only suggest texts for which `is_valid` is true.
-    """
+    """Explain why the grammar stopped at `text[at]`, or at the end of the text. Hints
+    only suggest texts for which `is_valid` is true."""
     if not text.startswith("/"):
         return _diagnose_start(text, is_valid)
     start, end = _word_bounds(text, at)

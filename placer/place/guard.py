@@ -120,10 +120,8 @@ _NODE_PART = re.compile("/|^(node|job):")
 
 
 def places_around(op: OpCall) -> Entries:
-    """Return the places of the open guards for an op, outermost first.
-
-    `merge_entries` combines them to the op's place, as in nested scopes.
-    """
+    """Return the places of the open guards for an op, outermost first. `merge_entries`
+    combines them to the op's place, as in nested scopes."""
     entries: Entries = ()
     for guard, _ in _open_guards.get():
         entries = guard.apply(entries, op)
@@ -158,8 +156,7 @@ class _Guard(ContextDecorator):
         _open_guards.set((*_open_guards.get(), (self, jax_scope)))
 
     def __exit__(self, *exc_info: Any) -> None:
-        """Close only this guard. Later guards can still be open, for example in a
-        suspended generator."""
+        """Close only this guard. A suspended generator may have opened later ones."""
         guards = _open_guards.get()
         for i in range(len(guards) - 1, -1, -1):
             guard, jax_scope = guards[i]
@@ -198,7 +195,6 @@ def _add_place(outer: Entries, place: Place | None, span: Span) -> Entries:
 
 
 def _to_place(place: object, span: Span, what: str) -> Place | None:
-    """Return a place or place string as a place; None if it is empty."""
     if isinstance(place, str) and place:
         return Place.parse(place, span=span)
     if isinstance(place, Place):

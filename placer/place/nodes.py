@@ -90,12 +90,9 @@ class NodeKind(Struct, frozen=True):
         return -(-self.size // self.count)
 
     def nodes(self) -> tuple[NodeId, ...]:
-        """Return all nodes in order.
-
-        Threads of one process follow each other, so they share a contiguous part of a
-        batch. Threads of heter nodes are in the order of their workers: the i-th of m
-        heter nodes has the workers i, i + m, i + 2m, ….
-        """
+        """Return all nodes in order. Threads of one process follow each other, so they
+        share a contiguous part of a batch. Threads of heter nodes are in the order of
+        their workers: the i-th of m heter nodes has the workers i, i + m, i + 2m, …."""
         if self.threads is None:
             return tuple(NodeId.of(self.name, number) for number in range(self.count))
         if self.name == HETER:

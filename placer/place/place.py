@@ -136,8 +136,7 @@ def _check(what: str, name: str | None, ids: Ids) -> None:
 
 
 def _span_in_file(inside: Span, text: str, span: Span) -> Span:
-    """Return a span inside a place string as a span in the file that contains the
-    string."""
+    """Convert a span inside a place string to a span in the file."""
     start = span.text.find(text, span.column - 1, span.column - 1 + span.length)
     if start < 0:  # The string is escaped or spans several lines: point at all of it.
         return span

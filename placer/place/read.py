@@ -21,10 +21,8 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/:,*-]")
 
 @lru_cache(maxsize=4096)
 def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
-    """Parse a place string and return the fields of its `Place`.
-
-    Raises PlaceError with a span in file `<place>`, line 1, if `text` is invalid.
-    """
+    """Parse a place string and return the fields of its `Place`. Raises PlaceError with
+    a span in file `<place>`, line 1, if `text` is invalid."""
     _check_characters(text)
     fields: dict[str, tuple[str, Ids]] = {}
     parts = cast("list[Tree[Token]]", _parse(text).children)

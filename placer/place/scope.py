@@ -45,18 +45,16 @@ def open_scope(text: str, span: Span) -> AbstractContextManager[object]:
 
 
 def parse_name_stack(stack: str) -> tuple[str, ...]:
-    """Return the guards in the name stack of an equation, outermost first.
-
-    Each is a place string, or `CLEAR`, `NO_DEVICE` or `FUNCTION`. Guards outside the
-    last `CLEAR` are left out.
-    """
+    """Return the guards in the name stack of an equation, outermost first. Each is a
+    place string, or `CLEAR`, `NO_DEVICE` or `FUNCTION`. Guards outside the last `CLEAR`
+    are left out."""
     return nest_guards(
         (), tuple(each.replace("@", "/") for each in _NAME.findall(stack))
     )
 
 
 def nest_guards(outer: tuple[str, ...], inner: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the guards of an equation with guards `inner`, inside guards `outer`."""
+    """Join guards, without guards outside the last `CLEAR` and without repeats."""
     both = (*outer, *inner)
     cleared = [i for i, guard in enumerate(both) if guard == CLEAR]
     both = both[cleared[-1] :] if cleared else both

@@ -61,11 +61,8 @@ class TensorType(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str, max_dim: int = 2**63 - 1) -> TensorType:
         """Parse a type such as `float32[batch, 64]`. Raises ValueError if it is
-        invalid.
-
-        `max_dim` is the largest dimension: MAX_DIM for types in a spec. A block of a
-        parameter is flat and may be longer.
-        """
+        invalid. `max_dim` is the largest dimension: MAX_DIM for types in a spec. A
+        block of a parameter is flat and may be longer."""
         match = _TYPE.match(text.strip())
         if not match:
             raise ValueError(
@@ -123,21 +120,19 @@ class TensorType(Struct, frozen=True):
         return TensorType(self.dtype, self.sizes(batch, rows))
 
     def sizes(self, batch: int, rows: int | None = None) -> tuple[int, ...]:
-        """Return the shape as ints, for a batch of `batch` rows.
-
-        With `rows`, return the shape of the local rows of a split value: `rows`
-        replaces the first dimension, `batch` any other batch dimension.
-        """
+        """Return the shape as ints, for a batch of `batch` rows. With `rows`, return
+        the shape of the local rows of a split value: `rows` replaces the first
+        dimension, `batch` any other batch dimension."""
         assert not self.is_keyed, self
         sizes = tuple([batch if isinstance(d, str) else d for d in self.shape])
         return (rows, *sizes[1:]) if rows is not None and self.has_rows else sizes
 
     def numel(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of elements. The arguments are those of `sizes`."""
+        """Return the number of elements. Takes the arguments of `sizes`."""
         return prod(self.sizes(batch, rows))
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of bytes. The arguments are those of `sizes`."""
+        """Return the number of bytes. Takes the arguments of `sizes`."""
         return self.numel(batch, rows) * ITEM_BYTES[self.dtype]
 
 
@@ -159,7 +154,7 @@ class ResidualType(Struct, frozen=True):
         return f"({', '.join(map(str, self.parts))})"
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of bytes. The arguments are those of `TensorType.sizes`."""
+        """Return the number of bytes. Takes the arguments of `TensorType.sizes`."""
         return sum(part.nbytes(batch, rows) for part in self.parts)
 
 

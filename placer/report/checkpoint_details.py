@@ -59,7 +59,6 @@ def _facts_table(manifest: Manifest) -> Table:
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield facts about the run as (topic, text). A text may be empty."""
     progress = manifest.progress
     yield "model", f"{manifest.name}, seed {manifest.seed}"
     written = format_time(manifest.written)
@@ -81,7 +80,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _watched(watched: Watched | None) -> str:
-    """Return the best evaluation so far by a metric, and how many followed it."""
+    """Describe the best evaluation so far, and how many evaluations followed."""
     if watched is None:
         return ""
     text = (
@@ -106,7 +105,6 @@ def _data(data: StoredData | None) -> str:
 
 
 def _by_machine(manifest: Manifest) -> dict[str, list[str]]:
-    """Group the nodes by a description of their machine."""
     nodes: dict[str, list[str]] = {}
     for node, machine in manifest.machines.items():
         nodes.setdefault(_machine(machine), []).append(node)
@@ -125,9 +123,6 @@ def _machine(machine: Machine) -> str:
 
 
 def _parameter_table(manifest: Manifest, rows: Mapping[str, tuple[int, int]]) -> Table:
-    """Return a table of parameters and sparse tables: the stored data, and the
-    nodes.
-    """
     numbers = ("updates", "size")
     names = ("parameter", "type", "optimizer", *numbers, "on")
     table = grid(*names, numbers=numbers)
@@ -185,7 +180,6 @@ def _all_blocks(parameter: StoredParameter) -> list[StoredBlock]:
 
 
 def _file_table(manifest: Manifest) -> Table:
-    """Return a table of the files and their contents."""
     numbers = ("size", "blocks", "values")
     table = grid("file", *numbers, numbers=numbers)
     blocks = [b for each in manifest.parameters.values() for b in _all_blocks(each)]

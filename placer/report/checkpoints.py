@@ -57,9 +57,7 @@ class Listed:
 
 def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
     """Yield the checkpoints in a folder, newest first. `folder` may be a checkpoint.
-
-    Raises CheckpointError if no checkpoint is found.
-    """
+    Raises CheckpointError if no checkpoint is found."""
     if (folder / FILE).exists():
         path = folder.resolve() if folder.is_symlink() else folder
         beside = list_checkpoints(path.parent)
@@ -92,10 +90,8 @@ def _listed(path: Path, manifest: Manifest, verify: bool, best: Path | None) -> 
 
 
 def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableType]:
-    """Yield a table with a line for each checkpoint, then their problems.
-
-    On a narrow screen the nodes are left out first, then the sizes, then metrics.
-    """
+    """Yield a table with a line for each checkpoint, then their problems. On a narrow
+    screen the nodes are left out first, then the sizes, then metrics."""
     columns = list(_columns(listed))
     options = screen.options.update(max_width=_ANY_WIDTH)
     table = _table(columns)

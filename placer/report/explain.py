@@ -72,10 +72,8 @@ class BuildInfo:
 
 
 def explain(build: BuildInfo, name: str) -> Iterator[str]:
-    """Yield lines that explain an op, a value, a parameter or a block.
-
-    Raises PlacerError for an unknown name. The hint is the nearest name.
-    """
+    """Yield lines that explain an op, a value, a parameter or a block. Raises
+    PlacerError for an unknown name. The hint is the nearest name."""
     plan = build.plan
     parameter = next((p for p in plan.parameters if p.name == name), None)
     table = next((t for t in plan.sparse_tables if t.name == name), None)
@@ -97,7 +95,6 @@ def list_choices(plan: Plan) -> Iterator[str]:
 
 
 def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
-    """Return the op with this name, or with a result of this name."""
     for graph in graphs:
         if name in graph.producers:
             return graph.producers[name]
@@ -185,9 +182,6 @@ def _blocks(
 def _local_tables(
     build: BuildInfo, parameter: Parameter
 ) -> Iterator[tuple[str, Table]]:
-    """Return the workers that train their own copy of a parameter, with their
-    tables.
-    """
     for node in build.plan.nodes:
         for table in node.tables:
             names = {block.parameter for block in table.blocks}
@@ -221,7 +215,6 @@ def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
 
 
 def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
-    """Yield the layout of a value over its nodes, and over microbatches."""
     nodes = graph.nodes(op)
     if value.layout is not None and len(nodes) > 1:
         texts = KEYED_LAYOUT_TEXTS if is_keyed(graph, value.name) else LAYOUT_TEXTS

@@ -1,4 +1,4 @@
-"""Finds out what this machine can do: devices, cores, memory, transports and caches."""
+"""Inspects this machine: devices, cores, memory, transports and caches."""
 
 from __future__ import annotations
 
@@ -127,8 +127,7 @@ class Machine(Struct, frozen=True):
 
 
 def inspect_machine() -> Machine:
-    """Find out what this machine can do. Imports JAX, and tests each transport with a
-    message."""
+    """Inspect this machine. Imports JAX, and tests each transport with a message."""
     devices, error = _devices()
     versions = {"placer": placer.__version__, "python": platform.python_version()}
     versions |= {name: version(name) for name in _PACKAGES}
@@ -207,7 +206,6 @@ def _gpu(devices: tuple[Device, ...]) -> Gpu:
 
 
 def _driver_version() -> str | None:
-    """Return the version of the NVIDIA driver, or None without a driver."""
     try:
         words = _DRIVER.read_text().split()
     except OSError:
@@ -251,8 +249,7 @@ def _limits() -> dict[str, int | None]:
 
 
 def _try_transport(name: str) -> str | None:
-    """Send a test message between two channels. Return the error, or None if it
-    arrives."""
+    """Send a test message between two channels. Return the error, if any."""
     nodes = ("worker:0", "worker:1")
     job = secrets.token_hex(8)
     secret = new_key()

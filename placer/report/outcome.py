@@ -43,10 +43,7 @@ def result_lines(result: Result) -> Iterator[str]:
 
 def best_lines(best: Path) -> Iterator[str]:
     """Yield lines about the checkpoint with the best evaluation: its metrics and its
-    path.
-
-    The path is the link to the checkpoint if it exists.
-    """
+    path. The path is the link to the checkpoint if it exists."""
     progress = read_manifest(best).progress
     metrics = {name: float(value) for name, value in progress.eval.items()}
     yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
@@ -68,7 +65,6 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 
 def _staleness(result: Result) -> str:
-    """Format mean, median, maximum and bound of the staleness of all updates."""
     values = [int(key) for key, n in result.staleness.items() for _ in range(n)]
     mean = sum(values) / len(values)
     median, bound = values[len(values) // 2], result.staleness_bound
@@ -77,10 +73,8 @@ def _staleness(result: Result) -> str:
 
 
 def result_json(result: Result) -> str:
-    """Return the result of a run as a JSON object on one line.
-
-    JSON lacks NaN and infinity, so they become null.
-    """
+    """Return the result of a run as a JSON object on one line. JSON lacks NaN and
+    infinity, so they become null."""
     shown = msgspec.to_builtins(result)
     del shown["event"], shown["warnings"], shown["failed_late"]
     return msgspec.json.encode(shown).decode()

@@ -1,5 +1,6 @@
-"""Draws the schedule of a pipeline: a row per node or device, with time from left to
-right."""
+"""Draws the schedule of a pipeline: a row per node or device, time from left to
+right.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +15,8 @@ _IDLE = "·"
 
 
 def draw_schedule(schedule: Schedule, width: int) -> Iterator[Text]:
-    """Draw the schedule in `width` columns, then a legend of the colors.
-
-    A row starts with a label and ends with the percentage of busy time.
-    """
+    """Draw the schedule in `width` columns, then a legend of the colors. A row starts
+    with a label and ends with the percentage of busy time."""
     rows = dict(_rows(schedule))
     names = dict.fromkeys(t.task for turns in schedule.tasks.values() for t in turns)
     styles = {name: _STYLES[i % len(_STYLES)] for i, name in enumerate(names)}

@@ -14,10 +14,8 @@ _STYLES = (*_COLORS, *(f"bright_{color}" for color in _COLORS))
 
 
 def color_graphs(graphs: Sequence[Graph]) -> Iterator[Text]:
-    """Yield the lines of the graphs, each op in the color of its place.
-
-    Without colors this is the text that `placer.compiler.graph.text` parses.
-    """
+    """Yield the lines of the graphs, each op in the color of its place. Without colors
+    this is the text that `placer.compiler.graph.text` parses."""
     styles = place_styles(graphs)
     for i, graph in enumerate(graphs):
         if i:

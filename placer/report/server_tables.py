@@ -36,9 +36,7 @@ def block_bytes(block: Block, items: Mapping[str, int]) -> int:
 
 def table_views(plan: Plan) -> Iterator[RenderableType]:
     """Yield a view of each table, then how evenly nodes of a kind store the parameters.
-
-    The balance excludes optimizer slots, workers' own copies and sparse tables.
-    """
+    The balance excludes optimizer slots, workers' own copies and sparse tables."""
     items, ids = item_bytes(plan), table_ids(plan)
     with_blocks = {_kind(node) for node in plan.nodes if node.tables}
     for node in plan.nodes:

@@ -1,5 +1,4 @@
-"""Describes the sparse tables of a build: which keys have a row, and the memory of
-rows."""
+"""Describes the sparse tables of a build: keys with rows, and memory of rows."""
 
 from __future__ import annotations
 

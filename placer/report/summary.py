@@ -32,7 +32,7 @@ _COMPOSITES = {
     "replica_norm": "batch_norm",
     "drop": "dropout",
 }
-"""For ops that only a composite contains: the composite's kind in a spec."""
+"""Maps an op that only a composite contains to the composite's kind in a spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,9 @@ def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
 
 
 def find_layers(plan: Plan, step: Graph) -> list[Layer]:
-    """Return the inputs and the layers of a model, in program order.
-
-    Ops whose names start with the same name of a spec form one layer: the parts of a
-    composite, or of a function at one place.
-    """
+    """Return the inputs and the layers of a model, in program order. Ops whose names
+    start with the same name of a spec form one layer: the parts of a composite, or of a
+    function at one place."""
     groups: dict[tuple[str, str], list[Op]] = {}
     for op in step.ops:
         if _is_of_model(op):
@@ -128,7 +126,6 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
 
 
 def _is_of_model(op: Op) -> bool:
-    """Return True if the op reads an input or computes a value of the spec."""
     if op.kind == "read":
         return bool(op.attrs["input"] != POSITION)
     return (
@@ -155,8 +152,9 @@ def _parameter_of(step: Graph, operand: str, parameters: dict[str, int]) -> str 
 
 
 def _main(name: str, parts: Sequence[Op]) -> Op:
-    """Return the op whose result other layers use: the op named like the layer, or the
-    last."""
+    """Return the op whose result other layers use: the layer's namesake, or the
+    last.
+    """
     return next((op for op in parts if op.name == name), parts[-1])
 
 
@@ -174,8 +172,7 @@ def _kind(name: str, parts: Sequence[Op]) -> str:
 
 
 def _output(op: Op) -> str:
-    """Return the shape of an op's first result, its dtype unless float, and the number
-    of further results."""
+    """Format the first result of an op, and the number of further results."""
     if op.is_computed and ops.find(op.kind).finalizer is not None:
         return "metric"
     first, *others = op.tensors
@@ -188,10 +185,8 @@ def _output(op: Op) -> str:
 
 
 def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
-    """Return the memory and FLOPs of processes, by the names of their nodes.
-
-    Equal processes of a kind share an entry.
-    """
+    """Return the memory and FLOPs of processes, by the names of their nodes. Equal
+    processes of a kind share an entry."""
     items = item_bytes(plan)
     groups: dict[tuple[str, int, ProcessMemory], list[str]] = {}
     for process, nodes in plan.processes.items():
@@ -201,7 +196,6 @@ def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
 
 
 def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMemory:
-    """Return the memory and FLOPs of all nodes of one process."""
     values = sum(
         block_bytes(block, items)
         for node in nodes
@@ -218,8 +212,7 @@ def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMe
 
 
 def _devices(nodes: Sequence[NodePlan]) -> str:
-    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`, and the
-    declared host memory."""
+    """List the peak of each device of a process, and the declared host memory."""
     ids: dict[tuple[str, int], list[int]] = {}
     for device, nbytes in device_peaks(nodes).items():
         kind, _, number = device.partition(":")
@@ -255,7 +248,6 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
 
 
 def _data(plan: Plan) -> str:
-    """Return the sources of the rows, and the nodes that read them."""
     phases = [(plan.train, {node.name: node.step.reads for node in plan.nodes})]
     if plan.evaluation is not None:
         reads = {n.name: n.evaluation.reads for n in plan.nodes if n.evaluation}
@@ -276,7 +268,6 @@ def _data(plan: Plan) -> str:
 
 
 def _row_bytes(plan: Plan, inputs: Container[str]) -> int:
-    """Return the bytes of a row of inputs."""
     return sum(
         prod(column.shape) * ITEM_BYTES[column.dtype]
         for column in plan.columns

@@ -58,7 +58,7 @@ def test_a_manifest_of_version_1_is_read_and_has_no_digest(checkpoint):
     assert len(warnings) == 2
     assert all("has no digest" in each for each in warnings)
     listed = CliRunner().invoke(checkpoints_command, [str(checkpoint.parent)]).stdout
-    assert "verified, but for its manifest" in listed
+    assert "verified, except for its manifest" in listed
     for wrong in ({"version": 2}, {"digest": json.loads(text)["digest"]}):
         (checkpoint / FILE).write_text(json.dumps(content | wrong))
         with pytest.raises(CheckpointError, match="its digest differs"):

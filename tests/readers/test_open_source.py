@@ -448,7 +448,7 @@ def test_a_module_that_fails_to_load_is_reported_with_its_line(module, tmp_path)
     with pytest.raises(RunError, match="failed to load: ModuleNotFoundError") as caught:
         opened(source, [LABEL], tmp_path)
     hint = (
-        "see rows.py, line 2; pip install no_module_of_that_name; a module of your own"
+        "see rows.py, line 2; pip install no_module_of_that_name; your own modules"
         " must be in the folder of the spec"
     )
     assert caught.value.hint == hint

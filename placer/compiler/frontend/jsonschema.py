@@ -16,10 +16,8 @@ _REF = "#/$defs/{name}"
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a spec, for completion in editors.
-
-    It covers less than the compiler checks: types, shapes and places are missing.
-    """
+    """Return the JSON Schema (draft 2020-12) of a spec, for completion in editors. It
+    covers less than the compiler checks: types, shapes and places are missing."""
     _, defs = msgspec.json.schema_components(
         [Spec, Scope, ParameterOp, CallOp, TraceOp], ref_template=_REF
     )

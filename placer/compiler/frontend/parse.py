@@ -88,8 +88,9 @@ def _table_error(path: Path) -> SpecError:
 
 
 def _content(path: Path) -> bytes:
-    """Read a spec from a regular file, or from an open file descriptor such as
-    /dev/stdin."""
+    """Read a spec from a regular file, or an open file descriptor such as
+    /dev/stdin.
+    """
     if not _IS_OPEN(str(path)):
         return read_regular(path, MAX_BYTES)
     with path.open("rb") as file:
@@ -223,7 +224,6 @@ def name_from_file(file: str) -> str:
 
 
 def _input_spans(section: SpecNode | None) -> dict[str, Span]:
-    """Return the positions of the input types, by keys such as `inputs.NAME`."""
     entries = section.entries if isinstance(section, MappingNode) else {}
     return {f"inputs.{name}": inner_span(node) for name, node in entries.items()}
 

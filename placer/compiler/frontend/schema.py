@@ -140,8 +140,7 @@ class Outer(Struct, forbid_unknown_fields=True):
 
 
 class Optimizer(Struct, forbid_unknown_fields=True):
-    """An update rule and the parameters that it updates. Hyperparameters are further
-    keys."""
+    """An update rule and its parameters. Hyperparameters are further keys."""
 
     op: Annotated[str, doc("the update rule")]
     learning_rate: Annotated[Rate, doc("a number or a schedule")]
@@ -250,7 +249,7 @@ class ParameterOp(CallParameter, kw_only=True):
 
 
 class CallOp(Struct, forbid_unknown_fields=True):
-    """A JAX function in a file beside the spec: the op `call`.
+    """A JAX function in a file next to the spec: the op `call`.
 
     `fn(params, state, *inputs, rng, training)` returns its outputs and its new state.
     """
@@ -316,4 +315,4 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         Literal["rows", "whole"],
         doc("rows: row i of every result depends only on row i of the inputs"),
     ] = "whole"
-    place: Annotated[str | None, doc("place of regions that do not name one")] = None
+    place: Annotated[str | None, doc("place of regions without a place")] = None

@@ -67,11 +67,9 @@ _KINDS: Final = {
 
 
 def setting_paths() -> dict[str, str]:
-    """Return the paths of all keys with a single value, by key name.
-
-    Covers the required sections of a spec and the hyperparameters of optimizers. If
-    several sections have a key, the outermost section counts.
-    """
+    """Return the paths of all keys with a single value, by key name. Covers the
+    required sections of a spec and the hyperparameters of optimizers. If several
+    sections have a key, the outermost section counts."""
     paths: dict[str, str] = dict(_PATHS)
     for path in sorted(_paths(Spec, ""), key=lambda path: path.count(".")):
         paths.setdefault(path.rpartition(".")[2], path)
@@ -83,11 +81,8 @@ def setting_paths() -> dict[str, str]:
 
 def find_setting(name: str, others: Collection[str] = ()) -> str | None:
     """Return the path of the key that a name means: `train.epochs` for `epoch`. None if
-    no key fits.
-
-    Letter case, hyphens, a plural and a prefix such as `num-` are ignored. Typing
-    errors are ignored too, unless a name in `others` is closer.
-    """
+    no key fits. Letter case, hyphens, a plural and a prefix such as `num-` are ignored.
+    Typing errors are ignored too, unless a name in `others` is closer."""
     paths = setting_paths()
     for each in _forms(name):
         path = paths.get(_SYNONYMS.get(each, each))
@@ -114,7 +109,6 @@ def find_node_kind(name: str) -> str | None:
 
 
 def _forms(name: str) -> Iterator[str]:
-    """Yield the spellings of a name to look up."""
     plain = _plain(name)
     short = re.sub("^(num|n|max|train|training)_", "", plain)
     for each in (plain, short):
@@ -143,7 +137,6 @@ def _paths(section: type[Struct], prefix: str) -> Iterator[str]:
 
 
 def _members(hint: Any) -> Iterator[Any]:
-    """Yield the types of a union without their annotations."""
     origin = get_origin(hint)
     if origin is Annotated:
         yield from _members(get_args(hint)[0])

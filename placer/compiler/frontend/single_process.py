@@ -14,10 +14,8 @@ from placer.plan.settings.training.update_modes import Sync
 
 
 def to_single_process(model: Model) -> Model:
-    """Return the model for one worker with one device of the default kind.
-
-    Results of any placement can be compared with the results of this model.
-    """
+    """Return the model for one worker with one device of the default kind. Results of
+    any placement can be compared with the results of this model."""
     (device, _), *_ = model.graph.cluster.default.devices
     graph = replace(
         model.graph,
@@ -31,8 +29,7 @@ def to_single_process(model: Model) -> Model:
 
 
 def _without_place(op: Op) -> Op:
-    """Return an op without its place; an optimizer also loses its settings for several
-    nodes."""
+    """Return an op without its place and its settings for several nodes."""
     if op.kind == "optimizer":
         kept = {k: v for k, v in op.attrs.items() if k not in OF_SEVERAL_NODES}
         op = structs.replace(op, attrs={**kept, "update": Sync()})

@@ -20,8 +20,7 @@ _OTHER_NAMES: Final = {"params": "init_params", "init_params": "params"}
 
 
 def hides_rest(function: Function) -> Function:
-    """Hide `**unknown` from `help`: the function only takes it to raise a helpful
-    error."""
+    """Hide `**unknown` from `help`: the function takes it to raise a helpful error."""
     signature = inspect.signature(function)
     *own, rest = signature.parameters.values()
     assert rest.kind is inspect.Parameter.VAR_KEYWORD
@@ -66,8 +65,7 @@ def _hint(
 
 
 def _setting(name: str, value: object, others: list[str]) -> str | None:
-    """Return the argument that sets a spec key or a number of nodes by this name, or
-    None."""
+    """Return the argument that sets this spec key or number of nodes, or None."""
     if name in ("set", "overrides"):
         return f"overrides={value!r}"
     if (kind := find_node_kind(name)) is not None:

@@ -28,8 +28,8 @@ Attributes = Mapping[str, Attr]
 def own(
     name: str, type_: Any, doc: str, *, required: bool = False, passed: bool = False
 ) -> Attr:
-    """Return an attribute that no spec writes. If `passed`, programs pass it as an
-    argument."""
+    """Return an attribute that no spec writes. If `passed`, it becomes an argument in
+    programs."""
     return Attr(name, type_, doc, UNSET, required, compiler_only=not passed)
 
 

@@ -24,10 +24,8 @@ def is_declared(kind: str) -> bool:
 
 
 def attribute(kind: str, name: str) -> Attr:
-    """Return the declaration of an attribute of an op kind.
-
-    Raises OpError if the kind or the attribute is unknown.
-    """
+    """Return the declaration of an attribute of an op kind. Raises OpError if the kind
+    or the attribute is unknown."""
     attributes = _attributes(kind)
     if name in attributes:
         return attributes[name]
@@ -47,8 +45,7 @@ def check_attributes(op: Op) -> None:
 
 @cache
 def _attributes(kind: str) -> Attributes:
-    """Return all attributes that ops of a kind may have."""
-    # Of several with the same name, the first one counts.
+    # The first attribute of each name counts.
     parts = [ANY, KINDS.get(kind, COMPUTED).attrs]
     if kind not in KINDS:
         parts.append(_declared_in_ops(kind))
@@ -63,14 +60,13 @@ def _attributes(kind: str) -> Attributes:
 
 @cache
 def _required(kind: str) -> tuple[Attr, ...]:
-    """Return the attributes that all ops of a kind must have."""
     return tuple(attr for attr in _attributes(kind).values() if attr.required)
 
 
 @cache
 def _declared_in_ops(kind: str) -> Attributes:
     """Return the attributes that `placer.ops` declares for a computed op. A gradient op
-    has those of its forward op."""
+    has the attributes of its forward op."""
     if is_conversion(kind):
         return {}
     attrs = ops.find(kind.removesuffix(".grad")).attrs
@@ -78,15 +74,13 @@ def _declared_in_ops(kind: str) -> Attributes:
 
 
 def declared_attrs(op: Op) -> dict[str, Any]:
-    """Return the attributes of a computed op that `placer.ops` declares, without
-    defaults."""
+    """Return the attributes that `placer.ops` declares for a computed op."""
     names = _declared_in_ops(op.kind)
     return {name: value for name, value in op.attrs.items() if name in names}
 
 
 def passed_attrs(op: Op) -> Mapping[str, Any]:
-    """Return the attributes that programs pass to a computed op's function or a node's
-    method."""
+    """Return the attributes that programs pass to an op's function or node method."""
     declared_ones = _declared_in_ops(op.kind) if op.is_computed else op.structure.attrs
     return {
         name: value
@@ -99,9 +93,7 @@ def declared(
     graph: Graph, op: Op
 ) -> tuple[Declaration, list[TensorType], dict[str, Any]]:
     """Return the declaration of a forward op, its operand types, and its attributes.
-
-    Attributes include default values.
-    """
+    Attributes include default values."""
     declaration = ops.find(op.kind)
     attrs = complete(declaration, declared_attrs(op))
     return declaration, graph.operand_types(op), attrs

@@ -24,11 +24,9 @@ class FlopsCache:
 
 
 def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
-    """Return the declared FLOPs of an op for `rows` local rows.
-
-    The op is a computed op, an update or an update direction. The declaration of the
-    forward op also counts its gradient op.
-    """
+    """Return the declared FLOPs of an op for `rows` local rows. The op is a computed
+    op, an update or an update direction. The declaration of the forward op also counts
+    its gradient op."""
     by_rows = cache.of_op.get(op)
     if by_rows is None:
         by_rows = cache.of_op[op] = cache.of_signature.setdefault(

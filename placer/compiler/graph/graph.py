@@ -79,8 +79,7 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def name(self) -> str:
-        """The name of the first result; without results, the kind and the first
-        operand."""
+        """The name of the first result, or else the kind and the first operand."""
         if self.results:
             return self.results[0].name
         return f"{self.kind}.{self.operands[0]}" if self.operands else self.kind
@@ -134,16 +133,14 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_asynchronous(self) -> bool:
-        """True if the exchange is asynchronous: no node waits for a step of all
-        others.
-        """
+        """True if the exchange is asynchronous: no node waits for all others."""
         exchange = self.exchange
         return exchange is not None and exchange.is_free("group" in self.attrs)
 
     @property
     def is_push(self) -> bool:
-        """True if the op sends one worker's gradients or changes, for others to
-        apply.
+        """True if the op sends one worker's gradients or changes, for other nodes
+        to apply.
         """
         exchange = self.exchange
         return exchange is not None and exchange.is_push and self.is_asynchronous
@@ -209,11 +206,8 @@ class Graph:
     first_edge: int = 1
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
-        """Return the graph with other ops.
-
-        Returns the same graph if the ops are its own. It keeps its cached properties,
-        and the verifier recognizes it.
-        """
+        """Return the graph with other ops. Returns the same graph if the ops are its
+        own. It keeps its cached properties, and the verifier recognizes it."""
         new_ops = tuple(ops)
         if len(new_ops) == len(self.ops) and all(map(is_, new_ops, self.ops)):
             return self
@@ -234,9 +228,7 @@ class Graph:
 
     def is_repeated(self, op: Op) -> bool:
         """Return True if the op runs once per microbatch, rather than once per step.
-
-        Such an op uses or computes values of single microbatches.
-        """
+        Such an op uses or computes values of single microbatches."""
         return op in self._repeated
 
     @cached_property
@@ -390,10 +382,8 @@ class Graph:
 
     @cached_property
     def receives(self) -> dict[int, Op]:
-        """The op that receives the message of each edge, by edge number.
-
-        Its results are the values of the edge.
-        """
+        """The op that receives the message of each edge, by edge number. Its results
+        are the values of the edge."""
         return {edge: op for op in self.ops if (edge := op.received_edge) is not None}
 
     @property

@@ -17,8 +17,7 @@ IF_TRAINING = "if_training"
 
 
 def is_metric(op: Op) -> bool:
-    """Return True if the op records a metric, rather than a loss recorded in training
-    only."""
+    """Return True if the op records a metric that evaluations compute too."""
     return op.kind == "record" and not op.attrs.get("watched")
 
 

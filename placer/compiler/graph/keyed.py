@@ -46,8 +46,7 @@ def keys_of(graph: Graph, name: str) -> Op:
 
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:
-    """Return the largest number of keys that a value can have, for `rows` rows of a
-    batch."""
+    """Return the largest number of keys of a value, for `rows` rows of a batch."""
     ids = keys_of(graph, name).results[1:]
     return sum(graph.tensor_type(each.name).numel(rows) for each in ids)
 
@@ -90,10 +89,7 @@ def keyed_signature(
 
 def ahead_of(graph: Graph, push: Op) -> list[int]:
     """Return the edges of keys that a node can send one step ahead of a push of
-    gradients.
-
-    These are keys of inputs: no other value has to be computed first.
-    """
+    gradients. These are keys of inputs: no other value has to be computed first."""
     if graph.microbatches > 1:
         return []
     asked = {

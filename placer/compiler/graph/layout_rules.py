@@ -30,8 +30,7 @@ from placer.place.types import ResidualType
 L = TypeVar("L")
 
 DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S", "F": "P"}
-"""The layout of a cotangent, by the layout of its value. A value in ranges (F) is used
-as R."""
+"""The layout of a cotangent, by the value's layout. Values in ranges are used as R."""
 
 Layouts = tuple[Layout, ...]
 LayoutSignature = tuple[Layouts, Layouts]
@@ -49,10 +48,8 @@ def uniform_signature(op: Op, layout: L) -> tuple[tuple[L, ...], tuple[L, ...]]:
 
 
 def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSignature:
-    """Return the signature of a forward op on several nodes.
-
-    `have` are the layouts in which its operands arrive.
-    """
+    """Return the signature of a forward op on several nodes. `have` are the layouts in
+    which its operands arrive."""
     # `hold` returns its first operand, and only waits for the second.
     if op.kind == "hold":
         return tuple(have), tuple(have[:1])
@@ -126,7 +123,6 @@ def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSigna
 
 def flat_signature(op: Op, have: Sequence[Layout]) -> LayoutSignature | None:
     """Return the signature of an op on several nodes that reads or writes ranges.
-
     Returns None for any other op. `have` are the layouts in which its operands arrive.
     """
     gives_ranges = any(value.flat is not None for value in op.results)

@@ -10,7 +10,7 @@ from placer.compiler.graph.structural_ops import is_update_direction
 
 
 class LevelItem(NamedTuple):
-    """An item of a program, reduced to what decides its level.
+    """An item of a program, reduced to the facts that decide its level.
 
     Attributes:
         uses: Names that the item waits for.
@@ -55,10 +55,8 @@ def compute_levels(items: Sequence[LevelItem]) -> list[int]:
 
 
 def awaited_by(op: Op) -> Sequence[str]:
-    """Return the names that an op waits for in a `LevelItem`.
-
-    These are its operands, and the bucket of gradients that must be sent before it.
-    """
+    """Return the names that an op waits for in a `LevelItem`. These are its operands,
+    and the bucket of gradients that must be sent before it."""
     if (number := op.attrs.get("after_bucket")) is None:
         return op.operands
     return *op.operands, _sent_bucket(number)

@@ -41,11 +41,8 @@ class Model:
     file: str
     """The name of the spec or Python file, as in the positions of ops."""
     prediction: RowSource | None = None
-    """The rows of a prediction, if the graph has `output` ops.
-
-    By default all rows of the evaluation source, or else of the training source, in
-    order.
-    """
+    """The rows of a prediction, if the graph has `output` ops. By default all rows of
+    the evaluation source, or else of the training source, in order."""
     modules: tuple[str, ...] = ()
     """The names of the Python modules that the spec imports."""
     classes: Mapping[str, Classes] = field(default_factory=dict)
@@ -57,6 +54,5 @@ class Model:
     overrides: tuple[str, ...] = ()
     """The overridden keys of the spec, as `KEY=VALUE`."""
     data_spans: Mapping[str, Span] = field(default_factory=dict)
-    """Positions of the keys of `data`, such as `train.columns.image`, and of
-    `inputs.NAME`."""
+    """Positions of the keys of `data`, as `train.columns.image`, and `inputs.NAME`."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

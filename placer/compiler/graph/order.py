@@ -31,10 +31,8 @@ def level_phase(graph: Graph, op: Op) -> LevelPhase:
 
 def level_delay(graph: Graph, op: Op) -> int:
     """Return how many levels after the op its results, or its message, become
-    available.
-
-    An op may delay users with an earlier phase: that phase has ended when the op runs.
-    """
+    available. An op may delay users with an earlier phase: that phase has ended when
+    the op runs."""
     if op.structure.delays_earlier_phases:
         own_phase = level_phase(graph, op)
         # Users of the keys' positions wait for the rows of these keys anyway.
@@ -75,7 +73,7 @@ def loop_parts(graph: Graph) -> list[LoopPart]:
             parts.append(LoopPart.AFTER)
         else:
             parts.append(LoopPart.BEFORE)
-    # From the end: an op that a microbatch needs cannot be AFTER.
+    # Iterate from the end: an op that a microbatch needs cannot be AFTER.
     awaited: set[str] = set()
     for i in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[i]

@@ -80,9 +80,7 @@ class Rewriter:
         flat: Flat | None = None,
     ) -> Value:
         """Return a copy of the old graph's value `%h` with the new name `%h.suffix`.
-
-        `layout` and `flat`, if given, replace those of the value.
-        """
+        `layout` and `flat`, if given, replace those of the value."""
         value, name = self._graph.values[like], self.new_name(f"{like}.{suffix}")
         return Value(
             name,
@@ -97,8 +95,7 @@ class Rewriter:
         self._ops += ops
 
     def insert_after(self, *ops: Op) -> None:
-        """Insert ops after the current op, and after ops that were already inserted
-        there."""
+        """Insert ops after the current op, and after ops already inserted there."""
         assert self._current is not None, _NO_OP
         self._after += ops
 

@@ -28,7 +28,7 @@ def signature(
     needed: Callable[[Op], Layouts],
     forward: Callable[[Op], LayoutSignature],
 ) -> LayoutSignature:
-    """Return the layouts that an op needs for its operands, and those of its results.
+    """Return the layouts that an op needs for its operands, and the layouts of its results.
 
     On a single node every layout is R.
 
@@ -64,7 +64,6 @@ def signature(
 
 
 def _structural_signature(graph: Graph, op: Op, have: Layouts) -> LayoutSignature:
-    """Return the signature of a structural op, as declared."""
     match op.structure.layout:
         case "operands" if have:
             return have, have[:1] * len(op.results)

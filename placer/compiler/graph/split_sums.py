@@ -21,6 +21,6 @@ def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
 
 
 def combine_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
-    """Return an op, such as a scale, that combines these sums."""
+    """Return `op`, such as a scale, with these sums as its operands."""
     at = cluster.place_of_sum(each.known_place for each in sums)
     return replace(op, operands=tuple(each.name for each in sums), place=at)

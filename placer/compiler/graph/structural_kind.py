@@ -40,10 +40,8 @@ class LevelPhase(IntEnum):
 
 
 TypeRule = Callable[["Op", Sequence[TensorType]], Sequence[ValueType]]
-"""Returns the types of an op's results, given the op and its operand types.
-
-Raises OpError if the operands do not fit.
-"""
+"""Returns the types of an op's results, given the op and its operand types. Raises
+OpError if the operands do not fit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -89,7 +89,6 @@ _SCATTER = StructuralKind(
 
 
 def _moving(exchange: Exchange) -> StructuralKind:
-    """Return the declaration of the ops of an exchange."""
     return StructuralKind(
         name=exchange.name,
         doc=exchange.doc,
@@ -393,7 +392,7 @@ KINDS: dict[str, StructuralKind] = {
         ),
     )
 }
-"""The declaration of each structural kind."""
+"""All structural kinds, by name."""
 
 OUTPUT = "output"
 """The kind of the ops that are the roots of a prediction."""
@@ -401,14 +400,12 @@ OUTPUT = "output"
 MICROBATCH_REDUCTIONS: Mapping[Layout, str] = {
     kind.reduces: name for name, kind in KINDS.items() if kind.reduces is not None
 }
-"""The op kind that reduces values of all microbatches to one value of the step, by
-microbatch layout."""
+"""For each microbatch layout, the op kind that reduces all microbatches to one value."""
 
 MICROBATCH_SCATTERS: Mapping[Layout, str] = {
     kind.scatters: name for name, kind in KINDS.items() if kind.scatters is not None
 }
-"""The op kind that distributes a value of the step over the microbatches, by the
-microbatch layout that the users need."""
+"""For each microbatch layout, the op kind that distributes a value of the step."""
 
 CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("R", "R"): "copy",
@@ -423,12 +420,9 @@ CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("P", "F"): "reduce_scatter",
     ("F", "R"): "all_gather",
 }
-"""The op kind that converts the first layout to the second, between any two sets of
-nodes.
-
-`conversion_kind` handles the one exception. Only the pass `exchange` divides values
-into ranges (F) and joins them again.
-"""
+"""The op kind that converts the first layout of the key to the second, between any sets
+of nodes. `conversion_kind` handles the one exception. Only the pass `exchange` divides
+values into ranges (F) and joins them again."""
 
 PARTIAL = CONVERSIONS["R", "P"]
 
@@ -446,7 +440,7 @@ REDUCE = "reduce"
 CONVERSION_KINDS = frozenset({*CONVERSIONS.values(), REDUCE})
 
 MOVING_KINDS = CONVERSION_KINDS | {kind.name for kind in KINDS.values() if kind.moves}
-"""The op kinds whose results are values of other nodes."""
+"""The op kinds that move values between nodes."""
 
 SCALES = frozenset({"clip_scale", "trust_ratio"})
 """Ops that compute a scalar factor for updates from sums of squares."""
@@ -473,11 +467,9 @@ op cannot have these names."""
 
 
 def conversion_kind(have: Layout, need: Layout, targets: int) -> str:
-    """Return the op kind that converts a value to another layout.
-
-    `targets` is the number of nodes that need the value. A sum for a single node is a
-    `reduce`, for several nodes an `all_reduce`.
-    """
+    """Return the op kind that converts a value to another layout. `targets` is the
+    number of nodes that need the value. A sum for a single node is a `reduce`, for
+    several nodes an `all_reduce`."""
     if (have, need) == ("P", "R") and targets == 1:
         return REDUCE
     return CONVERSIONS[have, need]

@@ -1,5 +1,4 @@
-"""Infers the result types of structural ops. All functions raise OpError for unsuitable
-operands."""
+"""Infers the result types of structural ops. Raises OpError for wrong operands."""
 
 from __future__ import annotations
 
@@ -85,7 +84,7 @@ def assemble_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType
 
 
 def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> None:
-    """Raise OpError unless there are `count` operands, all of the same type."""
+    """Raise OpError unless the op has `count` operands of the same type."""
     if len(operands) != count:
         raise OpError(f"{op.kind} needs {count} operands, not {len(operands)}")
     for name, operand in zip(op.operands, operands, strict=False):

@@ -16,10 +16,8 @@ from placer.place.node_kinds import HETER, WORKER, NodeId
 
 
 def worker_of(nodes: Sequence[str], index: int, workers: Sequence[str]) -> str | None:
-    """Return the worker that `nodes[index]` computes for.
-
-    This is a worker itself, or a heter node's only worker. None for other nodes.
-    """
+    """Return the worker that `nodes[index]` computes for. A worker
+    computes for itself, a heter node for its only worker. None for other nodes."""
     node = NodeId(nodes[index])
     if node.kind == WORKER:
         return node
@@ -35,10 +33,8 @@ def joins_workers(
     targets: Sequence[str],
     workers: Sequence[str],
 ) -> bool:
-    """Return True if a node receives data of a worker other than its own.
-
-    `layouts` are the layouts at the sources and at the targets.
-    """
+    """Return True if a node receives data of a worker other than its own. `layouts` are
+    the layouts at the sources and at the targets."""
     # With this number of rows, no part is empty.
     count = len(sources) * len(targets) * max(1, len(workers))
     conversion = Conversion(layouts, sources, targets, count, len(workers))

@@ -64,10 +64,7 @@ class Conversion:
 
     def pieces_for(self, target: str) -> tuple[Piece, ...]:
         """Return the pieces for one target, in the order in which they are joined or
-        added.
-
-        A target of layout P without pieces holds zeros.
-        """
+        added. A target of layout P without pieces holds zeros."""
         if "S" not in self._layouts:
             return tuple(map(Piece, self._sources_for(target)))
         # In R and P, an array has all rows of the global value.
@@ -98,8 +95,6 @@ class Conversion:
         return ((source, 0, self._count, 0) for source in self._sources_for(target))
 
     def _sources_for(self, target: str) -> Sequence[str]:
-        """Return the sources that a target needs data from, for a value of layout R or
-        P."""
         match self._layouts:
             # The sum must count the value once: other targets hold zeros.
             case "R", "P":

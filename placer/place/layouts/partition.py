@@ -21,11 +21,8 @@ RowRange = tuple[int, int]
 
 def part_range(count: int, index: int, parts: int) -> RowRange:
     """Return the rows [low, high) of part `index`, when `count` rows have `parts`
-    parts.
-
-    Parts are contiguous and as even as possible. Longer parts come first. A part can be
-    empty.
-    """
+    parts. Parts are contiguous and as even as possible. Longer parts come first. A part
+    can be empty."""
     size, longer = divmod(count, parts)  # The first `longer` parts have one row more.
     low = index * size + min(index, longer)
     return low, low + size + (index < longer)
@@ -58,10 +55,8 @@ class RowShard(Struct, frozen=True, forbid_unknown_fields=True):
         return tuple((low, high) for low, high in ranges if high > low)
 
     def num_rows(self, count: int, microbatches: int = 1) -> int:
-        """Return the number of local rows in a batch of `count` rows.
-
-        Each microbatch is divided into parts separately.
-        """
+        """Return the number of local rows in a batch of `count` rows. Each microbatch
+        is divided into parts separately."""
         bounds = (part_range(count, i, microbatches) for i in range(microbatches))
         return sum(
             high - low
@@ -71,12 +66,9 @@ class RowShard(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def row_shards(nodes: Sequence[str], workers: int) -> tuple[RowShard, ...]:
-    """Return the shard of each node, for nodes that share a batch.
-
-    Each node holds one part, in node order. Heter nodes hold the rows of their workers:
-    with `workers` workers, the i-th of m heter nodes has the rows of workers i, i + m,
-    i + 2m, ….
-    """
+    """Return the shard of each node, for nodes that share a batch. Each node holds one
+    part, in node order. Heter nodes hold the rows of their workers: with `workers`
+    workers, the i-th of m heter nodes has the rows of workers i, i + m, i + 2m, …."""
     return tuple(row_shard(nodes, i, workers) for i in range(len(nodes)))
 
 
@@ -121,10 +113,8 @@ class PartitionedNodes:
 
     def companion_of(self, name: str, others: PartitionedNodes) -> str | None:
         """Return the companion of a node of `others` among these nodes, or None.
-
         Between workers and heter nodes, the companion is the first node that holds rows
-        of the same worker. Otherwise it is the first thread of the same process.
-        """
+        of the same worker. Otherwise it is the first thread of the same process."""
         kinds = NodeId(self.names[0]).kind, NodeId(others.names[0]).kind
         index, workers = others.positions[name], self._workers
         if kinds == (HETER, WORKER) and len(others.names) == workers:
@@ -135,10 +125,8 @@ class PartitionedNodes:
         return self._first_of_process.get(process) if process != name else None
 
     def ranges(self, name: str) -> Sequence[tuple[int, int, int]]:
-        """Return (low, high, offset) for each row range of a node.
-
-        `offset` is the index of row `low` among the node's local rows.
-        """
+        """Return (low, high, offset) for each row range of a node. `offset` is the
+        index of row `low` among the node's local rows."""
         ranges = self._ranges.get(name)
         if ranges is None:
             ranges, offset = [], 0
@@ -151,10 +139,7 @@ class PartitionedNodes:
 
     def ranges_within(self, low: int, high: int) -> Iterator[tuple[str, int, int, int]]:
         """Yield (node, low, high, offset) for each range that intersects the rows [low,
-        high).
-
-        Ranges are not clipped.
-        """
+        high). Ranges are not clipped."""
         for name in self._candidates(low, high):
             ranges = self.ranges(name)
             # A node's ranges are sorted and disjoint. The intersecting ones start with

@@ -72,8 +72,9 @@ class Ranges(Struct, frozen=True):
 
     @property
     def _owner(self) -> int:
-        """The node that holds an undivided value: the one whose part contains its
-        middle."""
+        """The node that holds an undivided value: its part contains the value's
+        middle.
+        """
         middle = 2 * self.flat.at + self.numel
         return min(self.parts - 1, middle * self.parts // (2 * self.flat.total))
 
@@ -97,11 +98,8 @@ def pack(sizes: Sequence[int]) -> list[Flat]:
 
 def count_sent(ranges: Ranges, sources: Sequence[str], targets: Sequence[str]) -> int:
     """Return how many elements cross between nodes when ranges are joined at each
-    target.
-
-    The reverse has the same count: the targets' partial values, summed in ranges at the
-    sources.
-    """
+    target. The reverse has the same count: the targets' partial values, summed in
+    ranges at the sources."""
     positions = set(targets)
     own = sum(
         high - low for part, low, high in ranges.owned() if sources[part] in positions

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REFRESH_RATE = 10
 """Updates of the live table per second."""
 WIDE = 70
-"""Columns of a terminal that is wide enough for bytes sent and the memory of sparse
+"""A terminal with this many columns also shows bytes sent and the memory of sparse
 tables."""
 
 
@@ -105,7 +105,6 @@ class LiveTable:
         return Group(*head, nodes, *self._evaluations(room - lines))
 
     def _head(self) -> Iterator[RenderableType]:
-        """Yield the lines about the whole run, each as one renderable."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -126,8 +125,7 @@ class LiveTable:
             yield Text(line, "dim", overflow="ellipsis", no_wrap=True)
 
     def _nodes(self, most: int) -> tuple[RenderableType, int]:
-        """Return a table of nodes with at most this many rows, and the number of its
-        lines."""
+        """Return a table of nodes with at most this many rows, and its height."""
         from rich.text import Text
 
         from placer.report.console import grid

@@ -21,10 +21,8 @@ Progress: TypeAlias = AbstractContextManager[Report]
 def show_progress(
     title: str, nodes: Sequence[str], stream: TextIO, noun: str = "step"
 ) -> Progress:
-    """Return a live table on a terminal, and lines of text elsewhere.
-
-    `noun` is the unit of progress: `step` or `row`.
-    """
+    """Return a live table on a terminal, and lines of text elsewhere. `noun` is the
+    unit of progress: `step` or `row`."""
     run = RunView(title, nodes, noun=noun)
     if is_terminal(stream):
         return LiveTable(run, console(stream))

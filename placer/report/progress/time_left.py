@@ -16,10 +16,8 @@ SAMPLE_EVERY: Final = 0.25
 LEAST: Final = 1.0
 """Seconds of training before the first estimate."""
 SMOOTHING: Final = 10.0
-"""Time constant with which the shown time follows new estimates, in seconds.
-
-Shorter in the first seconds, when estimates are least exact.
-"""
+"""Time constant with which the shown time follows new estimates, in seconds. Shorter in
+the first seconds, when estimates are least exact."""
 EVALUATION_COST: Final = 1 / 3
 """Assumed time of a row in an evaluation, relative to a row in a step, before the first
 evaluation. A backward pass takes about twice as long as a forward pass."""
@@ -83,7 +81,6 @@ class TimeLeft:
         return self._newest[1] - self._window[0][1]
 
     def _estimate(self) -> float:
-        """Return the seconds from the newest step to the end."""
         assert self._newest is not None
         of_step = self.step_seconds or 0.0
         if self._evaluations:

@@ -172,8 +172,7 @@ class NodeRow:
 
 
 def node_rows(run: RunView, most: int) -> list[NodeRow]:
-    """Return a row for each node, or, if these exceed `most` rows, the first of
-    `group_rows`."""
+    """Return a row for each node. Beyond `most`, group the nodes and cut the list."""
     if len(run.nodes) <= most:
         return [_node_row(run, [node]) for node in run.nodes]
     return group_rows(run)[:most]
@@ -212,8 +211,7 @@ TABLE_NUMBERS = ("rows", "admitted", "refused", "forgotten", "hit rate", "memory
 
 
 def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
-    """Return the counts of each sparse table. Beyond `most`, tables are summed in a
-    last row."""
+    """Return the counts of each sparse table. Beyond `most`, the rest is summed."""
     rows = list(run.tables().items())
     if len(rows) <= most:
         return rows

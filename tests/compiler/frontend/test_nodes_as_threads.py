@@ -42,11 +42,11 @@ def test_one_process_has_no_threads():
         ({"train": "  threads: 0"}, "'threads' must be a whole number from 1"),
         (
             {"train": "  threads: 2", "nodes": "{front: {count: 2}}", "first": None},
-            "'threads' needs nodes of kind 'worker', and the spec declares none",
+            "'threads' needs nodes of kind 'worker', and the spec declares no workers",
         ),
         (
             {"train": "  threads: 90000"},
-            "there can be 1 to 100000 threads of nodes 'worker', not 180000",
+            "the number of threads of nodes 'worker' must be from 1 to 100000, not 180000",
         ),
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},

@@ -20,7 +20,7 @@ def model(outer, zeros=False):
     [
         (
             "{op: ftrl, learning_rate: 0.1}",
-            "parameter 'h.w': the outer optimizer 'ftrl' computes a value from its slots",
+            "parameter 'h.w': the outer optimizer 'ftrl' computes values from its slots",
         ),
         ("{op: lamb, learning_rate: 0.1}", "'lamb' cannot be an outer optimizer"),
         ("nesterov", "outer must be a mapping, not the text 'nesterov'"),
@@ -64,7 +64,7 @@ def test_the_same_mistake_is_found_in_both_places():
 @pytest.mark.parametrize(
     ("update", "hint"),
     [
-        ("sync", "match sparse tables only, or use adam"),
+        ("sync", "apply it to sparse tables only, or use adam"),
         ("{geo: {every: 2}}", "use adam"),
     ],
 )

@@ -96,7 +96,7 @@ def test_nothing_stays_of_a_job_that_is_refused(build, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("hear", {}, "there is no engine 'hear'\n  hint: did you mean 'here'"),
+        ("hear", {}, "unknown engine 'hear'\n  hint: did you mean 'here'"),
         ("none", {}, "is no engine: 'json' has no 'OPTIONS'"),
         ("here", {"notes": "x"}, "here has no option 'notes'\n  hint: did you mean"),
         (

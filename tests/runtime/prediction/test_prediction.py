@@ -297,7 +297,7 @@ def test_an_npy_file_has_one_output(built):
     np.testing.assert_allclose(
         np.load(built / "out.npy"), expected(built)["both"], rtol=1e-6
     )
-    with pytest.raises(PlacerError, match="room for one output, not for score, both"):
+    with pytest.raises(PlacerError, match="can store only one output, not score, both"):
         run_to_file(built, "out.npy")
 
 
@@ -350,7 +350,7 @@ def test_a_missing_column_says_which_output_needs_it(
         )
         build(built, spec.replace("{kind: [low, high], ", "{"))
     name = "x" if missing == "x*" else "kind"
-    message = f"few.csv has no column '{missing}' for input '{name}', which 'score' and"
+    message = f"few.csv has no column '{missing}' for input '{name}'; 'score' and"
     with pytest.raises(DataError, match=re.escape(message)) as caught:
         predict(built, "few.csv")
     assert caught.value.hint == hint
@@ -360,7 +360,7 @@ def test_a_missing_column_says_which_output_needs_it(
     ("cells", "message"),
     [
         ("x0,x1,x2,kind\n1,2,oops,low", "line 2, column 'x2': 'oops' is not a number"),
-        ("x0,x1,x2\n1,2,3", "no column 'kind' for input 'kind', which 'score' and"),
+        ("x0,x1,x2\n1,2,3", "no column 'kind' for input 'kind'; 'score' and"),
     ],
 )
 def test_a_mistake_in_the_rows_is_found_before_a_process_starts(
@@ -376,7 +376,7 @@ def test_a_mistake_in_the_rows_is_found_before_a_process_starts(
 
 def test_an_output_that_depends_on_the_label_needs_it(built):
     build(built, SPEC, outputs=["error"])
-    with pytest.raises(DataError, match="'y' for input 'y', which 'error' depends on"):
+    with pytest.raises(DataError, match="'y' for input 'y'; 'error' depends on"):
         predict(built)
 
 
@@ -405,7 +405,7 @@ def test_outputs_are_chosen_when_the_model_is_compiled(built):
 
 def test_a_build_without_outputs_predicts_nothing(built):
     build(built, SPEC[: SPEC.index("predict:")])
-    with pytest.raises(PlacerError, match="predicts nothing") as caught:
+    with pytest.raises(PlacerError, match="has no outputs to predict") as caught:
         predict(built)
     assert "predict: {outputs: [NAME]}" in caught.value.hint
     assert "def predict" not in (built / "build/worker/program.py").read_text()

@@ -23,10 +23,8 @@ from placer.plan.settings.checks import describe_value
 
 
 def read_function(node: SpecNode | None, context: Context) -> bool:
-    """Add the modules that the build needs for `fn: MODULE:FUNCTION`.
-
-    Returns False if `fn` is wrong, or the module is not in the folder of the spec.
-    """
+    """Add the modules that the build needs for `fn: MODULE:FUNCTION`. Returns False if
+    `fn` is wrong, or the module is not in the folder of the spec."""
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return False  # `decode` has reported the error.
     module, colon, name = node.text.partition(":")
@@ -44,11 +42,9 @@ def read_function(node: SpecNode | None, context: Context) -> bool:
 def read_parameters(
     node: MappingNode, what: str, problems: Problems
 ) -> list[tuple[str, LayerParameter | ScalarNode]] | None:
-    """Read the section `params` or `state` of an op.
-
-    Returns each key with its type and initializer, or with the scalar that names a
-    shared parameter (only in `params`). None on errors.
-    """
+    """Read the section `params` or `state` of an op. Returns each key with its type and
+    initializer, or with the scalar that names a shared parameter (only in `params`).
+    None on errors."""
     hint = "write {w: {shape: [64, 64], init: zeros}}"
     written, expected = node.get_non_null(what), f"'{what}' must be a mapping"
     section = problems.expect(written, MappingNode, expected, hint)
@@ -74,10 +70,8 @@ def read_parameters(
 def read_results(
     section: SpecNode | None, name: str, context: Context
 ) -> list[tuple[str, TensorType]] | None:
-    """Return names and types of the results, from `[y: "float32[batch, 64]"]`.
-
-    If `out` is a single type, the result has the name of the op. None on errors.
-    """
+    """Return names and types of the results, from `[y: "float32[batch, 64]"]`. If `out`
+    is a single type, the result has the name of the op. None on errors."""
     if isinstance(section, ScalarNode):
         type_ = read_type(section, context.problems)
         return None if type_ is None else [(name, type_)]
@@ -104,9 +98,7 @@ def split_result(
     item: SpecNode, example: str, problems: Problems
 ) -> tuple[ScalarNode, SpecNode] | None:
     """Return the name and the type in `y: "float32[batch, 64]"`; None after an error.
-
-    `example` is the name that the hint shows.
-    """
+    `example` is the name that the hint shows."""
     if isinstance(item, MappingNode) and len(item.entries) == 1:
         ((key, value),) = item
         return item.keys[key], value

@@ -87,11 +87,9 @@ def local_imports(folder: Path, module: str) -> tuple[str, ...]:
 
 
 def defined_names(folder: Path, module: str) -> frozenset[str] | None:
-    """Return a superset of the names that a module in `folder` defines.
-
-    Returns None if its text does not show all names, as with `from other import *`.
-    Raises DataError if the module is not valid Python.
-    """
+    """Return a superset of the names that a module in `folder` defines. Returns None if
+    its text does not show all names, as with `from other import *`. Raises DataError if
+    the module is not valid Python."""
     names: set[str | None] = set()
     for node in _nodes(folder / f"{module}.py"):
         match node:
@@ -140,7 +138,6 @@ def _imported_names(file: Path) -> set[str]:
 
 
 def _nodes(file: Path) -> list[ast.AST]:
-    """Return all nodes of the syntax tree of a Python file."""
     try:
         text = read_regular(file, MAX_MODULE_BYTES).decode()
         with AST_LOCK:

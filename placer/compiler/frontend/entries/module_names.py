@@ -14,11 +14,8 @@ _IMPORTED = frozenset({"__main__", "jax", "jaxlib", "numpy", "placer"})
 @cache
 def reserved_modules() -> frozenset[str]:
     """Return the top-level modules of Python, placer and the packages that placer
-    needs.
-
-    A node process imports these names, so a user's module of the same name would not be
-    found.
-    """
+    needs. A node process imports these names, so a user's module of the same name would
+    not be found."""
     found = {*sys.stdlib_module_names, *_IMPORTED}
     pending, known = ["placer"], {"placer"}
     while pending:
@@ -36,7 +33,6 @@ def reserved_modules() -> frozenset[str]:
 
 
 def _modules(package: Distribution) -> set[str]:
-    """Return the top-level modules of a package."""
     listed = package.read_text("top_level.txt")
     if listed is not None:
         return {*listed.split()}

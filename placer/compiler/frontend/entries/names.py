@@ -28,8 +28,7 @@ def explain_invalid_name(text: str) -> tuple[str, str]:
 
 
 def quote(text: str) -> str:
-    """Quote a text for a message. Long texts are shortened, unprintable characters
-    escaped."""
+    """Quote a text for a message: shortened, with unprintable characters escaped."""
     short = text if len(text) <= 64 else text[:61] + "..."
     return f"'{short}'" if short.isprintable() else repr(short)
 
@@ -66,10 +65,8 @@ class Names:
         return scalar.text if scalar and self.check(scalar.text, scalar) else None
 
     def read_result(self, node: SpecNode, op: str) -> str | None:
-        """Define and return the name of a result of `op`; None after an error.
-
-        One result may have the name of the op.
-        """
+        """Define and return the name of a result of `op`; None after an error. One
+        result may have the name of the op."""
         text = self.read(node, "an output")
         if text == op and op not in self._results:
             self._results.add(op)

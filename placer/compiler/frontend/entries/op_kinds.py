@@ -38,11 +38,8 @@ op.
 
 @cache
 def op_kinds() -> dict[str, OpKind]:
-    """Return the declarations of the op kinds of specs, by name.
-
-    Kinds that only passes insert are left out. `constant` is included: specs use it
-    too.
-    """
+    """Return the declarations of the op kinds of specs, by name. Kinds that only passes
+    insert are left out. `constant` is included: specs use it too."""
     declared = [ops.find(name) for name in ops.kinds()]
     in_specs = [d for d in declared if not d.inserted or d.kind == "constant"]
     kinds: list[OpKind] = [*in_specs, *COMPOSITES]
@@ -52,11 +49,9 @@ def op_kinds() -> dict[str, OpKind]:
 def read_attrs(
     kind: OpKind, entry: OpEntry, problems: Problems
 ) -> dict[str, Any] | None:
-    """Return the attributes of an op, with lists as tuples.
-
-    Returns None after reporting unknown keys, missing attributes, wrong types, or
-    values outside the choices.
-    """
+    """Return the attributes of an op, with lists as tuples. Returns None after
+    reporting unknown keys, missing attributes, wrong types, or values outside the
+    choices."""
     entries = entry.node.entries
     keys = {*COMMON_KEYS, *(attr.name for attr in kind.written_attrs)}
     good = entries.keys() <= keys

@@ -79,11 +79,9 @@ class Parameters:
     def add_layer(
         self, declared: Sequence[LayerParameter], entry: OpEntry
     ) -> list[str] | None:
-        """Declare the parameters of a layer, except shared ones.
-
-        Returns the names of all its parameters, or None if its key `params` is wrong.
-        Raises OpError if a shared parameter does not fit.
-        """
+        """Declare the parameters of a layer, except shared ones. Returns the names of
+        all its parameters, or None if its key `params` is wrong. Raises OpError if a
+        shared parameter does not fit."""
         shared = self._shared(declared, entry)
         if shared is None:
             return None
@@ -109,11 +107,9 @@ class Parameters:
         declared: Sequence[tuple[str, LayerParameter | ScalarNode]],
         entry: OpEntry,
     ) -> list[str] | None:
-        """Declare the parameters and the state of a `call`.
-
-        An item of `declared` is a new parameter, or the scalar that names a shared
-        parameter. Returns all names, or None if a shared name is not a parameter.
-        """
+        """Declare the parameters and the state of a `call`. An item of `declared` is a
+        new parameter, or the scalar that names a shared parameter. Returns all names,
+        or None if a shared name is not a parameter."""
         parameters = []
         for key, parameter in declared:
             if isinstance(parameter, LayerParameter):
@@ -155,7 +151,6 @@ class Parameters:
     def _declare_table(
         self, name: str, type_: TensorType, parameter: LayerParameter, span: Span
     ) -> None:
-        """Declare a sparse table: a parameter with a row for each key."""
         rule = first_match(name, self.rules)
         init, what = parameter.init, f"sparse table '{name}'"
         if rule is not None and rule.init is not None:
@@ -187,8 +182,7 @@ class Parameters:
     def _report_init(
         self, what: str, mistake: Mistake, rule: Rule | None, span: Span
     ) -> None:
-        """Report an unsuitable initializer, at its entry in `parameters` or else at the
-        op."""
+        """Report an unsuitable initializer, in `parameters` or else at the op."""
         message = f"{what}: {mistake.message}"
         if rule is not None and rule.init is not None:
             self.problems.add_mistake(
@@ -226,7 +220,6 @@ class Parameters:
     def _assign(
         self, name: str, attrs: dict[str, Any], rule: Rule | None, span: Span
     ) -> None:
-        """Add the attributes that assign a parameter to its optimizer."""
         if rule is not None and not rule.trainable:
             attrs["trainable"] = False
         elif (group := first_match(name, self.groups)) is not None:
@@ -290,7 +283,6 @@ class Parameters:
         return shared if shared.keys() == section.entries.keys() <= operands else None
 
     def _is_parameter(self, item: ScalarNode, entry: OpEntry) -> bool:
-        """Return True if a scalar names a parameter; otherwise report it."""
         if item.text in self.spans:
             return True
         if item.text in self.values.types or item.text in self.values.inputs:
@@ -329,17 +321,14 @@ def _shared_state_message(operand: str, other: str) -> str:
 
 
 def graph_type(type_: TensorType, wide: bool) -> TensorType:
-    """Return the type of an input in the graph.
-
-    With `wide` (the precision is float64) it is unchanged. Otherwise JAX runs without
-    x64 and has no 64-bit integers: the reader checks their range and converts them to
-    32 bits.
-    """
+    """Return the type of an input in the graph. With `wide` (the precision is float64)
+    it is unchanged. Otherwise JAX runs without x64 and has no 64-bit integers: the
+    reader checks their range and converts them to 32 bits."""
     if not wide and type_.dtype in ("int64", "uint64"):
         return replace(type_, dtype=type_.dtype.replace("64", "32"))
     return widen(type_, wide)
 
 
 def widen(type_: TensorType, wide: bool) -> TensorType:
-    """Return the type; if `wide`, with float64 for its float dtype."""
+    """Return the type. If `wide`, float64 replaces its float dtype."""
     return replace(type_, dtype="float64") if wide and type_.is_float else type_

@@ -20,11 +20,8 @@ class Places:
 
     def merge(self, outer: Place | None, node: SpecNode | None) -> Place | None:
         """Return the place of an op or scope with the key `place`, inside a scope at
-        `outer`.
-
-        After an error, which is reported, returns `outer`: the ops inside can still be
-        checked.
-        """
+        `outer`. After an error, which is reported, returns `outer`: the ops inside can
+        still be checked."""
         hint = "write for example /node:worker/cpu"
         text = self._problems.expect(node, ScalarNode, "'place' must be text", hint)
         if text is None:

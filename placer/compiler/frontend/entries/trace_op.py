@@ -64,8 +64,7 @@ def _read_region(
 def _read_result(
     item: SpecNode, name: str, problems: Problems
 ) -> tuple[str, TensorType] | None:
-    """Read a result `name: type`. Its name is the op's name, or starts with it and a
-    dot."""
+    """Read a result `name: type`. It is named like the op, or starts with `OP.`."""
     if (pair := split_result(item, name, problems)) is None:
         return None
     key, node = pair
@@ -84,10 +83,8 @@ def _read_result(
 def encode_arguments(
     args: SpecNode, name: str, types: Mapping[str, TensorType], problems: Problems
 ) -> str | None:
-    """Return `args` as JSON for `placer.ops.functions`; None after an error.
-
-    The names of values are replaced by their types.
-    """
+    """Return `args` as JSON for `placer.ops.functions`; None after an error. The names
+    of values are replaced by their types."""
     assert isinstance(args, SequenceNode)
     encoded = [_encode_argument(item, name, types, problems) for item in args.items]
     return None if None in encoded else json.dumps(encoded)
@@ -103,7 +100,8 @@ def _encode_argument(
             f"an argument must be one of {', '.join(ARGUMENT_FORMS)},"
             f" not {describe_value(item.value)}"
         )
-        problems.add(message, item.span, "write {in: x} for a value, {make: model}")
+        hint = "write {in: x} for a value, {make: model} for an object of fn's module"
+        problems.add(message, item.span, hint)
         return None
     ((key, content),) = item
     match key:

@@ -78,11 +78,9 @@ class Values:
             self._written[name] = written
 
     def declare_keys(self, name: str, type_: TensorType) -> None:
-        """Declare that an input holds 64-bit keys, with the type that keeps all bits.
-
-        A float32 model has no 64-bit integers in JAX, so no computed op can use this
-        input.
-        """
+        """Declare that an input holds 64-bit keys, with the type that keeps all bits. A
+        float32 model has no 64-bit integers in JAX, so no computed op can use this
+        input."""
         self.inputs[name] = type_
         self._keys.add(name)
 
@@ -101,10 +99,7 @@ class Values:
         operands: Iterable[str],
         attrs: Mapping[str, Any],
     ) -> Inferred:
-        """Return the result types of an op, and its attributes as in a graph.
-
-        Raises OpError.
-        """
+        """Return the result types and the attributes of an op. Raises OpError."""
         condensed = condense(declaration, attrs)
         types = [self.type_of(name) for name in operands]
         return declaration.infer(types, complete(declaration, condensed)), condensed
@@ -128,10 +123,8 @@ class Values:
         self.add(op, declaration.finalizer)
 
     def type_of(self, name: str) -> TensorType:
-        """Return the type of a valid value.
-
-        The first use of the position in the batch adds the op that reads it.
-        """
+        """Return the type of a valid value. The first use of the position in the batch
+        adds the op that reads it."""
         if name == POSITION and name not in self.types:
             result = Value(name, TensorType("uint32", (BATCH, 2)))
             self.add(Op("read", (), (result,), {"input": name}))
@@ -143,10 +136,8 @@ class Values:
         self, node: ScalarNode, op: str, *, is_key: bool = False
     ) -> TensorType | None:
         """Return the type of the operand `node` of op `op`; None if it has an error.
-
         The first use of an input adds the op that reads it. `is_key`: the operand holds
-        the keys of a sparse table, so a 64-bit input is read with all bits.
-        """
+        the keys of a sparse table, so a 64-bit input is read with all bits."""
         name = node.text
         if is_key and name in self._written and self._is_narrowed(name):
             if name in self.types:
@@ -191,10 +182,7 @@ class Values:
 
     def read_in_full(self, name: str) -> TensorType | None:
         """Return the type of an input, with 64-bit integers unless an op reads it as 32
-        bits.
-
-        Returns None if `name` is not an input.
-        """
+        bits. Returns None if `name` is not an input."""
         if name in self._written and name not in self.types and self._is_narrowed(name):
             self.declare_keys(name, self._written[name])
         return self.inputs.get(name)
@@ -211,8 +199,7 @@ class Values:
         return type_ is not None and type_.dtype != self._written[name].dtype
 
     def read_operands(self, node: MappingNode, op: str) -> Operands | None:
-        """Return the operands in `in` with their types; None if an operand has an
-        error."""
+        """Return the operands in `in` with their types; None after an error."""
         section = node.get_non_null("in")
         items = [] if section is None else as_list(section)
         sparse = node.get("sparse")
@@ -233,8 +220,7 @@ class Values:
                 self._invalid.add(item.text)
 
     def is_invalid(self, name: str) -> bool:
-        """Return True if a name is an invalid value, or a parameter of an op with an
-        error."""
+        """Return True for an invalid value, or a parameter of an op with an error."""
         return name in self._invalid or name.partition(".")[0] in self._invalid
 
     def report_unknown(self, node: ScalarNode, op: str) -> None:
@@ -254,7 +240,6 @@ class Values:
 
     @cached_property
     def _lines(self) -> dict[str, int]:
-        """The line of each name that an op of the section defines."""
         lines: dict[str, int] = {}
         for node in _ops(self._section):
             for item in _defined(node):
@@ -263,10 +248,7 @@ class Values:
 
     def check_scalar(self, node: ScalarNode, what: str) -> bool:
         """Return True if `node` names a float scalar, or a metric if `what` is
-        `metric`.
-
-        Otherwise reports an error. `what` is `loss` or `metric`.
-        """
+        `metric`. Otherwise reports an error. `what` is `loss` or `metric`."""
         name = node.text
         type_ = self.types.get(name)
         if type_ is None:
@@ -307,7 +289,6 @@ def is_scope(node: MappingNode) -> bool:
 
 
 def _defined(node: MappingNode) -> Iterator[ScalarNode]:
-    """Yield the names that an op defines: its own and the names of its results."""
     for key in ("name", "out"):
         for item in as_list(node.entries[key]) if key in node.entries else ():
             if isinstance(item, ScalarNode):

@@ -49,9 +49,7 @@ class WeightFiles:
 
     def check(self, init: Init, name: str, type_: TensorType) -> Mistake | None:
         """Return the mistake if a parameter cannot start from its file; None if it can.
-
-        Also returns None if `init` is not a file.
-        """
+        Also returns None if `init` is not a file."""
         file = file_of(init)
         if file is None:
             return None
@@ -131,7 +129,6 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
 def _check_finite(
     graph: Graph, file: str, content: bytes, parameters: Iterable[Op]
 ) -> None:
-    """Raise DataError if a parameter in a file has a value that is not finite."""
     # Imported here: the compiler needs numpy only to read values.
     from placer.checkpoint.finite import HINT, find_not_finite, read_array
 
@@ -154,8 +151,7 @@ def _checkpoint_types(path: Path) -> dict[str, TensorType]:
 
 
 def _read_checkpoint(path: Path, names: Sequence[str]) -> bytes:
-    """Return a safetensors file with some parameters of a checkpoint. Raises
-    CheckpointError."""
+    """Return some parameters of a checkpoint as safetensors. Raises CheckpointError."""
 
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=7)

@@ -1,5 +1,4 @@
-"""Describes the arguments of `placer.trace` as terms of a spec, and names the
-parameters."""
+"""Describes the arguments of `placer.trace` as terms of a spec; names parameters."""
 
 from __future__ import annotations
 
@@ -98,11 +97,8 @@ class Arguments:
 def collect_arguments(
     fn: Callable[..., Any], args: Sequence[Any], wide: bool
 ) -> Arguments:
-    """Return the arguments of a call of `fn` as terms.
-
-    `wide` is true if the precision is float64. Raises SpecError for an argument that a
-    spec cannot express.
-    """
+    """Return the arguments of a call of `fn` as terms. `wide` is true if the precision
+    is float64. Raises SpecError for an argument that a spec cannot express."""
     from placer.ops.functions import arguments as regions
     from placer.ops.functions.kept_state import find_state
 
@@ -125,7 +121,7 @@ class _TermBuilder:
     def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
         self.leaves: list[Leaf] = []
         self.pytrees: list[tuple[tuple[str, ...], Any]] = []
-        """The arguments, and the results of functions among them, with their paths."""
+        """Paths and pytrees: arguments, or results of arguments that are functions."""
         self._regions = regions
         self._wide = wide
         self._globals = regions.globals_of(fn)
@@ -136,7 +132,7 @@ class _TermBuilder:
             return {"in": self._add_leaf(arg, path)}
         if arg is None or isinstance(arg, bool | int | float | str):
             return {"value": arg}
-        if isinstance(arg, Real):  # A number of numpy.
+        if isinstance(arg, Real):  # A numpy number.
             return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
         if type(arg) in (list, tuple):
             kind = type(arg).__name__
@@ -201,7 +197,6 @@ class _TermBuilder:
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
-    """Yield the names of the parameters that receive the arguments."""
     try:
         bound = inspect.signature(fn).bind(*args)
     except TypeError as error:
@@ -216,8 +211,7 @@ def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str
 
 
 def _show(path: Sequence[str]) -> str:
-    """Return a path for messages, such as `p.a['b.c']`. Different paths give different
-    texts."""
+    """Return a path for messages, such as `p.a['b.c']`. It is unique for each path."""
     return path[0] + "".join(
         f".{key}" if re.fullmatch(r"\w+", key) else f"[{key!r}]" for key in path[1:]
     )

@@ -34,8 +34,7 @@ def nest_ops(entries: Sequence[RecordedOp]) -> list[SpecNode]:
 
 
 def _nest_from(entries: Sequence[RecordedOp], depth: int) -> list[SpecNode]:
-    """Return the entries without the first `depth` places, which the enclosing scopes
-    have."""
+    """Return the entries without their `depth` outermost places."""
     nodes: list[SpecNode] = []
     for at, members in groupby(entries, key=lambda entry: _place_at(entry, depth)):
         group = list(members)

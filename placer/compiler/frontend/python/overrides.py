@@ -20,11 +20,8 @@ def read_overrides(
     overrides: Overrides | None, program: Program | None
 ) -> Sequence[Override]:
     """Return the overrides for a spec, in order. `program` is the spec, if it is in
-    Python.
-
-    Raises SpecError at the caller's line for a mapping, otherwise at the position in
-    the text.
-    """
+    Python. Raises SpecError at the caller's line for a mapping, otherwise at the
+    position in the text."""
     if overrides is None:
         return ()
     if isinstance(overrides, str):

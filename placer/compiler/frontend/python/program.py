@@ -223,10 +223,8 @@ class Program:
     def record_binary(
         self, kind: str, left: Variable | float, right: Variable | float
     ) -> Variable:
-        """Record an op on two values, or on a value and a number.
-
-        Adds the op to the current program. Raises SpecError at the caller's line.
-        """
+        """Record an op on two values, or on a value and a number. Adds the op to the
+        current program. Raises SpecError at the caller's line."""
         program = current_program()
         if not isinstance(left, Variable):
             assert isinstance(right, Variable)
@@ -291,9 +289,7 @@ class Program:
 
     def append_backward(self, loss: Variable | None) -> None:
         """Set the place of gradients to the place of the open guards.
-
-        `placer.append_backward` calls this.
-        """
+        `placer.append_backward` calls this."""
         span = caller_span()
         if self._backward is not None:
             message = "append_backward was already called for this program"
@@ -329,12 +325,9 @@ class Program:
         nodes: Mapping[str, int] | None = None,
         overrides: Sequence[Override] = (),
     ) -> Model:
-        """Return the model of the program, ready to compile.
-
-        `nodes` and `overrides` are the arguments of `placer.compiler.frontend.load`;
-        ops and inputs cannot be overridden. Raises SpecError or SpecErrors for errors
-        of the whole program.
-        """
+        """Return the model of the program, ready to compile. `nodes` and `overrides`
+        are the arguments of `placer.compiler.frontend.load`; ops and inputs cannot be
+        overridden. Raises SpecError or SpecErrors for errors of the whole program."""
         for override in overrides:
             section = override.key[0]
             if section.text in ("graph", "inputs"):
@@ -385,8 +378,6 @@ class Program:
         return mapping_node(section, self._span)
 
     def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:
-        """Return the node of the loss. Raises SpecError if the program has another
-        loss."""
         if not isinstance(loss, Variable):
             message = f"a loss must be a value of the program, not {loss!r}"
             raise SpecError(message, span=span)
@@ -404,7 +395,6 @@ class Program:
         return node
 
     def _open_place(self, call: OpCall) -> ScalarNode | None:
-        """Return the place of the open guards, or None without guards."""
         entries = places_around(call)
         place = merge_entries(entries)
         return None if place is None else scalar_node(str(place), entries[-1].span)
@@ -449,7 +439,6 @@ class Program:
 def _add_ops(
     entries: Sequence[RecordedOp], span: Span, context: Context
 ) -> tuple[Op, ...]:
-    """Build recorded ops, and return the ops of the graph. Raises SpecError."""
     before = len(context.values.ops)
     build_ops(SequenceNode(span, nest_ops(entries)), context)
     context.problems.raise_any()
@@ -463,8 +452,7 @@ home_file: ContextVar[str | None] = ContextVar("placer.home", default=None)
 
 
 def current_program() -> Program:
-    """Return the program that records calls: of the innermost `with program:`, or the
-    default program."""
+    """Return the program of the innermost `with program:`, or the default program."""
     programs = _current.get()
     return programs[-1] if programs else default_program()
 

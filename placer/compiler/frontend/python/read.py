@@ -76,10 +76,8 @@ def is_python(spec: str) -> bool:
 
 def run_builder(text: str) -> Program:
     """Call the function of `FILE.py:FUNCTION` without arguments, and return its
-    program.
-
-    If the function returns None, returns the default program. Raises SpecError.
-    """
+    program. If the function returns None, returns the default program. Raises
+    SpecError."""
     match = _PYTHON.fullmatch(text)
     if match is None or not match["function"]:
         raise SpecError(
@@ -149,8 +147,7 @@ def _find_function(module: ModuleType, file: Path, name: str) -> Callable[[], ob
 
 @contextmanager
 def _report_errors(modules: Modules, file: Path) -> Iterator[None]:
-    """Turn an error of the user's code into a SpecError at the innermost line of the
-    code."""
+    """Turn an error of the user's code into a SpecError at its innermost line."""
     try:
         yield
     except SyntaxError as error:
@@ -192,7 +189,6 @@ def _hint_for(error: BaseException) -> str | None:
 
 
 def _user_line(error: BaseException, modules: Modules) -> Span | None:
-    """Return the innermost line of an error's traceback in the user's files."""
     files = {str(module.__file__) for module in modules.loaded.values()}
     innermost, trace = None, error.__traceback__
     while trace is not None:

@@ -91,10 +91,8 @@ Entry = ProbabilityEntry | CountFilterEntry | ShowClickEntry
 
 
 def attributes_of(entry: Entry | None) -> dict[str, Any]:
-    """Return the attributes of an `embedding` with the same meaning.
-
-    Raises SpecError at the caller's line for any other value.
-    """
+    """Return the attributes of an `embedding` with the same meaning. Raises SpecError
+    at the caller's line for any other value."""
     match entry:
         case None | CountFilterEntry(0):
             return {}

@@ -120,7 +120,6 @@ def trace(
 
 
 def _check_state(arguments: Arguments, name: str, program: Program) -> None:
-    """Raise SpecError for state that would be trained like a parameter."""
     for state in arguments.state:
         keys = arguments.keys_in(state.path)
         if not any(program.trains(f"{name}.{key}") for key in keys):
@@ -183,7 +182,7 @@ def _region_place(
     lines: Mapping[str, Span],
     span: Span,
 ) -> object:
-    """Return the place of a region: of its guards, inside the open guards."""
+    """Return the place of a region, from its guards and the open guards around it."""
     with ExitStack() as stack:
         for each in region.guards:
             guard = device_guard(None) if each == scope.NO_DEVICE else None
@@ -202,10 +201,8 @@ def _region_place(
 
 def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
     """Return the function as MODULE:FUNCTION, the form in which nodes import it.
-
     `caller` is the function of placer that needs it. Raises SpecError if no file next
-    to the program defines it.
-    """
+    to the program defines it."""
     inner: Any = inspect.unwrap(fn) if callable(fn) else None
     if not inspect.isfunction(inner):
         raise SpecError(

@@ -38,12 +38,9 @@ def mapping_node(entries: Mapping[str, SpecNode | None], span: Span) -> MappingN
 def to_node(
     value: object, span: Span, program: Program | None, depth: int = 0
 ) -> SpecNode:
-    """Return a value as a node.
-
-    A Variable of `program` becomes its name, and a Place its text. A node is returned
-    unchanged. Numbers of other libraries become Python numbers. Raises SpecError at
-    `span` for a value that a spec cannot express.
-    """
+    """Return a value as a node. A Variable of `program` becomes its name, and a Place
+    its text. A node is returned unchanged. Numbers of other libraries become Python
+    numbers. Raises SpecError at `span` for a value that a spec cannot express."""
     if depth == MAX_DEPTH:
         raise SpecError(f"nested deeper than {MAX_DEPTH} levels", span=span)
     if isinstance(value, MappingNode | SequenceNode | ScalarNode):

@@ -46,8 +46,7 @@ class Variable:
     program: Program
 
     __array_ufunc__ = None
-    """Makes numpy leave `array + variable` to `Variable.__radd__`, instead of adding
-    elements."""
+    """Makes numpy leave `array + variable` to `Variable.__radd__`."""
 
     def __repr__(self) -> str:
         return f"<Variable {self.name}: {self.type}>"
@@ -65,10 +64,8 @@ class Variable:
 
     @property
     def dtype(self) -> str:
-        """The dtype, such as `float32`.
-
-        If the precision is float32, an int64 input has the dtype int32.
-        """
+        """The dtype, such as `float32`. If the precision is float32, an int64 input has
+        the dtype int32."""
         return self.type.dtype
 
     def parameter(self, key: str) -> Variable:

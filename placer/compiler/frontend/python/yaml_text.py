@@ -32,11 +32,9 @@ _UNPRINTABLE = re.compile(
 
 
 def to_yaml(program: Program) -> str:
-    """Return the YAML spec of a program. It compiles to the same build.
-
-    Raises SpecError for errors in the program, and if YAML cannot express it: nested
-    too deep, or too long.
-    """
+    """Return the YAML spec of a program. It compiles to the same build. Raises
+    SpecError for errors in the program, and if YAML cannot express it: nested too deep,
+    or too long."""
     program.model()
     tree = program.tree()
     text = "\n".join(_section_lines(tree.value)) + "\n"

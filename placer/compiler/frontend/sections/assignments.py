@@ -47,9 +47,6 @@ def check_assignments(
 
 
 def _check_patterns(parameters: Parameters, problems: Problems) -> None:
-    """Report patterns that match no parameter, or only parameters of earlier
-    entries.
-    """
     names = list(parameters.spans)
     for entry in (*parameters.rules, *parameters.groups):
         pattern = entry.pattern
@@ -73,8 +70,9 @@ def _check_patterns(parameters: Parameters, problems: Problems) -> None:
 
 
 def _check_decay(parameters: Parameters, problems: Problems) -> None:
-    """Report `decay: false` without weight decay, and a weight decay without
-    parameters."""
+    """Report `decay: false` without weight decay, or weight decay without
+    parameters.
+    """
     for rule in parameters.rules:
         if rule.decay:
             continue
@@ -160,7 +158,6 @@ def _are_sparse(trained: list[Trained]) -> bool:
 
 
 def _settings_node(group: Group, mode: str) -> MappingNode:
-    """Return the mapping with the settings of an optimizer's mode."""
     update = group.node.entries["update"]
     assert isinstance(update, MappingNode)
     settings = update.entries[mode]

@@ -20,10 +20,8 @@ def check_buckets(
     cluster: Cluster | None,
     problems: Problems,
 ) -> None:
-    """Report `bucket_cap_mb` if it has no effect.
-
-    It needs an optimizer that servers update synchronously, and a single microbatch.
-    """
+    """Report `bucket_cap_mb` if it has no effect. It needs an optimizer that servers
+    update synchronously, and a single microbatch."""
     span = section.keys[KEY].span
     if microbatches > 1:
         problems.add(
@@ -54,8 +52,7 @@ def check_buckets(
 
 
 def _is_on_servers(group: Group, cluster: Cluster) -> bool:
-    """Return True if servers store the optimizer's parameters, which is the default
-    with servers."""
+    """Return True if servers store the optimizer's parameters, as by default."""
     if group.place is None or group.place.node is None:
         return any(kind.name == SERVER for kind in cluster.kinds)
     return group.place.node == SERVER

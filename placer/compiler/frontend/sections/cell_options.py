@@ -28,8 +28,7 @@ def read_options(
 
 
 def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | None:
-    """Read the vocabulary of each column. Words are text, even if they look like
-    numbers."""
+    """Read the vocabulary of each column. Words are text, even if numeric."""
     if section is None:
         return {}
     expected, hint = "'vocabulary' must be a mapping", "write {COLUMN: [WORD, WORD]}"

@@ -46,10 +46,8 @@ class RowSources:
 
 
 def read_data(section: SpecNode | None, inputs: Inputs, context: Context) -> RowSources:
-    """Read the section `data`. `inputs` are all inputs of the model.
-
-    Adds the Python modules of the sources to the modules of the context.
-    """
+    """Read the section `data`. `inputs` are all inputs of the model. Adds the Python
+    modules of the sources to the modules of the context."""
     good = decode(section, DataSection, "data", context.problems)
     train = _read_rows(good.get("train"), "train", None, inputs, context)
     eval_node = good.get("eval")
@@ -161,8 +159,7 @@ def _add_modules(module: str, function: str, context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _SourceReader:
-    """Reads the keys that depend on the kind of source. `node` is the mapping with the
-    source."""
+    """Reads the keys that depend on the kind of source, from the mapping `node`."""
 
     source: sources.Source
     node: MappingNode
@@ -188,8 +185,7 @@ class _SourceReader:
     def assign_columns(
         self, columns: sources.ColumnMap | None
     ) -> sources.ColumnMap | None:
-        """Return the column of each input, with defaults for inputs that the spec does
-        not map."""
+        """Return the column of each input, with defaults for unmapped inputs."""
         if None in self.inputs.values():
             return None
         dtypes = {name: type_.dtype for name, type_ in self.inputs.items() if type_}
@@ -245,10 +241,7 @@ class _SourceReader:
 
     def check_options(self, good: dict[str, Any]) -> bool:
         """Report options that match no column or have no effect; return False on
-        errors.
-
-        Does not read the file: `check_columns` checks what needs its header.
-        """
+        errors. Does not read the file: `check_columns` makes the checks that need its header."""
         options = good.get(self.source.kind)
         if self.source.kind not in self.node.entries or not isinstance(options, Cells):
             return True
@@ -260,8 +253,7 @@ class _SourceReader:
         return not errors
 
     def check_unread(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
-        """Report features and column options that no input reads; return False on
-        errors."""
+        """Report features and column options that no input reads; False on errors."""
         features, kind = good.get("features") or {}, self.source.kind
         found = [
             ("features", find_unread_feature(columns, features)),
@@ -283,7 +275,6 @@ class _SourceReader:
 
     def check_columns(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Check the columns of inputs that may read several; return False on errors.
-
         Does not read the file: its columns are known only if the spec lists its header.
         """
         features, header = good["features"] or {}, _header(good)

@@ -62,7 +62,6 @@ def _check_interval(
     struct: type[Evaluating | Checkpointing],
     problems: Problems,
 ) -> None:
-    """Check the key `every` of a mapping. `good` are its valid fields."""
     every = node.get("every") if isinstance(node, MappingNode) else None
     if every is None or good is None or "every" not in good:
         return

@@ -257,7 +257,6 @@ def _read_kind_name(
 def _read_outs(
     entry: OpEntry, declared: Sequence[str], context: Context
 ) -> list[str] | None:
-    """Return the names of the results; None if `out` has an error."""
     out = entry.node.get_non_null("out")
     if out is None:
         if len(declared) == 1:
@@ -275,7 +274,6 @@ def _read_outs(
 def _check_sizes(
     kind: str, types: Iterable[TensorType], attrs: Mapping[str, Any]
 ) -> None:
-    """Raise OpError if a dimension of a result or parameter exceeds `MAX_DIM`."""
     largest = max((d for t in types for d in t.shape if isinstance(d, int)), default=0)
     if largest > MAX_DIM:
         at_fault = (key for key, value in attrs.items() if _has_large(value))

@@ -62,7 +62,6 @@ def read_init(node: SpecNode | None, problems: Problems) -> Init | None:
 
 
 def _read_argument(node: MappingNode, problems: Problems) -> Init | None:
-    """Read an initializer with an argument: a mapping with one name."""
     if len(node.entries) != 1:
         message = f"an initializer must have one name, not {len(node.entries)}"
         problems.add(message, node.span)

@@ -15,10 +15,8 @@ from placer.place.types import BATCH, TensorType
 def declare_inputs(
     section: SpecNode | None, context: Context
 ) -> dict[str, TensorType | None]:
-    """Declare the inputs of a section, with their types in the graph.
-
-    Returns the type of each input as written; None for an input with an error.
-    """
+    """Declare the inputs of a section, with their types in the graph. Returns the type
+    of each input as written; None for an input with an error."""
     expected, hint = "'inputs' must be a mapping", 'write image: "float32[batch, 64]"'
     problems, wide = context.problems, context.is_float64
     section = problems.expect(section, MappingNode, expected, hint)
@@ -55,8 +53,8 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
         message = "'key' is not a dtype"
     elif not type_.has_rows or BATCH in type_.shape[1:]:
         message = (
-            "the first dimension of an input must be 'batch', the others must be"
-            f" numbers: {type_}"
+            "the first dimension of an input must be 'batch', and its other"
+            f" dimensions must be numbers: {type_}"
         )
         shape = ", ".join([BATCH, *(str(d) for d in type_.shape if d != BATCH)])
         advice = None if 0 in type_.shape else f"write {type_.dtype}[{shape}]"

@@ -34,11 +34,8 @@ def read_nodes(
     section: SpecNode | None, counts: Mapping[str, int] | None, problems: Problems
 ) -> tuple[Cluster | None, Memories]:
     """Read the cluster and the memory of its devices. The cluster is None after an
-    error.
-
-    `counts` are numbers of nodes by kind, which replace the numbers in the spec. Raises
-    SpecError if `counts` is wrong.
-    """
+    error. `counts` are numbers of nodes by kind, which replace the numbers in the spec.
+    Raises SpecError if `counts` is wrong."""
     memories: Memories = {}
     expected, hint = "'nodes' must be a mapping", "write for example worker: {count: 2}"
     nodes = problems.expect(section, MappingNode, expected, hint)
@@ -118,7 +115,6 @@ def _read_devices(
 def _read_device(
     name: str, node: SpecNode, where: str, problems: Problems
 ) -> tuple[int, Memory | None] | None:
-    """Return the number of devices of a kind, and the memory of each device."""
     if not isinstance(node, MappingNode):
         is_count = check_type(name, node, NodeCount, problems)
         return (int(str(node.value)), None) if is_count else None

@@ -51,7 +51,6 @@ def read_clip(
 def _update(
     node: object, where: str, batch: int | None, problems: Problems
 ) -> Settings | None:
-    """Return the update mode of an optimizer; None after an error."""
     if not isinstance(node, SpecNode):
         return Sync()  # The default.
     names = tuple(MODES)
@@ -90,7 +89,6 @@ def _update(
 def _outer(
     node: SpecNode, where: str, batch: int | None, problems: Problems
 ) -> dict[str, Any] | None:
-    """Return the optimizer of the servers in the mode `geo`."""
     hint = "write {op: nesterov, learning_rate: 0.7, momentum: 0.9}"
     entry = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
     if entry is None:
@@ -212,7 +210,6 @@ def read_group(
 def _place_of_sums(
     entry: MappingNode, attrs: Mapping[str, Any], context: Context
 ) -> Place | None:
-    """Return the place where gradients are summed; None after an error."""
     place = context.places.merge(None, entry.get("sum"))
     if place is None:
         return None  # An error was reported.
@@ -256,7 +253,7 @@ def _check_several_workers(
                 f"'{key}' needs an optimizer on several workers, but this one is on"
                 f" {at}",
                 entry.keys[key].span,
-                f"place it on several workers, or leave {key} out",
+                f"place the optimizer on several workers, or leave {key} out",
             )
 
 
@@ -272,7 +269,6 @@ def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
 
 
 def _hyper(name: str, entry: MappingNode, problems: Problems) -> dict[str, float]:
-    """Return the hyperparameters of an entry that differ from their defaults."""
     rule = optimizers.RULES[name]
     good = decode_fields(entry, rule, f"'{name}'", problems)
     default = rule().hyper

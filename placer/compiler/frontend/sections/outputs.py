@@ -19,10 +19,8 @@ from placer.place.types import BATCH, TensorType, ValueType
 def output_ops(
     outputs: Iterable[Op], types: Mapping[str, ValueType | None], problems: Problems
 ) -> Iterator[Op]:
-    """Yield the valid `output` ops, and report the others.
-
-    `types` has the types of the values of the graph; None for a value with an error.
-    """
+    """Yield the valid `output` ops, and report the others. `types` has the types of the
+    values of the graph; None for a value with an error."""
     listed: set[str] = set()
     for op in outputs:
         name = op.attrs["output"]
@@ -52,10 +50,8 @@ def output_op(name: str, source: Span | None = None) -> Op:
 
 
 def with_outputs(model: Model, names: Sequence[str]) -> Model:
-    """Return a copy of the model with other prediction outputs.
-
-    Raises SpecError or SpecErrors for a name that cannot be an output.
-    """
+    """Return a copy of the model with other prediction outputs. Raises SpecError or
+    SpecErrors for a name that cannot be an output."""
     if not names:
         raise SpecError("a prediction needs at least one output")
     types = {name: value.type for name, value in model.graph.values.items()}

@@ -109,10 +109,8 @@ def read_parameter(
     problems: Problems,
     others: Iterable[str] = (),
 ) -> tuple[TensorType, Init] | None:
-    """Return the type and the initializer of a parameter; None after an error.
-
-    The arguments are those of `decode`.
-    """
+    """Return the type and the initializer of a parameter; None after an error. The
+    arguments are those of `decode`."""
     good = decode(node, struct, where, problems, others)
     init = read_init(good.get("init"), problems)
     if init is None or "shape" not in good or "dtype" not in good:
@@ -121,7 +119,7 @@ def read_parameter(
 
 
 def freeze(value: Any) -> Any:
-    """Return a value with tuples for lists, as in attributes of ops."""
+    """Convert lists in a value to tuples, as in attributes of ops."""
     if isinstance(value, list):
         return tuple(map(freeze, value))
     if isinstance(value, dict):

@@ -16,10 +16,8 @@ from placer.compiler.graph.graph import Op
 
 
 def read_predict(section: SpecNode | None, context: Context) -> list[Op]:
-    """Return the `output` ops of the section `predict`. The graph must be complete.
-
-    If an input is an output, the op that reads it is added.
-    """
+    """Return the `output` ops of the section `predict`. The graph must be complete. If
+    an input is an output, the op that reads it is added."""
     if section is None:
         return []
     values = context.values

@@ -20,10 +20,8 @@ from placer.plan.settings.training.schedules import (
 def read_rate(
     key: str, node: SpecNode, batch: int | None, problems: Problems
 ) -> Rate | None:
-    """Read the learning rate at a key; None after an error.
-
-    `batch` is the global batch for schedules; None if it has an error.
-    """
+    """Read the learning rate at a key; None after an error. `batch` is the global batch
+    for schedules; None if it has an error."""
     if isinstance(node, MappingNode):
         rate = _read_schedule(node, problems)
         return rate if rate is None or batch is None else fill_batch(rate, batch)

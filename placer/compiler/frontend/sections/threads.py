@@ -1,4 +1,4 @@
-"""Makes threads of a process nodes of the cluster.
+"""Turns the threads of each process into nodes of the cluster.
 
 They come from `train.threads`, and from heter nodes that compute for several
 asynchronous workers.
@@ -38,9 +38,7 @@ def with_threads(
     """
     if threads is not None:
         if not cluster.workers:
-            message = (
-                f"'threads' needs nodes of kind '{WORKER}', and the spec declares none"
-            )
+            message = f"'threads' needs nodes of kind '{WORKER}', and the spec declares no workers"
             problems.add(message, threads.span, "nodes: {worker: {count: 2}}")
             return cluster
         count = int(str(threads.value))

@@ -37,8 +37,7 @@ _SECTIONS = ("the spec", "data", "data.train", "data.eval", "train", "predict")
 
 @cache
 def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
-    """Return each field by key, required fields first, and whether another reader
-    decodes it."""
+    """Return the fields by key, required ones first, and whether each is nested."""
     fields = sorted(msgspec.structs.fields(struct), key=lambda each: not each.required)
     return {
         field.encode_name: (field, _is_nested(inspect.type_info(field.type)))
@@ -83,10 +82,8 @@ def decode_fields(
     meant: Collection[str] = (),
     skipped: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Like `decode`, for a mapping that may have further keys.
-
-    A missing required field is not reported if `meant` contains it.
-    """
+    """Like `decode`, for a mapping that may have further keys. A missing required field
+    is not reported if `meant` contains it."""
     result: dict[str, Any] = {}
     for key, (field, is_nested) in _fields_of(struct).items():
         if key in skipped:
@@ -115,9 +112,7 @@ def decode_parts(
     good: Mapping[str, Any], struct: type[Struct], where: str, problems: Problems
 ) -> dict[str, Any]:
     """Return the struct's fields from `good`, with nested structs decoded to mappings.
-
-    Messages call a nested field `where.KEY`.
-    """
+    Messages call a nested field `where.KEY`."""
     result = {key: good[key] for key in _fields_of(struct) if key in good}
     for key, value in result.items():
         if isinstance(value, SpecNode):
@@ -133,10 +128,8 @@ def report_unknown_keys(
     node: MappingNode, valid: Iterable[str], where: str, problems: Problems
 ) -> set[str]:
     """Report every key that is not in `valid`. Return the valid keys that the user
-    probably meant.
-
-    The hint names the closest valid key, or explains a common trap of YAML.
-    """
+    probably meant. The hint names the closest valid key, or explains a common trap of
+    YAML."""
     names = frozenset(valid)
     meant: set[str] = set()
     if node.entries.keys() <= names:
@@ -175,7 +168,6 @@ def _unknown_key_hint(
 
 
 def _elsewhere_hint(key: str, where: str) -> str | None:
-    """Return a hint if the key belongs to another section."""
     from placer.compiler.frontend.setting_names import (
         find_elsewhere,  # Imported here because the module imports the schema.
     )
@@ -197,10 +189,8 @@ def report_missing(node: MappingNode, key: str, where: str, problems: Problems) 
 
 
 def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool:
-    """Return True if a value has the type; otherwise report the error.
-
-    In a list or mapping, each wrong item is reported at its own position.
-    """
+    """Return True if a value has the type; otherwise report the error. In a list or
+    mapping, each wrong item is reported at its own position."""
     if _is_of(node.value, type_):
         return True
     misfits: list[tuple[str, SpecNode, inspect.Type]] = []
@@ -243,8 +233,7 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
 def _report_misfit(
     what: str, node: SpecNode, info: inspect.Type, problems: Problems
 ) -> None:
-    """Report a value of the wrong type. In a list of texts, report each item that is
-    not text."""
+    """Report a value of the wrong type, or each list item that is not text."""
     for option in _options(info):
         if (
             isinstance(node, SequenceNode)
@@ -275,7 +264,6 @@ def _quoted_hint(node: SpecNode) -> str | None:
 def _check_fields(
     key: str, node: MappingNode, struct: type[Struct], problems: Problems
 ) -> None:
-    """Report the errors in a mapping that a struct describes."""
     fields = {each.encode_name: each for each in msgspec.structs.fields(struct)}
     meant = report_unknown_keys(node, fields, f"'{key}'", problems)
     for name, field in fields.items():
@@ -287,7 +275,6 @@ def _check_fields(
 
 
 def _is_key(name: str, info: inspect.DictType) -> bool:
-    """Return True if `name` is a valid key for this type of mapping."""
     key = info.key_type
     pattern = key.pattern if isinstance(key, inspect.StrType) else None
     return pattern is None or re.search(pattern, name) is not None

@@ -109,8 +109,7 @@ def _explain_second_value(source: Text, line: int, column: int) -> tuple[str, st
 
 
 def _missing_blank_error(source: Text, *lines: int) -> SpecError | None:
-    """Return the error of the first line without a space after its colon, such as
-    `epochs:2`."""
+    """Return the error of the first line such as `epochs:2`, which lacks a space."""
     for line in lines:
         match = _NO_BLANK.match(source.lines[line]) if line >= 0 else None
         if match is not None:
@@ -173,10 +172,8 @@ def missing_blank_hint(key: str) -> str | None:
 
 def cut_place_hint(node: MappingNode, key: str) -> str | None:
     """Return a hint for `{place: /node:worker:0,2-3}`, which YAML cuts at the comma.
-
     `key` is a key without a value. The hint shows the whole place: the value of `place`
-    and the keys after it, joined by commas.
-    """
+    and the keys after it, joined by commas."""
     if not _PLACE_REST.fullmatch(key):
         return None
     names = list(node.entries)
@@ -195,10 +192,7 @@ def cut_place_hint(node: MappingNode, key: str) -> str | None:
 
 
 def missing_brackets_hint(node: MappingNode, key: str) -> str | None:
-    """Return a hint for `{in: logits, label}`, a list without brackets.
-
-    `key` is a key without a value.
-    """
+    """Return a hint for `{in: logits, label}`, a list without brackets."""
     names = list(node.entries)
     start = names.index(key)
     while start > 0 and node.entries[names[start]].value is None:

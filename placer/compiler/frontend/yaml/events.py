@@ -67,7 +67,7 @@ def too_big_error(file: str) -> SpecError:
     )
 
 
-# YAML allows only printable characters. libyaml reports others without a line.
+# YAML allows only printable characters. For other characters, libyaml reports no line.
 _UNPRINTABLE = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff"
 )
@@ -168,7 +168,6 @@ class _Parser:
         return MappingNode(span, entries, keys)
 
     def _span(self, start: Any, end: Any = None) -> Span:
-        """Return the span of an event, or from one event to another."""
         return self._source.span_between(start.start_mark, (end or start).end_mark)
 
 

@@ -43,10 +43,7 @@ class Override:
 
 
 def read_override(text: str) -> Override:
-    """Parse an override `KEY=VALUE`. The value is YAML.
-
-    Raises SpecError with a position in the text.
-    """
+    """Parse `KEY=VALUE`, with a value in YAML. Raises SpecError with a position."""
     key, sign, value = text.partition("=")
     if not sign:
         raise SpecError(
@@ -94,10 +91,7 @@ def apply_overrides(
     root: MappingNode, overrides: Iterable[Override], problems: Problems
 ) -> MappingNode:
     """Return a tree with the overrides applied in order. The given tree does not
-    change.
-
-    Overrides that do not fit the tree are reported.
-    """
+    change. Overrides that do not fit the tree are reported."""
     for override in overrides:
         try:
             changed = _set(root, override, 0)
@@ -110,8 +104,7 @@ def apply_overrides(
 
 
 def _set(node: SpecNode | None, override: Override, depth: int) -> SpecNode:
-    """Return a copy of a node with the new value. Parts before `depth` led to this
-    node."""
+    """Return a copy of a node with the new value, from the key's part `depth` on."""
     if depth == len(override.key):
         return override.value
     if isinstance(node, SequenceNode):
@@ -175,7 +168,6 @@ def _index_of_op(items: Sequence[SpecNode], name: str) -> int | None:
 
 
 def _op_names(items: Iterable[SpecNode]) -> Iterator[str]:
-    """Yield the names of the ops in a list, including the ops in scopes."""
     for item in items:
         if not isinstance(item, MappingNode):
             continue

@@ -57,8 +57,7 @@ class Problems:
     def make(
         self, kind: type[Settings], fields: Mapping[str, Any], node: SpecNode
     ) -> Settings | None:
-        """Create settings from decoded fields. Report a mistake and return None if they
-        are invalid."""
+        """Create settings from decoded fields; report a mistake and return None."""
         names = {field.encode_name: field.name for field in structs.fields(kind)}
         try:
             return kind(**{names[key]: value for key, value in fields.items()})
@@ -67,8 +66,7 @@ class Problems:
             return None
 
     def add_error(self, error: PlacerError, *, span: Span | None = None) -> None:
-        """Add an error that was raised elsewhere. `span` is used if the error has no
-        position."""
+        """Add an error raised elsewhere. `span` is used if it has no position."""
         self.add(error.message, error.span or span, error.hint)
 
     def expect(
@@ -97,8 +95,9 @@ class Problems:
         return None
 
     def raise_any(self) -> None:
-        """Raise SpecError for one error, SpecErrors for several. Return if no error was
-        added."""
+        """Raise SpecError for one error, SpecErrors for several; return without
+        errors.
+        """
         if not self._errors:
             return
         errors = sorted(self._errors, key=_position)

@@ -20,10 +20,8 @@ _NUMERIC = frozenset("0123456789+-.")
 
 
 def resolve(text: str) -> str | int | float | bool | None:
-    """Return the value of a plain scalar: a string, int, float, bool or None.
-
-    Raises ValueError if a number is not finite or does not fit in 64 bits.
-    """
+    """Return the value of a plain scalar: a string, int, float, bool or None. Raises
+    ValueError if a number is not finite or does not fit in 64 bits."""
     if text[:1] not in _NUMERIC:
         return _WORDS.get(text, text)
     if _INT.match(text):

@@ -102,10 +102,8 @@ class MappingNode:
         return self.entries.get(key)
 
     def get_non_null(self, key: str) -> SpecNode | None:
-        """Return the node of a key; None if the key is missing or null.
-
-        An optional key with the value null counts as a missing key.
-        """
+        """Return the node of a key; None if the key is missing or null. An optional key
+        with the value null counts as a missing key."""
         node = self.entries.get(key)
         return None if isinstance(node, ScalarNode) and node.value is None else node
 

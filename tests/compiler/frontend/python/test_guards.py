@@ -199,7 +199,7 @@ def test_a_device_guard_accepts_only_devices(device: str) -> None:
 def test_a_guard_accepts_no_other_values() -> None:
     with pytest.raises(PlaceError) as caught:
         place_guard(3)  # type: ignore[arg-type]
-    assert caught.value.message == "a guard takes a place or None, not 3"
+    assert caught.value.message == "a guard needs a place or None, not 3"
 
 
 def test_a_function_must_return_a_place() -> None:

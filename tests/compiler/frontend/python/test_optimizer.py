@@ -253,7 +253,7 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
             bad_place,
             "no 'ps:7' in this cluster, which declares ps: 2",
             "ps:7",
-            "ids of 'ps' are 0-1",
+            "valid ids of 'ps' are 0-1",
         ),
         (
             bad_backward,

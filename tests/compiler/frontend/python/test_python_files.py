@@ -256,7 +256,7 @@ own.py:2:5: ZeroDivisionError: division by zero
 own.py:1:1: ModuleNotFoundError: No module named 'no_such_module'
   1 | import no_such_module
     | ^^^^^^^^^^^^^^^^^^^^^
-  hint: pip install no_such_module; a module of your own must be in the folder of the spec
+  hint: pip install no_such_module; your own modules must be in the folder of the spec
 """,
     ),
     "a syntax error": (
