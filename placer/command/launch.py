@@ -256,19 +256,7 @@ def run_build(
     note: Watch = lambda event: None,
 ) -> None:
     """Run a build, print the progress and the result, and call `note` with each event.
-
-    Args:
-        build: the build folder.
-        plan: the plan that `check_launch` returned.
-        options: the options that `check_launch` returned.
-        as_json: print the result as JSON.
-        logs: the folder for logs, or None for the default.
-        in_process: run the nodes as threads.
-        quiet: print no progress.
-        tensorboard: the folder for TensorBoard, or None.
-        machines: the other machines or the engine, or None for this machine.
-        note: called with each event of the run.
-    """
+    `plan` and `options` come from `check_launch`; `machines` is None for this machine."""
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder

@@ -168,10 +168,7 @@ def run_command(
 
 
 def _open_events(path: str) -> int:
-    """Return a descriptor to write events to.
-
-    For standard output (`-`), prints of this process go to standard error from now on.
-    """
+    """Return a descriptor for events; for `-`, redirect prints to standard error."""
     if path == "-":
         events = os.dup(1)
         os.dup2(2, 1)

@@ -33,10 +33,8 @@ _UPDATES: Final = (
 )
 """More modules that nodes with tables import."""
 _MANY: Final = 3
-"""The smallest number of processes for which a fork server pays off.
-
-Two processes make their imports in parallel on two cores and share little.
-"""
+"""The smallest number of processes for which a fork server pays off. Two processes make
+their imports in parallel on two cores and share little."""
 _ADDED: Final = 64
 """Bytes that are added to a command line when a node is started."""
 _MOST: Final = 100_000
@@ -45,10 +43,8 @@ _MOST: Final = 100_000
 
 def can_fork(plan: Plan, options: Options) -> bool:
     """Return True if the processes of a run on this machine are forks of one process.
-
     The run must have many processes and must not use GPUs: it is not known which GPU
-    libraries survive a fork. The environment can turn forks off.
-    """
+    libraries survive a fork. The environment can turn forks off."""
     if os.environ.get(FORKS) == "0" or os.environ.get("PYTHONHASHSEED") == "random":
         return False
     if len(plan.processes) < _MANY:
@@ -66,11 +62,9 @@ def open_fork_server(
     watch: Watch,
     interruption: Interruption,
 ) -> Iterator[ForkServer | None]:
-    """Yield a server that has made the imports of the nodes of a plan.
-
-    Yield None, after a warning, if no process can be forked. A signal during the imports
-    ends the run.
-    """
+    """Yield a server that has made the imports of the nodes of a plan. Yield None,
+    after a warning, if no process can be forked. A signal during the imports ends the
+    run."""
     longest = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
     room = min(longest + _ADDED, _MOST)
     with ExitStack() as exits, catch_signals() as signals:

@@ -64,10 +64,8 @@ class Table:
 
     @property
     def doubtful_header(self) -> str | None:
-        """The first column name that also occurs as a word in its column, or None.
-
-        Such a name suggests that the first row is not a header.
-        """
+        """The first column name that also occurs as a word in its column, or None. Such
+        a name suggests that the first row is not a header."""
         if self.form.header is not None or self.kind != "csv":
             return None
         for name, column in self.columns.items():
@@ -133,7 +131,6 @@ def _read_csv(path: Path) -> Table:
 
 
 def _detect_form(path: Path) -> Csv:
-    """Detect the delimiter, the comments and the header of a text file."""
     hint = "use a text file of cells, or such a file in gzip format (.gz)"
     with open_bytes(str(path), path, hint) as file:
         prefix = file.read(_PREFIX_NBYTES)

@@ -27,11 +27,9 @@ _COMPILED: Final = "/jax/core/compile/backend_compile_duration"
 
 
 class SharedPrograms:
-    """The programs of a folder, with the interface that JAX uses to read and write them.
-
-    If a thread does not find a program, other processes wait until it stores the program
-    or fails. If the process ends, its locks are released.
-    """
+    """The programs of a folder, with the interface that JAX uses to read and write
+    them. If a thread does not find a program, other processes wait until it stores the
+    program or fails. If the process ends, its locks are released."""
 
     def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
         self._path = folder  # JAX prints this attribute
@@ -94,10 +92,8 @@ class SharedPrograms:
 
 
 def share_programs() -> None:
-    """Let JAX use `SharedPrograms` for its configured cache folder.
-
-    JAX's own cache stays if its size is limited, or if its contents are compared.
-    """
+    """Let JAX use `SharedPrograms` for its configured cache folder. JAX's own cache
+    stays if its size is limited, or if its contents are compared."""
     import jax
 
     try:

@@ -82,10 +82,8 @@ def key_object(name: str, namespace: str | None, request: JobRequest) -> Object:
 def jobset_object(
     name: str, groups: Sequence[Group], request: JobRequest, options: Mapping[str, Any]
 ) -> Object:
-    """Return the JobSet, with a replicated job for each group.
-
-    Each node has a separate Job, so that one node can be restarted.
-    """
+    """Return the JobSet, with a replicated job for each group. Each node has a separate
+    Job, so that one node can be restarted."""
     jobs = []
     for group in groups:
         template = _pod_template(name, group, groups, request, options)
@@ -166,11 +164,8 @@ def plain_objects(
 
 
 def _finishing(groups: Sequence[Group], request: JobRequest) -> list[str]:
-    """Return the groups that must end for the run to be done: workers and the control
-    node.
-
-    Nodes that only serve others end later.
-    """
+    """Return the groups of workers and of the control node; the run is done when they
+    end."""
     control = NodeId(next(iter(request.needs))).kind
     serving = {SERVER, HETER} - {control}
     return [group.name for group in groups if group.kind not in serving]
@@ -265,7 +260,6 @@ def _container(
 
 
 def _script(group: Group, request: JobRequest, options: Mapping[str, Any]) -> str:
-    """Return the shell script of a container, which starts the node."""
     lines = [
         "# Kubernetes sets the permissions of the mounted key; this copy is private.",
         f"(umask 077; cat {_KEY}/key >{_RUN}/key)",

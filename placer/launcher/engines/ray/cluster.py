@@ -98,10 +98,8 @@ class Head:
         return f"the head of the Ray cluster, {self.address}, does not answer: {why}"
 
     def look(self) -> str:
-        """Return a message if the head was lost or is back since the last check.
-
-        It checks only every `HEAD_POLL` seconds.
-        """
+        """Return a message if the head was lost or is back since the last check. It
+        checks only every `HEAD_POLL` seconds."""
         if time.monotonic() < self._next_look:
             return ""
         problem = self.problem()
@@ -115,7 +113,6 @@ class Head:
 
 
 def _refusal(address: str, timeout: float) -> str:
-    """Return the reason why no connection to an address is accepted, or ""."""
     try:
         socket.create_connection(parse_endpoint("Ray", address), timeout).close()
     except OSError as error:

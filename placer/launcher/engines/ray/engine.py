@@ -124,10 +124,8 @@ class RayJob:
         return read_message(self.driver.stdout.fileno())
 
     def failure(self, message: Message | None) -> RunError:
-        """Return the error in the last message of the driver.
-
-        Without a message (None), the error says how the driver ended.
-        """
+        """Return the error in the last message of the driver. Without a message (None),
+        the error says how the driver ended."""
         if isinstance(message, Failed):
             return RunError(message.message, hint=message.hint)
         status = self.driver.end(END_GRACE)
@@ -147,11 +145,8 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 
 
 def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> RayJob:
-    """Start the driver of the job in a folder; see `Engine.submit`.
-
-    The driver connects to the cluster later, during `watch`, so that a signal can end the
-    attempt.
-    """
+    """Start the driver of the job in a folder; see `Engine.submit`. The driver connects
+    to the cluster later, during `watch`, so that a signal can end the attempt."""
     if find_spec("ray") is None:
         raise PlacerError(
             "Ray is not installed on this machine",

@@ -131,7 +131,6 @@ def _arguments(request: JobRequest) -> list[str]:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return the value of an option as text for the command line."""
     if name == "memory":
         return size_option(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -145,7 +144,6 @@ def size_option(value: int) -> str:
 
 
 def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:
-    """Return a line for each run of consecutive nodes with equal requests."""
     groups = [
         (format_nodes([*names]), bundle)
         for bundle, names in groupby(nodes, nodes.__getitem__)
@@ -172,11 +170,8 @@ def format_amount(resource: str, amount: float) -> str:
 
 
 def read_build(folder: Path, digest: str) -> dict[str, bytes]:
-    """Return the content of each file of the build in the folder of a job.
-
-    Raises:
-        BuildError: if the build was edited or has another digest.
-    """
+    """Return the content of each file of the build in the folder of a job. Raises
+    BuildError if the build was edited or has another digest."""
     build = folder / BUILD
     plan = read_plan(build)
     if plan.digest != digest:

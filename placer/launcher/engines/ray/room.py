@@ -77,7 +77,6 @@ def no_room(ray: Any, job: RayJobDescription) -> RunError:
 def _problems(
     name: str, job: RayJobDescription, machines: Sequence[Mapping[str, float]]
 ) -> Iterator[str]:
-    """Yield a message if the cluster has too little of a resource."""
     asked = {n: resources_of(b).get(name, 0) for n, b in job.nodes.items()}
     node = max(asked, key=asked.__getitem__)
     total, has = sum(asked.values()), _sum(machines, name)
@@ -110,7 +109,6 @@ def _problems(
 def _helps(
     name: str, job: RayJobDescription, machines: Sequence[Mapping[str, float]]
 ) -> Iterator[str]:
-    """Yield remedies for a resource of which the cluster has too little."""
     if name == "GPU":
         yield "a build with fewer `devices`, or --emulate, needs fewer GPUs"
         return

@@ -60,19 +60,14 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
 
 
 def digest_of(folder: Path) -> str:
-    """Return the digest of a job's program, to be checked by job.sh.
-
-    While the job waits, another job could replace its files.
-    """
+    """Return the digest of a job's program, to be checked by job.sh. While the job
+    waits, another job could replace its files."""
     files = (folder / "build/plan.json", folder / "node.sh")
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _create_folder(job: SlurmJob) -> None:
-    """Create the folder where the nodes of a job write, or cancel the job.
-
-    The batch script waits for this folder, so that no job runs without a launcher.
-    """
+    """Create the folder for which the batch script waits, or cancel the job."""
     try:
         job.folder.mkdir()
     except OSError as error:

@@ -45,10 +45,8 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """Return the state in Slurm's words, such as `has state COMPLETING (TimeLimit)`.
-
-        While the job runs, the rest of its time limit is included.
-        """
+        """Return the state in Slurm's words, such as `has state COMPLETING
+        (TimeLimit)`. While the job runs, the rest of its time limit is included."""
         if not self.state:
             return "is no longer known to Slurm"
         reason = "" if self.reason in ("", "None") else f" ({self.reason})"
@@ -121,10 +119,7 @@ class SlurmJob:
 
     def ask_closely(self) -> Answer:
         """Return the answer of squeue, with the reason `Preempted` once a preemption is
-        planned.
-
-        While a job runs, only scontrol shows the planned preemption.
-        """
+        planned. While a job runs, only scontrol shows the planned preemption."""
         answer = self.ask()
         if answer.state != "RUNNING":
             return answer
