@@ -1,9 +1,8 @@
-"""Checks of a plan beyond its types, when it is read.
+"""Checks that a plan read from disk is consistent.
 
-They refuse names and paths that lead out of the build folder, code that is not in it, and
-numbers and references that `placer show` and `placer explain` cannot follow: these
-commands run no code, so they are safe on a build from someone else. The checks do not make
-a build safe to run: see `docs/security.md`.
+The checks refuse paths outside the build folder, code without a hash in the plan, and
+invalid references. `placer show` and `placer explain` run no code, so they are safe on
+untrusted builds. Running an untrusted build is not safe: see `docs/security.md`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MEMORY = "cpu:0"
 """The devices of a table in host memory."""
 
 MAX_DEPTH = 32
-"""The number of levels that values of a spec may be nested."""
+"""The maximum nesting depth of spec values in a plan."""
 
 _MODEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _NUMBERED = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
@@ -76,7 +75,7 @@ def _check_all(plan: Plan) -> Problems:
     yield from _check_unique("node", (node.name for node in plan.nodes))
     for name, threads in plan.processes.items():
         if len(threads) > 1 and any(node.name == name for node in threads):
-            yield f"node '{name}' has threads that are nodes too"
+            yield f"'{name}' is both a node and a process with threads"
     parameters = {parameter.name: parameter for parameter in plan.parameters}
     yield from _check_unique("parameter", (each.name for each in plan.parameters))
     for parameter in plan.parameters:
@@ -146,7 +145,7 @@ def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:
 
 
 def _check_depth(value: Any) -> str | None:
-    """Return what is wrong with a value that is nested too deeply, or None."""
+    """Return an error if a value is nested too deeply, or None."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner = [each for each in level if isinstance(each, dict | list)]
@@ -169,7 +168,7 @@ def _check_node(
         if not _DEVICES.fullmatch(name) or not devices:
             yield f"{name!r} is not a set of devices"
         for device in devices:
-            # A node has one CPU where its devices do not mention any.
+            # A node always has one CPU, even if `devices` does not list it.
             kind, _, number = device.partition(":")
             count = node.devices.get(kind, 0) or kind == CPU
             if not _NUMBERED.fullmatch(device) or int(number) >= count:
@@ -191,12 +190,12 @@ def _check_table(
     if table.devices not in (MEMORY, *node.computes):
         yield f"it has no '{table.devices}'"
     if table.in_place and table.devices != MEMORY:
-        yield f"it is on {table.devices}, where no table is updated in place"
+        yield f"it is on {table.devices}; only tables on {MEMORY} are updated in place"
     problem = _check_depth(to_builtins(table.learning_rate))
     if table.rule is not None:
         problem = _check_rule(table.rule, table.hyper) or problem
     elif table.hyper:
-        problem = "it has hyperparameters, but no rule"
+        problem = "it has hyperparameters, but no update rule"
     if problem:
         yield problem
     if not table.blocks:
@@ -207,8 +206,8 @@ def _check_table(
         parameter = parameters.get(block.parameter)
         if parameter is None:
             yield (
-                f"block '{block.name}' is of '{block.parameter}', which is not a"
-                " parameter"
+                f"block '{block.name}' belongs to the unknown parameter"
+                f" '{block.parameter}'"
             )
             continue
         dtypes.add(parameter.dtype)
@@ -218,7 +217,7 @@ def _check_table(
 
 
 def _check_rule(rule: str, hyper: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with a rule or its hyperparameters, or None."""
+    """Return the error of an invalid rule or hyperparameter, or None."""
     try:
         optimizers.read_rule(rule, hyper)
     except ValidationError as error:
@@ -229,15 +228,15 @@ def _check_rule(rule: str, hyper: Mapping[str, Any]) -> str | None:
 def _check_block(block: Block, parameter: Parameter) -> Problems:
     if not block.start <= block.stop <= prod(parameter.shape):
         yield (
-            f"block '{block.name}' has the elements {block.start} to {block.stop} of"
-            f" {prod(parameter.shape)}"
+            f"block '{block.name}' covers elements {block.start} to {block.stop},"
+            f" but the parameter has {prod(parameter.shape)}"
         )
     if prod(block.shape) != block.numel:
-        yield f"block '{block.name}' has a shape of another number of elements"
+        yield f"the shape and the range of block '{block.name}' differ in size"
 
 
 def _check_holders(plan: Plan) -> Problems:
-    """Check that the holders of a parameter store all of its elements, in order."""
+    """Check that the holders of each parameter cover its elements in order, without gaps."""
     tables = {
         (node.name, table.name): table.blocks
         for node in plan.nodes
@@ -249,22 +248,22 @@ def _check_holders(plan: Plan) -> Problems:
             blocks = tables.get((node, table), ())
             block = blocks[index] if 0 <= index < len(blocks) else None
             if block is None or block.parameter != parameter.name or block.start != at:
-                yield f"node '{node}' does not store '{parameter.name}' from {at} on"
+                yield f"node '{node}' must store '{parameter.name}' from element {at}"
                 break
             at = block.stop
         else:
             if at != prod(parameter.shape):
-                yield f"no node stores '{parameter.name}' from {at} on"
+                yield f"no node stores '{parameter.name}' from element {at}"
 
 
 def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
     for side in (edge.sources, edge.targets):
         if not side:
-            yield "it has no sources or no targets"
+            yield "it has no senders or no receivers"
         yield from _check_unique("node", side)
         for node in side:
             if node not in nodes:
-                yield f"there is no node '{node}'"
+                yield f"'{node}' is not a node of this plan"
     for value in edge.values:
         yield from _check_dtype(f"'{value.operand}'", value.dtype)
 
@@ -272,10 +271,10 @@ def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
 def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
     settings = table.settings
     if not table.holders or not nodes >= {*table.holders}:
-        yield "its holders are not nodes"
+        yield "a node that stores it is missing from the plan"
     yield from _check_unique("holder", table.holders)
     if table.dtype not in ("float32", "float64"):
-        yield f"its rows are {table.dtype}"
+        yield f"its dtype is {table.dtype}, not float32 or float64"
     problem = _check_depth(to_builtins(table.learning_rate))
     problem = _check_rule(settings.rule, settings.hyper) or problem
     if problem:

@@ -1,4 +1,4 @@
-"""The positions, in a spec, of what the errors of its data are about."""
+"""Positions in the spec for errors about the data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Spans = Mapping[str, Span]
 
 
 def read_spans(build: Path) -> dict[str, Span]:
-    """Return the positions of a build's spec, without the text of their lines.
+    """Return the position in the spec of each key of `data`.
 
-    Raises BuildError as `read_sources`.
+    The spans contain no source lines. Raises BuildError as `read_sources`.
     """
     sources = read_sources(build)
     spec = Path(sources.spec).name
@@ -26,8 +26,12 @@ def read_spans(build: Path) -> dict[str, Span]:
 
 @contextmanager
 def located(which: str, spans: Spans) -> Iterator[None]:
-    """Return a context that gives errors of a source their position in the spec; `which`
-    is `train` or `eval`."""
+    """Attach the position in the spec to errors about a source.
+
+    Args:
+        which: `train` or `eval`, the source inside the `with` block.
+        spans: the positions of the keys of `data`.
+    """
     try:
         yield
     except SourceError as error:
@@ -39,8 +43,7 @@ def located(which: str, spans: Spans) -> Iterator[None]:
 
 
 def _find_span(which: str, path: Sequence[str | int], spans: Spans) -> Span | None:
-    """Return the position of a key of a source, or of one above it: of the vocabulary of
-    a glob, it is that of all vocabularies. By default it is that of the source."""
+    """Return the position of a source's key, else of its nearest parent key."""
     keys = (which, *map(str, path))
     candidates = [".".join(keys)]
     if keys[1] == "columns":

@@ -1,8 +1,8 @@
-"""Reading and writing the files of a build folder.
+"""Reads and writes the files of a build folder.
 
-A build folder contains code that is run. So no file is read through a link below the
-folder or if other users can change it (`placer/system/files/owners.py`), no file is run whose
-hash is not in the plan, and no file is written outside of the folder.
+A build contains code that nodes run. placer therefore follows no links inside the
+folder, and reads no file that other users can change (`placer/system/files/owners.py`).
+It runs only files whose hash is in the plan, and writes only inside the folder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,18 @@ CACHE = "__pycache__"
 def read_file(
     folder: Path, path: str, sha256: str | None = None, *, limit: int | None = None
 ) -> bytes:
-    """Read a file of a build, and return the bytes that were checked.
+    """Read a file of a build and return the checked bytes.
 
-    Raises BuildError if the path leaves the folder, or if the file is missing, has more
-    than `limit` bytes, is reached through a link below the folder, can be changed by
-    other users, or does not have the hash `sha256`.
+    Args:
+        folder: the build folder.
+        path: the path of the file inside the folder.
+        sha256: the expected hash; None skips this check.
+        limit: the largest allowed size in bytes.
+
+    Raises:
+        BuildError: the path leaves the folder, the file is missing or too large, or its
+            hash is wrong. Also if a link inside the folder leads to the file, or if
+            other users can change it.
     """
     if not is_inside(path):
         raise BuildError(f"'{path}' is outside of the build '{folder}'")
@@ -51,26 +58,25 @@ def read_file(
 
 
 def check_outside(path: Path, build: Path, what: str = "") -> None:
-    """Raise PlacerError if a file or folder that something writes is inside a build, whose
-    files must not change.
+    """Raise PlacerError if a path to write is inside a build, whose files must not change.
 
     Args:
-        path: the file or folder.
-        build: the folder of the build.
+        path: the file or folder to write.
+        build: the build folder.
         what: the words before the path in the message, such as `checkpoints to `.
     """
     if path.resolve().is_relative_to(build.resolve()):
         raise PlacerError(
             f"cannot write {what}'{path}': it is inside the build folder",
-            hint="name a path outside of it: a build with other files cannot be run",
+            hint="choose a path outside of it: nodes refuse a build with other files",
         )
 
 
 def write_unfinished(folder: Path, path: str, content: bytes) -> None:
-    """Write a file of a build under a temporary name; `finish_file` renames it.
+    """Write a file under a temporary name, for `finish_file` to rename.
 
-    Only the owner may write to it. Raises BuildError if a folder on the path is a link,
-    and OSError.
+    Only the owner can write to the file. Raises OSError, and BuildError if a folder on
+    the path is a link.
     """
     file = folder / unfinished_path(path)
     check_parents(folder, path)
@@ -82,18 +88,18 @@ def write_unfinished(folder: Path, path: str, content: bytes) -> None:
 
 
 def finish_file(folder: Path, path: str) -> None:
-    """Rename a file that `write_unfinished` wrote; a link at `path` is replaced.
+    """Rename a file of `write_unfinished` to its final path, replacing a link there.
 
-    Raises BuildError if a folder on the path is a link, and OSError.
+    Raises OSError, and BuildError if a folder on the path is a link.
     """
     check_parents(folder, path)
     (folder / unfinished_path(path)).replace(folder / path)
 
 
 def remove_file(folder: Path, path: str) -> None:
-    """Remove a file of a build, and the folders that are empty then.
+    """Remove a file of a build and its empty parent folders.
 
-    Raises BuildError if a folder on the path is a link, and OSError.
+    Raises OSError, and BuildError if a folder on the path is a link.
     """
     check_parents(folder, path)
     file = folder / path
@@ -104,7 +110,7 @@ def remove_file(folder: Path, path: str) -> None:
 
 
 def unfinished_path(path: str) -> str:
-    """Return the temporary path of a file while it is written."""
+    """Return the temporary path under which a file is written."""
     return f"{path}.unfinished"
 
 
@@ -117,11 +123,10 @@ def is_inside(path: str) -> bool:
 
 
 def find_unknown_files(folder: Path, known: Collection[str]) -> list[str]:
-    """Return the files and links in a build folder that are not in `known`, sorted.
+    """Return the sorted files and links of a build folder that are not in `known`.
 
-    Ignores folders named __pycache__: programs and modules of a build are not run from
-    there, and Python reads a cached file only for a source file beside the folder.
-    Raises OSError.
+    Skips `__pycache__` folders: placer never runs bytecode, and Python uses cached
+    bytecode only next to its source file. Raises OSError.
     """
     paths: list[str] = []
 
@@ -137,7 +142,7 @@ def find_unknown_files(folder: Path, known: Collection[str]) -> list[str]:
 
 
 def edited_error(file: Path) -> BuildError:
-    """Return the error for a file that differs from the plan's hash."""
+    """Return the error for a file whose hash differs from the plan."""
     return BuildError(
         f"'{file}' was changed after it was compiled",
         hint="change the spec, not the build, and compile again",
@@ -152,10 +157,12 @@ def check_parents(folder: Path, path: str) -> None:
 
 def _check_no_link(place: Path) -> None:
     if place.is_symlink():
-        raise BuildError(f"'{place}' is a link, which a build folder must not contain")
+        raise BuildError(
+            f"'{place}' is a link; links are not allowed in a build folder"
+        )
 
 
 def _parents(file: Path, folder: Path) -> list[Path]:
-    """The folders between the build folder and the file, the outermost first."""
+    """Return the folders between the build folder and the file, outermost first."""
     between = file.relative_to(folder).parents
     return [folder / parent for parent in reversed(between) if parent.parts]

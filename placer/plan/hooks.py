@@ -1,15 +1,15 @@
-"""The hooks of node programs: the functions that a program defines for the runtime."""
+"""The hooks of node programs: functions that the runtime calls."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
 HookName: TypeAlias = Literal["step", "evaluate", "predict"]
-"""The hook of a graph: a training step, an evaluation, a prediction."""
+"""The hook of each graph: training step, evaluation, prediction."""
 
 SERVE = "serve"
-"""The hook that handles the messages of workers which do not go in lockstep."""
+"""The hook that handles messages of asynchronous workers."""
 
 HOOKS: tuple[str, ...] = (*get_args(HookName), SERVE)
-"""All hooks. The runtime finds each in a program by its name, and nothing else in a
-program has one of these names."""
+"""All hooks. The runtime finds a hook by its name, so programs use these names for nothing
+else."""

@@ -1,4 +1,4 @@
-"""Import Python modules of one folder, a spec's or a build's, from source only."""
+"""Imports Python modules from the folder of a spec or a build, from source only."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ from placer.system.callsite import is_cell
 from placer.system.files.regular import read_regular
 
 being_traced: ContextVar[str | None] = ContextVar("placer.being_traced", default=None)
-"""The name of the module that is imported to trace one of its functions."""
+"""The name of the module whose function placer is tracing now."""
 
 MAX_MODULE_BYTES = 16 << 20
-"""The largest size of a module beside a spec, in bytes."""
+"""The largest allowed module size in bytes."""
 
-# Held while sys.meta_path and sys.modules are changed, which all threads share.
+# Guards sys.meta_path and sys.modules, which all threads share.
 _import_lock = threading.RLock()
 
 
 @dataclass(frozen=True, eq=False)
 class Modules(MetaPathFinder, Loader):
-    """A finder and loader for the modules of one folder.
+    """Import hook for the modules of one folder.
 
-    Of a build (`plan` is not None) it finds the modules of its plan, and checks their
-    hashes. No bytecode is read or written: the source that was checked is what runs.
+    With a plan, it finds only the plan's modules and checks their hashes. It neither
+    reads nor writes bytecode, so the checked source is the code that runs.
+
+    Attributes:
+        folder: the folder of the modules.
+        plan: the plan if the folder is a build, else None.
+        loaded: the imported modules by name.
     """
 
     folder: Path
@@ -45,17 +50,17 @@ class Modules(MetaPathFinder, Loader):
 
     @property
     def data_folder(self) -> Path:
-        """The folder of the spec; for a build, of its data on this machine."""
+        """The folder of data files: next to the spec, or as set on this machine."""
         if self.plan is None:
             return self.folder.resolve()
         return data_root(self.folder).resolve()
 
     @contextmanager
     def importable(self) -> Iterator[None]:
-        """Return a context in which the modules can be imported by their names.
+        """Return a context manager that makes the modules importable by name.
 
-        They are removed from `sys.modules` at its end, since another build may have
-        different modules of the same names.
+        On exit it removes them from `sys.modules`, since another build may have different
+        modules with the same names.
         """
         with _import_lock:
             others = {n: sys.modules[n] for n in self.loaded if n in sys.modules}
@@ -72,15 +77,16 @@ class Modules(MetaPathFinder, Loader):
                 sys.modules.update(others)
 
     def load(self, module: str, name: str) -> ModuleType:
-        """Run `module` from its file, and return it under `name`.
+        """Run the file of `module` and return the module under `name`.
 
-        Raises BuildError if the folder has no such module, and what the module raises.
+        Raises BuildError if the folder has no such module. Exceptions of the module pass
+        through.
         """
         spec = self._spec(module, name)
         if spec is None:
-            raise BuildError(f"there is no module {module}.py in '{self.folder}'")
+            raise BuildError(f"'{self.folder}' has no module {module}.py")
         loaded = module_from_spec(spec)
-        sys.modules[name] = loaded  # dataclasses look their module up there
+        sys.modules[name] = loaded  # dataclasses look up their module here
         self.exec_module(loaded)
         return loaded
 
@@ -104,7 +110,7 @@ class Modules(MetaPathFinder, Loader):
             return None
         spec = spec_from_loader(name, self, origin=str(file.absolute()))
         assert spec is not None
-        spec.has_location = True  # so that it has a __file__
+        spec.has_location = True  # sets __file__
         return spec
 
     def _source(self, file: str) -> bytes:
@@ -114,15 +120,15 @@ class Modules(MetaPathFinder, Loader):
 
 
 def data_folder() -> Path:
-    """Return the folder of the spec, or of the Python file that defines the model; in a
-    run, the folder that `--data` or PLACER_DATA names, if any.
+    """Return the folder of the spec's data files.
 
-    For modules beside a spec that read data files. A node imports such a module from
-    the build, so that its `__file__` is a file of the build.
+    Use it in modules next to a spec: nodes import such a module from the build, so its
+    `__file__` does not lead to the data.
 
     Returns:
-        An absolute path. In a module that placer did not import it is the folder of the
-        file that calls this function, and in a notebook the working folder.
+        An absolute path: the folder that `--data` or PLACER_DATA names, else the folder of
+        the spec or of the Python file that defines the model. If placer did not import
+        the calling module, its own folder; in a notebook, the working folder.
 
     Example:
         rows = np.load(placer.data_folder() / "rows.npy")
@@ -132,17 +138,17 @@ def data_folder() -> Path:
         loader = getattr(frame.f_globals.get("__spec__"), "loader", None)
         if isinstance(loader, Modules):
             return loader.data_folder
-        frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
+        frame = frame.f_back  # type: ignore[assignment]  # None after the outermost frame
     file = first.f_code.co_filename
     return Path.cwd() if is_cell(file) else Path(file).resolve().parent
 
 
 @contextmanager
 def modules_in(folder: Path, *, built: bool = True) -> Iterator[Modules]:
-    """Return a context in which the modules of a folder are `importable`.
+    """Return a context manager that makes the modules of a folder importable.
 
-    A folder with a plan is a build, unless `built` is False. Raises BuildError for a
-    build that was changed after it was compiled.
+    A folder with a plan is a build, unless `built` is False. Raises BuildError if a file
+    of the build was changed after compilation.
     """
     plan = read_plan(folder) if built and (folder / FILE).is_file() else None
     modules = Modules(folder, plan)

@@ -1,6 +1,6 @@
-"""plan.json: all that the runtime has to know of a build, and the compiler's choices.
+"""plan.json: everything that the runtime needs to know about a build besides its programs.
 
-Besides the node programs and graph.txt, it is all that the compiler passes on.
+It also records the choices of the compiler.
 """
 
 from __future__ import annotations
@@ -44,39 +44,48 @@ from placer.system.files.utf8 import check_utf8
 
 VERSION = 3
 OF_RUN = "build"
-"""The folder of the build in the folder of a run."""
+"""The folder name of the build inside a run folder."""
 FILE = "plan.json"
 SOURCES = "sources.json"
 MODEL = "model.txt"
-"""The graph of a prediction in one process; a build has it if its spec has outputs."""
+"""The prediction graph for one process. A build has this file if its spec has outputs."""
 MAX_PLAN_BYTES = 1 << 28
 """The largest size of plan.json and of sources.json, in bytes."""
 BASE_PORT = 27600
-"""Node k of a plan listens on this port + k by default. The port is below the range
-that operating systems use for outgoing connections."""
+"""Node k of a plan listens on this port + k by default. The port is below the range of
+outgoing ports of common operating systems."""
 
 
 DATA = "PLACER_DATA"
-"""The environment variable that names the folder of the data on this machine."""
+"""The environment variable with the path of the data folder on this machine."""
 
 
 class PlanStruct(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The base of all parts of the plan; decoding one rejects unknown fields.
+    """The base of all plan structs. Decoding rejects unknown fields.
 
-    Fields with their default are not written. msgspec finds them by identity, so a
-    default is None, a bool, 0, 1 or empty: equal values of these are one object.
+    Fields with their default value are not written. msgspec compares defaults by
+    identity, so a default must be None, a bool, 0, 1 or empty.
     """
 
 
 class EdgeValue(PlanStruct, frozen=True):
-    """One value of an edge: its names as sent and received, global type and layouts.
+    """One value of an edge.
 
-    `start` and `stop` are the range of the operand's elements to send, if that is only
-    a block of it. If the receiver joins blocks, `whole` is the joined value, which has
-    `numel` elements, and `at` is the first element that the result has in it. Ranges
-    are of elements flattened in C order.
+    Ranges count elements flattened in C order.
+
+    Attributes:
+        operand: the name of the sent value.
+        result: the name of the received value.
+        dtype: the dtype.
+        shape: the global shape.
+        layouts: the layouts at the senders and at the receivers.
+        start: the first element to send, if only a block is sent.
+        stop: the end of the block.
+        whole: the joined value, if the receiver joins blocks.
+        at: the first element of the result within `whole`.
+        numel: the number of elements of `whole`.
     """
 
     operand: ValueName
@@ -90,47 +99,48 @@ class EdgeValue(PlanStruct, frozen=True):
     at: Size = 0
     numel: Size = 0
     flat: Flat | None = None
-    """For a value of which one side has ranges, layout F: where it is in its group."""
+    """The range of the value in its group, if one side has layout F."""
     table: ValueName | None = None
-    """For a value with a row for each key: the sparse table."""
+    """The sparse table, for a value with one row per key."""
     counted: tuple[Literal["scores", "times"], ...] = ()
-    """For keys: what goes with them besides how often each occurs."""
+    """For keys: the statistics that travel with the keys and their counts."""
     inputs: tuple[ValueName, ...] = ()
-    """For keys that leave a step ahead: the values, as nodes read them, that they are
-    collected from, with the times and scores of their rows behind the keys."""
+    """For keys sent one step ahead: the names of the key inputs, followed by the inputs with
+    the time and score of each row."""
 
     @property
     def size(self) -> int:
-        """The number of elements, of a value without rows."""
+        """The number of elements of a value without rows."""
         return math.prod(d for d in self.shape if isinstance(d, int))
 
 
 class Edge(PlanStruct, frozen=True):
-    """The messages of a step, or of an evaluation batch, from `sources` to `targets`.
+    """The messages from `sources` to `targets` in one step or evaluation batch.
 
-    `once` edges of an evaluation have messages before the first batch only. `nbytes` is
-    the number of bytes of all messages of one step or batch together. If one value is in
-    ranges (layout F) on one side, all are; over a `ring`, each node then sends to the
-    next one only, and sources and targets are the same. The senders do not change
-    `stable` values of ranges as long as a receiver may use them: they are parameters.
-
-    An edge of an `exchange` carries the values that its declaration names
-    (`placer.plan.exchanges`), those of tables of a `group` if no node waits for a step of
-    all others. `first` and `every` are the settings of the exchange; if a message comes once
-    in `every` steps of a worker, `nbytes` are the part of one step. For keys, and rows by
-    key, `nbytes` are those of keys that are all different. In each step but the last, keys
-    of the next one leave on an edge whose values have `inputs`.
-
-    In a step without lockstep `companions` are a worker and the heter node that computes
-    for it: each sends to its own only.
-
-    A server sends the parameters of a `sent_back` edge as it updates them in the step
-    before, where there is one.
-
-    The gradients of a step that go to servers in several messages have a `bucket`, a number
-    from 0: the messages leave in this order, while the rest is computed. One that `follows`
-    has a bucket before it, from the same nodes to the same nodes, of whose message it is a
-    part for the bound of a channel.
+    Attributes:
+        id: the number of the edge.
+        sources: the sending nodes.
+        targets: the receiving nodes.
+        values: the values in each message. If one side of a value has layout F, the same
+            holds for all values.
+        nbytes: the bytes of all messages in one step or batch. If `every` exceeds 1, the
+            average per step. Keys are assumed to be distinct.
+        once: (evaluation) send only before the first batch.
+        ring: each node sends only to the next node; sources equal targets.
+        stable: the values are parameters, which the senders do not change while a
+            receiver may read them.
+        exchange: the exchange (`placer.plan.exchanges`) that defines the values.
+        group: the optimizer group of an asynchronous exchange.
+        first: how many workers a step waits for, with backup workers.
+        sent_back: servers send these parameters during the previous step, as they
+            update them.
+        bucket: the position among the gradient messages of a step. They leave in this
+            order during the backward pass.
+        follows: the message shares the channel limit of the previous bucket with the same
+            nodes.
+        every: a worker sends one message in this many steps.
+        companions: (asynchronous) each worker exchanges messages only with the heter
+            node that computes for it.
     """
 
     id: Count
@@ -152,7 +162,7 @@ class Edge(PlanStruct, frozen=True):
 
     @property
     def declared(self) -> Exchange | None:
-        """The declaration of the exchange; None of plain messages."""
+        """The declaration of the exchange; None for plain messages."""
         return EXCHANGES[self.exchange] if self.exchange else None
 
     @property
@@ -162,37 +172,36 @@ class Edge(PlanStruct, frozen=True):
 
     @property
     def is_push(self) -> bool:
-        """Whether the edge carries what tables without lockstep are updated by, from the
-        workers."""
+        """Whether workers send gradients or differences of asynchronous tables here."""
         exchange = self.declared
         return exchange is not None and exchange.is_push and self.is_asynchronous
 
     @property
     def takes_first(self) -> bool:
-        """Whether a step takes the values of the workers that are first."""
+        """Whether a step uses only the values of the fastest workers."""
         return self.declared is not None and self.declared.takes_first
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether no node waits for a step of all others at this edge."""
+        """Whether the exchange is asynchronous."""
         exchange = self.declared
         return exchange is not None and exchange.is_free(self.group is not None)
 
     @property
     def is_flat(self) -> bool:
-        """Whether the values are in ranges, layout F, on one side."""
+        """Whether one side of the values has layout F."""
         return bool(self.values) and "F" in self.values[0].layouts
 
     def ranges(self, value: EdgeValue) -> Ranges:
-        """Return the ranges of a value on the side on which it is in ranges."""
+        """Return the ranges of a value on the side with layout F."""
         assert value.flat is not None, value.result
         nodes = self.targets if value.layouts[1] == "F" else self.sources
         return Ranges(value.flat, value.size, ITEM_BYTES[value.dtype], len(nodes))
 
 
 def edges_ahead(edges: Sequence[Edge], node: str) -> list[Edge]:
-    """Return the edges that bring parameters of the next step to a node which has not
-    finished this one: those that are sent back, if it sends gradients in buckets."""
+    """Return the edges that bring parameters of the next step while a node still runs this
+    step. Only nodes that send gradients in buckets have such edges."""
     ahead = [edge for edge in edges if edge.sent_back and node in edge.targets]
     sends_buckets = any(
         edge.bucket is not None and node in edge.sources for edge in edges
@@ -209,11 +218,14 @@ class Read(PlanStruct, frozen=True):
 
 
 class Metric(PlanStruct, frozen=True):
-    """A metric that a node records: its part of a statistic, and its finalizer.
+    """A metric that a node records.
 
-    Partial statistics (P) are summed over the nodes that record them, in node order;
-    any other statistic is that of the first node. `final` names the finalizer
-    (`placer.plan.settings.training.metrics`).
+    Partial statistics (P) are summed over the recording nodes in node order. Other
+    statistics come from the first node.
+
+    Attributes:
+        layout: the layout of the statistic.
+        final: the finalizer (`placer.plan.settings.training.metrics`).
     """
 
     layout: Layout
@@ -221,8 +233,15 @@ class Metric(PlanStruct, frozen=True):
 
 
 class Output(PlanStruct, frozen=True):
-    """An output of a prediction: its dtype, the shape of a row, the inputs of the source
-    that it depends on, and the classes that it scores, if it does."""
+    """An output of a prediction.
+
+    Attributes:
+        name: the name.
+        dtype: the dtype.
+        shape: the shape of one row.
+        inputs: the inputs that the output depends on.
+        classes: the classes, if the output scores classes.
+    """
 
     name: ValueName
     dtype: str
@@ -232,11 +251,13 @@ class Output(PlanStruct, frozen=True):
 
 
 class NodePhase(PlanStruct, frozen=True):
-    """The inputs and results of one node in a training step, an evaluation or a
-    prediction: `outputs` are the rows of each output that it returns.
+    """The inputs and results of one node in a training step, evaluation or prediction.
 
-    `metrics` of a training step include the minimized loss, even if the spec does not
-    list it: the runtime checks it for NaN and infinity.
+    Attributes:
+        reads: the inputs that the node reads.
+        metrics: the recorded metrics. Training always records the loss, which the
+            runtime checks for NaN and infinity.
+        outputs: the rows of each prediction output that the node returns.
     """
 
     reads: tuple[Read, ...] = ()
@@ -245,15 +266,20 @@ class NodePhase(PlanStruct, frozen=True):
 
 
 class Table(PlanStruct, frozen=True, kw_only=True):
-    """The parameters, or blocks of them, of one optimizer on one node.
+    """The parameters or blocks of one optimizer on one node.
 
-    `rule` is None for parameters that are not trained. `mode` says how the workers agree
-    on updates, if they do not go in lockstep. A `local` table has a worker's own values of
-    parameters that servers store. `in_place` says that updates may
-    overwrite the values while other nodes have views of them, since all readers have
-    finished. The compiler proves that from the graph (`placer.compiler.memory.in_place`); a
-    node cannot check it, and only the plan's digest protects it from accidental
-    changes.
+    Attributes:
+        name: the name of the table.
+        rule: the update rule; None if the parameters are not trained.
+        hyper: the hyperparameters of the rule.
+        learning_rate: the learning rate.
+        blocks: the blocks that the table stores.
+        mode: the update mode of asynchronous workers; None for synchronous training.
+        local: the table holds a worker's own values of parameters on servers.
+        in_place: updates may overwrite values that other nodes have views of, because all
+            readers have finished. `placer.compiler.memory.in_place` proves it from the
+            graph. A node cannot check this flag.
+        devices: the storage: `cpu:0` for host memory, or one of the node's `computes`.
     """
 
     name: str
@@ -265,22 +291,28 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     local: bool = False
     in_place: bool = False
     devices: str
-    """Where the table is stored: `cpu:0` for host memory, or one of the node's
-    `computes`."""
 
 
 class NodePlan(PlanStruct, frozen=True, kw_only=True):
     """One node: a process of the run, or one of its threads.
 
-    `program` is the path of the file that it runs, which other nodes may share. `turns`
-    is the order in which it runs the tasks of its program for the microbatches of a
-    step (`forward.0`). `computes` are the sets of devices that compute together, by
-    the name that programs write (`gpu:0-1`), each as a list (`gpu:0`, `gpu:1`); it is
-    empty if the node computes nothing. FLOPs are declared, for one training step. `table_bytes` is the size of the tables, and of
-    sums that a server keeps for workers which update by themselves, `activation_bytes`
-    the peak of the values of a step, and `device_bytes` the peak of both on each
-    device. None of them counts sparse tables. `memory` is how many bytes of host memory
-    the spec gives the process of the node, if it does.
+    Attributes:
+        name: the name, such as `worker:0`.
+        program: the path of the node program; several nodes may share it.
+        devices: the number of devices of each kind.
+        step, evaluation, prediction: the inputs and results in each phase.
+        tables: the tables that the node stores.
+        computes: the sets of devices that compute together, by their name in programs:
+            `gpu:0-1` is `gpu:0` and `gpu:1`. Empty if the node computes nothing.
+        turns: the order of tasks and microbatches in a step, such as `forward.0`.
+        table_bytes: the size of the tables and of the gradient sums that a server keeps
+            for workers. This and the next two fields exclude sparse tables.
+        activation_bytes: the peak size of the values of a step.
+        device_bytes: the peak size of tables and values on each device.
+        memory: the host memory in bytes that the spec grants the node's process, if any.
+        flops: the declared FLOPs of one training step.
+        replicated_flops: the part of `flops` that repeats work of other nodes.
+        exchange_flops: the part of `flops` spent on exchanges.
     """
 
     name: str
@@ -323,11 +355,16 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
 
 
 class SparseTable(PlanStruct, frozen=True, kw_only=True):
-    """A parameter with a row for each key.
+    """A parameter with one row per key.
 
-    `mode` says how the workers agree on updates, if they do not go in lockstep.
-    `holders` are the nodes that have its partitions, each as many neighboring ones, in
-    their order. `rows` is the number of rows that the spec expects.
+    Attributes:
+        settings: the settings of the table.
+        dtype: the dtype of the rows.
+        learning_rate: the learning rate.
+        trainable: whether the rows are trained.
+        mode: the update mode of asynchronous workers; None for synchronous training.
+        holders: the nodes that store equal, consecutive shares of the partitions, in order.
+        rows: the expected number of rows, if the spec gives it.
     """
 
     settings: SparseSettings
@@ -343,13 +380,13 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
         return self.settings.name
 
     def partitions_of(self, node: str) -> range:
-        """Return the partitions that a node has, which is one of the holders."""
+        """Return the partitions that a holder stores."""
         index, partitions = self.holders.index(node), self.settings.partitions
         return server_partitions(index, len(self.holders), partitions)
 
 
 class Choice(PlanStruct, frozen=True):
-    """Something that the compiler chose or inserted, and why."""
+    """A decision of the compiler, or an op that it inserted, with the reason."""
 
     what: str
     why: str
@@ -376,9 +413,9 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     choices: tuple[Choice, ...] = ()
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
-    """The sha256 of each file of the build but plan.json and sources.json, by path."""
+    """The SHA-256 of each file by path, except plan.json and sources.json."""
     digest: str = ""
-    """The sha256 of this plan as JSON, with an empty digest."""
+    """The SHA-256 of this plan as JSON, computed with an empty digest."""
 
     def __repr__(self) -> str:
         nodes = format_nodes(node.name for node in self.nodes)
@@ -392,7 +429,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         )
 
     def node(self, name: str) -> NodePlan:
-        """Return the node of that name. Raises BuildError if there is none."""
+        """Return a node by name. Raises BuildError for an unknown name."""
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -401,8 +438,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
 
     @property
     def processes(self) -> dict[str, tuple[NodePlan, ...]]:
-        """The nodes of each process by its name, in order; the first is that of the
-        control node."""
+        """The nodes of each process by name. The first process has the control node."""
         found: dict[str, tuple[NodePlan, ...]] = {}
         for node in self.nodes:
             name = NodeId(node.name).process
@@ -410,21 +446,23 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return found
 
     def process(self, name: str) -> tuple[NodePlan, ...]:
-        """Return the nodes of a process. Raises BuildError if there is none."""
+        """Return the nodes of a process. Raises BuildError for an unknown name."""
         try:
             return self.processes[name]
         except KeyError:
             process, valid = NodeId(name).process, ", ".join(self.processes)
             if process in self.processes:
-                message = f"{name} is a thread, and not a process"
+                message = f"'{name}' is a thread, not a process"
                 raise BuildError(message, hint=f"run {process}") from None
             message = f"this build has no node '{name}'"
             raise BuildError(message, hint=f"one of: {valid}") from None
 
     def memory_for_rows(self, node: str) -> int | None:
-        """Return the bytes that the sparse tables of a node, the only one of its process
-        with any, may use: what a step leaves of the memory of the process. None if the
-        spec says nothing of that memory."""
+        """Return how many bytes the sparse tables of a node may use.
+
+        This is the memory of the process minus the peak of a step. Only one node of a
+        process may have sparse tables. None if the spec sets no memory limit.
+        """
         memory = self.node(node).memory
         if memory is None:
             return None
@@ -438,8 +476,8 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
 
     @property
     def max_lead(self) -> float:
-        """How many steps a node can have begun that another node has not when all act
-        together: 0 if all act after the same step."""
+        """How many steps one node can be ahead of another when all stop together; 0 if all
+        stop after the same step."""
         edges = self.step_edges
         if not edges or any(
             not edge.is_asynchronous and not edge.companions for edge in edges
@@ -448,47 +486,54 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         modes = [table.mode for node in self.nodes for table in node.tables]
         modes += [table.mode for table in self.sparse_tables]
         if any(mode is not None and mode.in_rounds for mode in modes):
-            return 0  # they meet in each round
+            return 0  # workers and servers meet in each round
         bounds = [mode.bound for mode in modes if mode is not None]
         return 1 + min((b for b in bounds if b is not None), default=math.inf)
 
     @property
     def staleness_bound(self) -> int | None:
-        """The largest staleness that a gradient may have: so many steps of other workers
-        that were applied since its worker got the parameters. None without a bound."""
+        """The largest possible staleness of a gradient, or None if unbounded.
+
+        Staleness counts the steps of other workers that servers applied after the worker
+        pulled its parameters.
+        """
         modes = [table.mode for node in self.nodes for table in node.tables]
         modes += [table.mode for table in self.sparse_tables]
-        # Those that exchange differences, and not gradients, have none.
+        # Differences (geo) have no staleness.
         bounds = [m.bound for m in modes if m is not None and not isinstance(m, Geo)]
         if not bounds or None in bounds:
             return None
-        # Of each other worker: from `bound` + 1 steps before its own step to `bound` steps
-        # after it.
+        # Each other worker adds the steps from `bound` + 1 before to `bound` after this
+        # worker's step.
         return (2 * max(filter(None, bounds), default=0) + 1) * (self.workers - 1)
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether all nodes act after the same step, to stop or to save the run."""
+        """Whether all nodes stop or save after the same step."""
         return self.max_lead == 0
 
     def pushed_rows(self, node: str) -> RowShard:
-        """Return the rows of a step that the gradients which a node pushes, or those of
-        its companion, are of; all rows for any other node."""
+        """Return the rows of a step that a node's pushed gradients cover.
+
+        A heter node counts for the worker it computes for. Other nodes return all rows.
+        """
         for nodes, index in self._computing(node):
             return row_shard(nodes, index, self.workers)
         return RowShard((0,), 1)
 
     def worker_of(self, node: str) -> str | None:
-        """Return the worker whose steps a node does, without lockstep or with backup
-        workers: itself, or its companion. None for any other node."""
+        """Return the worker whose steps a node follows: itself or its companion.
+
+        None for other nodes, and if the workers wait for each other in every step.
+        """
         workers = [each.name for each in self.nodes if NodeId(each.name).kind == WORKER]
         for nodes, index in self._computing(node):
             return worker_of(nodes, index, workers)
         return None
 
     def companions(self, node: str) -> tuple[str, ...]:
-        """Return the nodes that end at the same step as a node, without lockstep: itself
-        and its companions."""
+        """Return the nodes that stop at the same step as a node: itself and its
+        companions."""
         worker = self.worker_of(node)
         if worker is None:
             return (node,)
@@ -496,8 +541,8 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return tuple(name for name in names if self.worker_of(name) == worker)
 
     def _computing(self, node: str) -> Iterator[tuple[tuple[str, ...], int]]:
-        """Yield the workers, or the heter nodes, among which a node computes gradients
-        without waiting for the others, and its position."""
+        """Yield the asynchronous workers or heter nodes that contain a node, with the
+        node's index."""
         for edge in self.step_edges:
             sides = (edge.sources, edge.targets) if edge.companions else (edge.sources,)
             is_push = edge.is_push or edge.takes_first
@@ -509,7 +554,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
 
     @property
     def has_backup(self) -> bool:
-        """Whether a step does not wait for its last workers."""
+        """Whether a step may skip stragglers (backup workers)."""
         return any(edge.takes_first for edge in self.step_edges)
 
     @property
@@ -519,11 +564,12 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
 
 
 def device_peaks(nodes: Sequence[NodePlan]) -> dict[str, int]:
-    """Return the peak of values and tables on each device of a process in bytes, as if
-    all its nodes had their peaks at the same time.
+    """Return the peak size in bytes of values and tables on each device of a process.
+
+    Assumes that all nodes of the process peak at the same time.
 
     Args:
-        nodes: the nodes of the process, which share its devices.
+        nodes: the nodes of the process, which share the devices.
     """
     total: dict[str, int] = {}
     for node in nodes:
@@ -543,8 +589,7 @@ def neighbours(plan: Plan, process: str) -> frozenset[str]:
 
 
 def _neighbours_of_node(plan: Plan, name: str) -> frozenset[str]:
-    """Return the nodes that a node exchanges messages with: those of its edges, and the
-    control node, which is the neighbour of all."""
+    """Return the peers of a node on its edges, and the control node."""
     if name == plan.control:
         return frozenset(node.name for node in plan.nodes if node.name != name)
     found = {plan.control}
@@ -558,7 +603,7 @@ def _neighbours_of_node(plan: Plan, name: str) -> frozenset[str]:
         if name in edge.targets:
             found.update(edge.sources)
             if edge.declared and edge.declared.moves == "sums":
-                # At a drain they take those of the first.
+                # At a drain, each receiver takes the sums of the first receiver.
                 first = edge.targets[0]
                 found.update(edge.targets if name == first else {first})
     return frozenset(found - {name})
@@ -597,15 +642,13 @@ def with_digest(plan: Plan) -> Plan:
 
 def is_build(folder: Path) -> bool:
     """Whether a path is a folder with a plan."""
-    return os.path.isfile(folder / FILE)  # False, and no error, for a long name
+    return os.path.isfile(folder / FILE)  # returns False for a name that is too long
 
 
 def _build_hint(folder: Path) -> str:
-    """Return the hint for a folder without a plan: the build that may be meant."""
+    """Return a hint for a folder without a plan, such as the nearest build."""
     if os.path.isfile(folder):
-        return (
-            "if it is a spec: placer.train runs it, placer.compile makes a build of it"
-        )
+        return "run a spec with placer.train, or make a build of it with placer.compile"
     if is_build(folder / OF_RUN):
         return f"did you mean '{folder / OF_RUN}'?"
     return path_hint(folder, is_build) or (
@@ -614,11 +657,11 @@ def _build_hint(folder: Path) -> str:
 
 
 def read_plan(folder: Path) -> Plan:
-    """Read and check the plan of a build folder, and check the folder's files.
+    """Read and check the plan and the files of a build folder.
 
-    Raises BuildError if the folder is not a build, has changed or unknown files or
-    links, can be changed by other users, has a plan of another version, or has a plan
-    that is inconsistent (`check_plan`).
+    Raises BuildError if the folder is not a build, has changed or unknown files, contains
+    links, or can be changed by other users. Also for another plan version, or an
+    inconsistent plan (`check_plan`).
     """
     if not is_build(folder):
         raise BuildError(
@@ -641,23 +684,23 @@ def read_plan(folder: Path) -> Plan:
         if with_digest(plan).digest != plan.digest:
             raise edited_error(file)
         check_plan(plan, str(file))
-    except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
+    except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
         raise BuildError(f"'{file}' cannot be read: {error}") from error
     check_files(folder, plan)
     return plan
 
 
 def check_files(folder: Path, plan: Plan) -> None:
-    """Raise BuildError if a file of the build was changed, or if there are other files.
+    """Raise BuildError if a file of the build was changed, or if unknown files exist.
 
-    Python runs a program that it is started with, and what that imports from its own
-    folder, before this check: `docs/security.md`.
+    Python already runs the program, and its imports from the same folder, before this
+    check: see `docs/security.md`.
     """
     modules = (f"{module}.py" for module in plan.modules)
     for path in (*(node.program for node in plan.nodes), *modules):
         if path not in plan.files:
             raise BuildError(
-                f"'{folder / FILE}' has no hash of '{path}', which would be run",
+                f"'{folder / FILE}' has no hash for '{path}', which nodes would run",
                 hint="compile the spec again",
             )
     for path, expected in plan.files.items():
@@ -671,18 +714,18 @@ def check_files(folder: Path, plan: Plan) -> None:
 
 
 class Sources(PlanStruct, frozen=True):
-    """The content of sources.json: the spec's path, relative to the build folder, the
-    line and column of each op in the spec, and of the keys of `data`, such as
-    `train.source`, the ops of each line of the programs, and the keys of the spec that were
-    set by `--set` or `overrides`, as `KEY=VALUE`.
+    """The content of sources.json: positions of ops and keys in the spec.
 
-    `lines` has the path of each program, and by the number of a line what an error
-    there is about: a function of the program, and the op of it or, of several ops, the
-    first and the last in the spec.
+    The plan has no hash of this file, because its content depends on the path of the
+    build. Changing it affects only where data files are found, and positions in messages.
 
-    It is the only file that depends on the path of the build, so the plan has no hash
-    of it: a user who moves a build may change `spec`. It only determines the folder of
-    data files, and the positions in messages.
+    Attributes:
+        spec: the path of the spec, relative to the build folder.
+        ops: the line and column of each op.
+        data: the line and column of each key of `data`, such as `train.source`.
+        lines: for each program and line number, the function and the op that an error on
+            this line is about. For several ops, the first and the last in the spec.
+        overrides: the keys set by `--set` or `overrides`, as `KEY=VALUE`.
     """
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
@@ -693,8 +736,11 @@ class Sources(PlanStruct, frozen=True):
 
 
 def data_root(build: Path) -> Path:
-    """Return the folder to which the files of a spec's data are relative: PLACER_DATA, by
-    default the folder of the spec. Raises BuildError as `read_sources`."""
+    """Return the folder for relative paths of data files.
+
+    It is PLACER_DATA if set, else the folder of the spec. Raises BuildError as
+    `read_sources`.
+    """
     chosen = os.environ.get(DATA)
     return Path(chosen) if chosen else (build / read_sources(build).spec).parent
 
@@ -712,7 +758,7 @@ def decode_sources(content: bytes, file: Path) -> Sources:
     """
     try:
         return msgspec.json.decode(content, type=Sources)
-    except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
+    except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
         raise BuildError(f"'{file}' cannot be read: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Builds that were sent to this machine, in the user's cache."""
+"""Stores builds sent to this machine in the user's cache."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ from placer.plan.write import write_build
 from placer.system.caches.folder import usable_folder, user_cache
 
 MAX_KEPT: Final = 20
-"""The number of builds that stay in the cache."""
-_HINT: Final = "PLACER_CACHE names another folder for placer's files on this machine"
+"""How many builds the cache keeps."""
+_HINT: Final = "set PLACER_CACHE to another folder for placer's files on this machine"
 
 
 def keep_build(files: Mapping[str, bytes], digest: str) -> Path:
-    """Write a build to the user's cache, unless it is there, and return its folder.
+    """Write a build to the user's cache unless it exists, and return its folder.
 
-    `files` has the content of each file by its path, `digest` is that of the plan.
-    Raises BuildError if they are not the build that was sent, PlacerError if it cannot be
-    written.
+    Args:
+        files: the content of each file by path.
+        digest: the digest of the plan that was sent.
+
+    Raises:
+        BuildError: the files do not match the digest.
+        PlacerError: the cache cannot be written.
     """
     for path in files:
         if not is_inside(path):
@@ -41,7 +45,7 @@ def keep_build(files: Mapping[str, bytes], digest: str) -> Path:
         try:
             plan = read_plan(folder)
             os.utime(folder)
-        except BuildError:  # it is new, or was not completely written
+        except BuildError:  # the build is new, or an earlier write was interrupted
             _prune(builds)
             plan = _write(folder, files)
     if plan.digest != digest:
@@ -61,20 +65,20 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> Plan:
 
 
 def _builds() -> Path:
-    """Return the folder of the builds."""
+    """Return the cache folder of builds."""
     temporary = Path(tempfile.gettempdir()) / f"placer-{os.getuid()}"
     for base in (user_cache(), temporary):
-        # Whoever can rename the folder above it could replace the builds.
+        # A user who can rename the parent folder could replace the builds.
         if (found := usable_folder(base)) and (
             found := usable_folder(found / "builds")
         ):
             return found
-    raise PlacerError("no folder for the build can be used", hint=_HINT)
+    raise PlacerError("found no usable folder for the received build", hint=_HINT)
 
 
 @contextmanager
 def _locked(builds: Path) -> Iterator[Path]:
-    """Lock the folder of builds: nodes of one machine start at the same time."""
+    """Lock the folder of builds: nodes on one machine start at the same time."""
     try:
         lock = os.open(builds / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -89,8 +93,10 @@ def _locked(builds: Path) -> Iterator[Path]:
 
 
 def _prune(builds: Path) -> None:
-    """Remove the builds that were least recently used; never raise. A node has read its
-    build when it has started."""
+    """Remove the least recently used builds; never raise.
+
+    Running nodes are safe: they read their build when they start.
+    """
     used: list[tuple[float, Path]] = []
     for folder in builds.iterdir():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the tables of a node are, in words: for the start of a server, and for reports."""
+"""Describes the tables of a node in words, for server logs and reports."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ _HEAD: _Row = ("table", "kind", "name", "width", "stored here", "optimizer")
 
 
 def table_ids(plan: Plan) -> dict[str, int]:
-    """Return the number of each table of a plan by its name: first of the dense ones,
-    whose blocks may be on several nodes, then of the sparse ones."""
+    """Return the number of each table by name: dense tables first, then sparse tables."""
     dense = (table.name for node in plan.nodes for table in node.tables)
     sparse = (table.name for table in plan.sparse_tables)
     return {name: i for i, name in enumerate(dict.fromkeys((*dense, *sparse)))}
 
 
 def table_lines(plan: Plan, node: NodePlan) -> Iterator[str]:
-    """Yield the tables of a node as lines of text, each with its number, and at the end
-    the barrier of the run: PaddlePaddle counts that as a table, too.
+    """Yield lines of text that list a node's tables with their numbers.
 
-    The width of a dense table is the number of elements that all nodes together have, and
-    that of a sparse one the number of columns.
+    The last line is the barrier of the run, which PaddlePaddle counts as a table. The
+    width of a dense table is its number of elements on all nodes. The width of a sparse
+    table is its number of columns.
     """
     ids = table_ids(plan)
     rows = [_HEAD]
@@ -59,7 +58,7 @@ def table_lines(plan: Plan, node: NodePlan) -> Iterator[str]:
 
 
 def _width(plan: Plan, name: str) -> int:
-    """Return the elements of a dense table, on all nodes together without replicas."""
+    """Return the number of elements of a dense table on all nodes, without replicas."""
     parts = {
         (block.parameter, block.start): block.numel
         for node in plan.nodes
@@ -76,7 +75,7 @@ def describe_optimizer(table: Table) -> str:
         return "not trained"
     text = _describe_rule(table.rule, table.hyper, table.learning_rate)
     if table.local:
-        return f"{text}; this node's own values"
+        return f"{text}; local values of this node"
     if table.mode is not None:
         return f"{text}; update {describe_mode(table.mode)}"
     return text
@@ -92,14 +91,14 @@ def describe_optimizer_of_rows(table: SparseTable) -> str:
 
 
 def describe_first_values(table: SparseTable) -> str:
-    """Return with which values rows of a sparse table begin."""
+    """Describe the initial values of a sparse table's rows."""
     form, arguments = table.settings.init
     listed = ", ".join(f"{each:g}" for each in arguments)
     return f"values begin as {form}({listed})"
 
 
 def describe_partitions(table: SparseTable, node: str) -> str:
-    """Return which partitions of a sparse table a node has."""
+    """Describe the partitions of a sparse table that a node stores."""
     held, count = table.partitions_of(node), table.settings.partitions
     if len(held) == count:
         return f"all {count:,} partitions"
@@ -109,7 +108,7 @@ def describe_partitions(table: SparseTable, node: str) -> str:
 
 
 def _describe_rule(name: str, hyper: Mapping[str, Any], learning_rate: Rate) -> str:
-    """Return a rule, its settings, and its slots with their initial values."""
+    """Describe a rule with its settings and the initial values of its slots."""
     rule = optimizers.read_rule(name, hyper)
     rate = f"learning rate {_format_setting(to_builtins(learning_rate))}"
     settings = [f"{name} {_format_setting(value)}" for name, value in hyper.items()]

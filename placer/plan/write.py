@@ -1,8 +1,8 @@
-"""Writing a build folder: all files are written before the first one is renamed.
+"""Writes a build folder, and keeps the old build until all new files are on disk.
 
-Files are renamed to their paths one by one. If the process is killed in between, the
-files do not have the plan's hashes: such a build is refused, and the next compilation
-replaces it.
+placer writes every file under a temporary name, then renames them one by one. If the
+process is killed in between, hashes no longer match the plan. Nodes refuse such a
+build, and the next compilation replaces it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ from placer.system.files.utf8 import check_utf8
 
 
 def write_build(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a build into a folder, and remove an earlier build there.
+    """Write a build into a folder, replacing an earlier build there.
 
-    `files` are all files of the build, with the plan, by path. The earlier build is
-    unchanged until every file is written under a temporary name, so that it survives a
-    full disk. Raises BuildError if the folder contains files that are not of a build,
-    and if it cannot be written.
+    The earlier build stays intact until all files are written under temporary names, so
+    it survives a full disk.
+
+    Args:
+        folder: the build folder.
+        files: the content of all files, including the plan, by path.
+
+    Raises:
+        BuildError: the folder contains other files, or cannot be written.
     """
     check_utf8(folder, BuildError)
     try:
@@ -53,8 +58,8 @@ def write_build(folder: Path, files: Mapping[str, bytes]) -> None:
                 f"'{folder / path}' is not part of the build in this folder",
                 hint="remove it, or use an empty or a new folder",
             )
-        # The plan first: if the process is killed, the next compilation finds the names
-        # of the other unfinished files in it.
+        # The plan first: if the process is killed, the plan lists the other unfinished
+        # files for the next compilation.
         order = (FILE, *(path for path in files if path != FILE))
         try:
             for path in order:
@@ -75,27 +80,26 @@ def write_build(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 class _OldPlan(msgspec.Struct):
-    """The fields that are read of an earlier plan, of any version."""
+    """The fields of an earlier plan that all versions share."""
 
     placer: str
     files: dict[str, str]
 
 
 def _is_build(folder: Path) -> bool:
-    """Whether the folder has a build, or the files of a compilation that was killed."""
+    """Whether the folder holds a build, finished or not."""
     return any((folder / path).is_file() for path in (FILE, unfinished_path(FILE)))
 
 
 def _old_files(folder: Path) -> tuple[str, ...]:
-    """The files that earlier compilations wrote into the folder, by their plans.
+    """Return the files that earlier compilations wrote, according to their plans.
 
-    Also of unfinished and edited builds. They include programs of nodes that the new
-    build does not have.
+    This covers unfinished and edited builds, and programs that the new build lacks.
     """
     paths: list[str] = []
     for plan in (folder / FILE, folder / unfinished_path(FILE)):
         if plan.is_file():
-            # Files that are named by something else than a plan are left alone.
+            # Leave files alone if the JSON file that names them is not a plan.
             with suppress(ValueError, msgspec.MsgspecError):
                 paths += msgspec.json.decode(plan.read_bytes(), type=_OldPlan).files
     return tuple(path for path in dict.fromkeys(paths) if is_inside(path))

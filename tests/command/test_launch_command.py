@@ -160,7 +160,7 @@ def test_options_that_cannot_be_combined_are_refused(
 def test_options_about_other_processes_are_refused_for_one(
     one_process: Path, options: dict[str, Any]
 ) -> None:
-    message = "has no effect on a run of one process: there are no other processes"
+    message = "has no effect on a run of one process: it concerns several processes"
     with pytest.raises(placer.PlacerError, match=message):
         placer.launch(one_process, **options)
 

@@ -68,7 +68,7 @@ BEGINNINGS: Mapping[str, str] = {
 }
 """What each command needs before the words of an entry."""
 
-_SYNCHRONOUS = "all nodes of this build go in lockstep"
+_SYNCHRONOUS = "the nodes of this build train synchronously"
 _LIMIT = "a limit of waits, of which a run may have none"
 RUN: Mapping[str, Entry] = {
     "--steps": "the number of steps",
@@ -78,8 +78,8 @@ RUN: Mapping[str, Entry] = {
         "--init-params {params} --resume {folder}", "cannot be combined"
     ),
     "--checkpoint": "a checkpoint is saved at the end, at least",
-    "--checkpoint-every": Refused("--checkpoint-every 5", "needs checkpoints, and"),
-    "--checkpoint-keep": Refused("--checkpoint-keep 5", "needs checkpoints, and"),
+    "--checkpoint-every": Refused("--checkpoint-every 5", "needs checkpoints, but"),
+    "--checkpoint-keep": Refused("--checkpoint-keep 5", "needs checkpoints, but"),
     "--resume": Refused(
         "--resume {folder} --init-params {params}", "cannot be combined"
     ),
@@ -102,9 +102,9 @@ RUN: Mapping[str, Entry] = {
     ),
     "--key": Refused("--in-process --key {key}", "'key' cannot be used"),
     "--insecure-network": (
-        Refused("--insecure-network", "all nodes are on this machine"),
+        Refused("--insecure-network", "all nodes run on this machine"),
         Refused(
-            "--transport shared --insecure-network", "all nodes are on this machine"
+            "--transport shared --insecure-network", "all nodes run on this machine"
         ),
     ),
     "--record-order": Refused("--record-order {new}", _SYNCHRONOUS),
@@ -153,7 +153,9 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--out": "the folder of the run",
         "--transport": (
             Refused("--in-process --transport tcp", "'transport' cannot be used"),
-            Refused("--single-process --transport tcp", "there are no other processes"),
+            Refused(
+                "--single-process --transport tcp", "it concerns several processes"
+            ),
         ),
     },
     "compile": {
@@ -196,7 +198,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--base-port": (
             Refused("--in-process --base-port 9000", "'base_port' cannot be used"),
             Refused("--on slurm --base-port 9000", "cannot be used with an engine"),
-            Refused("--hosts {ports} --base-port 9000", "has a port of its own"),
+            Refused("--hosts {ports} --base-port 9000", "has an explicit port"),
         ),
     },
     "predict": {
@@ -211,15 +213,21 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--single-process": "where the rows are predicted",
         "--base-port": (
             Refused("--in-process --base-port 9000", "'base_port' cannot be used"),
-            Refused("--single-process --base-port 9000", "no other processes"),
+            Refused(
+                "--single-process --base-port 9000", "it concerns several processes"
+            ),
         ),
         "--join-timeout": (
             Refused("--in-process --join-timeout 9", "'join_timeout' cannot be used"),
-            Refused("--single-process --join-timeout 9", "no other processes"),
+            Refused(
+                "--single-process --join-timeout 9", "it concerns several processes"
+            ),
         ),
         "--transport": (
             Refused("--in-process --transport tcp", "'transport' cannot be used"),
-            Refused("--single-process --transport tcp", "no other processes"),
+            Refused(
+                "--single-process --transport tcp", "it concerns several processes"
+            ),
         ),
         "--deadline": _LIMIT,
         "--emulate": RUN["--emulate"],
@@ -262,7 +270,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--events": "a file that is written",
         "--base-port": Refused(
             "--base-port 9000 --endpoints worker:0=127.0.0.1:1,worker:1=127.0.0.1:2",
-            "has a port of its own",
+            "has an explicit port",
         ),
         "--join-timeout": _LIMIT,
         "--lost-after": _LIMIT,
@@ -419,7 +427,7 @@ OF_FUNCTIONS: Mapping[
         "columns": ({"columns": {"z": "pixels"}, "rows": "{rows}"}, "'z'"),
         "single_process": (
             {"single_process": True, "transport": "tcp", "rows": "{rows}"},
-            "no other processes",
+            "it concerns several processes",
         ),
         "in_process": "where the nodes run",
         "logs": (

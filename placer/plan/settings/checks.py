@@ -1,4 +1,4 @@
-"""Words for values in messages."""
+"""Describes values in messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""When a run evaluates, saves and stops early: `train.eval`, `train.checkpoint` and
-`train.early_stopping`."""
+"""Settings for evaluation, checkpoints and early stopping: `train.eval`,
+`train.checkpoint` and `train.early_stopping`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _TIME = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?) ?(?P<unit>[smh])")
 
 
 class Interval(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often something is done: every `number` steps, seconds or epochs."""
+    """A period: a `number` of steps, seconds or epochs."""
 
     unit: Unit
     number: float
 
     @staticmethod
     def parse(text: str | int) -> Interval:
-        """Read an interval such as `500 steps`, `10s` or `epoch`; a number is steps.
+        """Parse an interval such as `500 steps`, `10s` or `epoch`; a number means steps.
 
-        Raises PlacerError for anything else.
+        Raises PlacerError for invalid text.
         """
         if str(text) == "epoch":
             return EPOCH
@@ -56,15 +56,16 @@ EPOCH: Final = Interval("epochs", 1.0)
 
 
 class Best(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which evaluation is the best one."""
+    """How to find the best evaluation."""
 
-    metric: Annotated[str, doc("a metric of the evaluation")]
+    metric: Annotated[str, doc("the metric to compare")]
     mode: Annotated[
-        Literal["min", "max"], doc("whether a smaller or a larger value is better")
+        Literal["min", "max"],
+        doc("min if a smaller value is better, max if a larger is"),
     ]
 
     def improves(self, value: float, on: float | None) -> bool:
-        """Whether a value is better than the best so far; only finite ones are."""
+        """Whether a finite value is better than the best value so far."""
         if not isfinite(value):
             return False
         if on is None:
@@ -73,17 +74,17 @@ class Best(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Evaluating(Struct, frozen=True, forbid_unknown_fields=True):
-    """When to evaluate; always after the last step too."""
+    """When to evaluate. A run always evaluates after the last step."""
 
     every: Annotated[
-        str | Count, doc("`epoch`, or a number of steps such as 100 or 100 steps")
+        str | Count, doc("`epoch`, or a number of steps, as 100 or `100 steps`")
     ] = "epoch"
 
     @property
     def interval(self) -> Interval:
-        """How often to evaluate: after a number of steps, or of epochs.
+        """How often to evaluate, in steps or epochs.
 
-        Raises PlacerError if `every` is something else.
+        Raises PlacerError if `every` is invalid.
         """
         hint = "write epoch, or 100 steps"
         try:
@@ -91,7 +92,9 @@ class Evaluating(Struct, frozen=True, forbid_unknown_fields=True):
         except PlacerError as error:
             raise PlacerError(error.message, hint=hint) from error
         if interval.unit == "seconds":
-            message = "an evaluation comes after a number of steps, not after a time"
+            message = (
+                "'every' of an evaluation must be in steps or epochs, not in seconds"
+            )
             raise PlacerError(message, hint=hint)
         return interval
 
@@ -102,34 +105,36 @@ class Checkpointing(Struct, frozen=True, forbid_unknown_fields=True):
     to: Annotated[
         str | None,
         doc(
-            "a folder, relative to that of the spec; by default `checkpoints` beside the"
+            "the folder, relative to the spec's; by default `checkpoints` next to the"
             " build"
         ),
     ] = None
-    every: Annotated[str | Count, doc(f"{FORM}; a number is a number of steps")] = (
-        "epoch"
-    )
-    keep: Annotated[Count, doc("how many are kept, besides the best one")] = (
+    every: Annotated[
+        str | Count, doc(f"how often to save: {FORM}; a number means steps")
+    ] = "epoch"
+    keep: Annotated[Count, doc("how many to keep, not counting the best one")] = (
         DEFAULT_KEEP
     )
     best: Annotated[
         Best | None,
         doc(
-            "the metric by which the best one is saved and kept too; by default that of"
-            " `early_stopping`, or the loss"
+            "how to choose the best checkpoint, which is also kept; by default as"
+            " `early_stopping`, else by the loss"
         ),
     ] = None
 
     @property
     def interval(self) -> Interval:
-        """How often one is saved. Raises PlacerError if `every` is not an interval."""
+        """How often to save. Raises PlacerError if `every` is invalid."""
         return Interval.parse(self.every)
 
 
 class EarlyStopping(Best, frozen=True, kw_only=True):
-    """Stop the run after several evaluations without a better one."""
+    """Stop a run when its evaluations no longer improve."""
 
-    patience: Annotated[Count, doc("the number of such evaluations")] = 1
+    patience: Annotated[
+        Count, doc("evaluations without improvement before stopping")
+    ] = 1
     min_delta: Annotated[
-        float, Meta(ge=0), doc("how much better a value must be to count")
+        float, Meta(ge=0), doc("the smallest change that counts as an improvement")
     ] = 0.0

@@ -1,4 +1,4 @@
-"""Types of fields that specs and plans share, which msgspec checks."""
+"""Field types that specs and plans share. msgspec checks them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 """A name in a spec."""
-# The lookahead is there because `$` also matches before a newline at the end.
+# The lookahead rejects a trailing newline, which `$` alone would allow.
 ValueName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*(?!\n)$")]
 """A name in a graph: of a value, a parameter or an op kind."""
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -20,5 +20,5 @@ Size = Annotated[int, Meta(ge=0)]
 
 
 def doc(text: str) -> Meta:
-    """Return the description of a field, which the JSON Schema has."""
+    """Return the description of a field for the JSON Schema."""
     return Meta(description=text)

@@ -1,4 +1,4 @@
-"""What is wrong with settings: the one form in which checks return it."""
+"""The error type that all checks of settings return."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with settings, and what to do about it.
+    """An error in settings, with a hint.
 
-    A reader of specs finds the position of a mistake by its path (`Problems.add_mistake`),
-    and so do errors of a run (`placer.plan.data_positions`).
+    `Problems.add_mistake` finds the position in the spec by the path, and
+    `placer.plan.data_positions` does the same for errors of a run.
 
     Attributes:
-        path: the keys and indices that lead from the settings to the value at fault.
-        message: what is wrong.
-        hint: what to do.
-        of_key: whether the last key of `path` is at fault itself, not its value.
+        path: the keys and indices from the settings to the wrong value.
+        message: the problem.
+        hint: how to fix it.
+        of_key: whether the last key of `path` is wrong, rather than its value.
     """
 
     path: tuple[str | int, ...]
@@ -25,14 +25,14 @@ class Mistake:
     of_key: bool = False
 
     def below(self, *keys: str | int) -> Mistake:
-        """Return the mistake of settings that contain these, at the path `keys`."""
+        """Return the mistake with `keys` before its path."""
         return replace(self, path=(*keys, *self.path))
 
 
 class MistakeError(ValueError):
-    """Settings contradict each other: `mistake` says how.
+    """Settings contradict each other.
 
-    msgspec makes a ValidationError of it, so that a plan with them is refused too.
+    msgspec turns it into a ValidationError, so decoding a plan fails as well.
     """
 
     def __init__(self, mistake: Mistake) -> None:
@@ -41,6 +41,6 @@ class MistakeError(ValueError):
 
 
 def refuse(mistake: Mistake | None) -> None:
-    """Raise MistakeError if there is a mistake. Structs call it when they are made."""
+    """Raise MistakeError if given a mistake. Structs call it in `__post_init__`."""
     if mistake is not None:
         raise MistakeError(mistake)

@@ -1,7 +1,7 @@
-"""The settings of a run: keys of a spec, and of its section `train`.
+"""The settings of a run: top-level keys of a spec, and the section `train`.
 
-The keys, their types, defaults and descriptions are written here only. A spec is decoded
-by these structs, a model and a plan contain them, and the runtime reads them there.
+This is the only definition of the keys. The compiler decodes specs with these structs,
+plans contain them, and the runtime reads them from the plan.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from placer.plan.settings.fields import Count, Seed, doc
 
 
 class ModelKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings outside of the sections of a spec."""
+    """The top-level settings of a spec outside of all sections."""
 
-    emulate: Annotated[bool, doc("use CPU devices instead of accelerators")] = False
+    emulate: Annotated[bool, doc("use CPU devices in place of accelerators")] = False
     precision: Annotated[
         Literal["float32", "float64"],
-        doc("float64: every float of the model is float64"),
+        doc("the dtype of all floats of the model"),
     ] = "float32"
-    seed: Annotated[Seed, doc("seed of initial values and of dropout")] = 0
+    seed: Annotated[Seed, doc("seed for initial values and dropout")] = 0
 
 
 class TrainKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The settings in the section `train`."""
 
-    minimize: Annotated[str, doc("the loss: a scalar")]
-    epochs: Annotated[Count, doc("passes over the training rows")] = 1
+    minimize: Annotated[str, doc("the loss to minimize, a scalar")]
+    epochs: Annotated[Count, doc("number of passes over the training rows")] = 1
     microbatches: Annotated[
         Count, doc("number of parts of a batch that run one after another")
     ] = 1
     schedule: Annotated[
-        Literal["1f1b", "gpipe"], doc("order of the microbatches in a pipeline")
+        Literal["1f1b", "gpipe"], doc("order of microbatches in a pipeline")
     ] = "1f1b"
     nan: Annotated[
         Literal["stop", "warn"], doc("what to do if the loss is not finite")
     ] = "stop"
     metrics: Annotated[
-        list[str] | None, doc("metrics and scalars to record; by default the loss")
+        list[str] | None, doc("metrics and scalars to record; the loss by default")
     ] = None
     eval: Evaluating = Evaluating()
     checkpoint: Annotated[
-        Checkpointing | None, doc("save checkpoints, from which a run can continue")
+        Checkpointing | None, doc("save checkpoints, so that a run can be resumed")
     ] = None
     early_stopping: EarlyStopping | None = None
 
 
 class TrainSettings(TrainKeys, frozen=True, kw_only=True):
-    """The settings in the section `train`, with the metrics that are recorded.
+    """The section `train` with its recorded metrics filled in.
 
-    `minimize` is empty in a build that only predicts.
+    `minimize` is empty in a build for predictions only.
     """
 
     metrics: list[str]

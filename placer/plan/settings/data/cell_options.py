@@ -1,5 +1,4 @@
-"""The options of `csv:`, `parquet:` and `python:` sources: how their cells become
-numbers."""
+"""Options of `csv:`, `parquet:` and `python:` sources for converting cells to numbers."""
 
 from __future__ import annotations
 
@@ -32,35 +31,35 @@ _WORDS = {
 class Cells(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The numbers of words and of missing cells, by column.
+    """How words and missing cells become numbers, by column.
 
-    Keys may be globs; the first that matches applies.
+    Keys may be globs; the first match applies.
     """
 
     vocabulary: Annotated[
         dict[str, Any],
         Meta(
-            description="the words of a column: a list, whose indices are the values,"
-            " or a mapping from word to number",
+            description="the words of a column: a list (a word's value is its index), or"
+            " a mapping from word to number",
             extra_json_schema=_WORDS,
         ),
     ] = {}
     unknown: Annotated[
-        dict[str, int], doc("the number of a word that is not in the vocabulary")
+        dict[str, int], doc("the number for a word outside the vocabulary")
     ] = {}
     missing: Annotated[
-        dict[str, float], doc("the number to use for a missing number")
+        dict[str, float], doc("the number to use for a missing number or date")
     ] = {}
     missing_values: Annotated[
         list[Marker] | dict[str, list[Marker]],
         doc(
-            "more texts and numbers that mean a missing value: a list for all columns, or"
-            " a mapping from column to list"
+            "additional texts and numbers that mean a missing value: a list for all"
+            " columns, or a mapping from column to list"
         ),
     ] = []
 
     def markers(self, column: str) -> Markers:
-        """Return what `missing_values` lists for a column."""
+        """Return the `missing_values` of a column."""
         listed = self.missing_values
         if isinstance(listed, Mapping):
             listed = first_match(listed, column) or []
@@ -68,7 +67,7 @@ class Cells(
 
     @property
     def patterns(self) -> dict[str, tuple[str, ...]]:
-        """The columns and globs that each option names, by its key."""
+        """The columns and globs that each option lists."""
         options = ("vocabulary", "unknown", "missing", "missing_values")
         named = {key: getattr(self, key) for key in options}
         return {
@@ -78,7 +77,7 @@ class Cells(
         }
 
     def words(self, column: str) -> Mapping[str, int] | None:
-        """Return the number of each word of a column; None without a vocabulary."""
+        """Return the number of each word of a column; None if it has no vocabulary."""
         words = first_match(self.vocabulary, column)
         if words is None or isinstance(words, Mapping):
             return words
@@ -89,10 +88,10 @@ class Csv(Cells, frozen=True, kw_only=True):
     """Options of a csv: source."""
 
     header: Annotated[
-        list[str] | None, doc("names of the columns; by default those in the first row")
+        list[str] | None, doc("column names; by default, the first row has the names")
     ] = None
-    delimiter: Annotated[str, doc("the character between cells")] = ","
-    comment: Annotated[str | None, doc("lines that start with this are skipped")] = None
+    delimiter: Annotated[str, doc("the character that separates cells")] = ","
+    comment: Annotated[str | None, doc("skip lines that start with this text")] = None
 
     def __post_init__(self) -> None:
         """Raise MistakeError if an option is wrong."""
@@ -110,11 +109,13 @@ class Csv(Cells, frozen=True, kw_only=True):
             message = f"'delimiter' must be {form}, not {self.delimiter!r}"
             return Mistake(("delimiter",), message, hint)
         if self.comment and not {*self.comment}.isdisjoint("\r\n"):
-            message = f"'comment' must be the start of a line, not {self.comment!r}"
-            return Mistake(("comment",), message, "leave out the end of the line")
+            message = (
+                f"'comment' must not contain a line break, as {self.comment!r} does"
+            )
+            return Mistake(("comment",), message, "write only the start of the line")
         if self.comment == "":
             message = "'comment' is empty: every line starts with it"
-            return Mistake(("comment",), message)
+            return Mistake(("comment",), message, "leave 'comment' out")
         if self.header == []:
             return Mistake(("header",), "'header' names no column")
         names = self.header or []
@@ -126,7 +127,7 @@ class Csv(Cells, frozen=True, kw_only=True):
 
 
 OPTIONS: Mapping[str, type[Cells]] = {"csv": Csv, "parquet": Cells, "python": Cells}
-"""The options of a kind of source, under the key of `data.train` with its name."""
+"""The options of each kind of source, which `data.train` has under the kind's name."""
 
 
 def first_match(patterns: Mapping[str, T], column: str) -> T | None:
@@ -140,14 +141,13 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
 def _find_idle(
     form: Cells, names: Sequence[str] | None, operands: Collection[str] = ()
 ) -> Mistake | None:
-    """Return which entry of an option by column has no effect, or None.
+    """Return the first option entry without effect, or None.
 
     Args:
         form: the options of a source.
-        names: the columns of the source; None if they are not known, and then entries
-            with a glob are not checked.
-        operands: the columns of numbers and dates, or globs over them, that features are
-            computed from. `missing` applies to these even if they have a vocabulary.
+        names: the columns of the source. If None, globs are not checked.
+        operands: the number and date columns, or globs, that features use. `missing`
+            applies to them even with a vocabulary.
     """
     for key, patterns in form.patterns.items():
         entries = dict.fromkeys(patterns)
@@ -168,50 +168,51 @@ def _find_idle(
             if key == "missing_values" and own and not form.markers(own[0]):
                 later = list(entries)[list(entries).index(entry) + 1 :]
                 if any(_matches(n, each) for n in own for each in later):
-                    continue  # they are values of these columns
+                    continue  # a later entry has values for these columns
                 message = (
                     f"'{entry}' of 'missing_values' has no effect: its list is empty"
                 )
-                hint = "list values, or leave it out"
+                hint = "list values, or leave the entry out"
                 return Mistake((key, entry), message, hint, of_key=True)
             if key == "unknown" and own and not any(map(form.words, own)):
                 message = f"'unknown' of '{entry}' has no effect without a vocabulary"
-                hint = "add its words to 'vocabulary', or write 'missing' for numbers"
+                hint = "add its words to 'vocabulary', or use 'missing' for numbers"
                 return Mistake((key, entry), message, hint, of_key=True)
             if key == "missing" and own and all(map(form.words, own)):
                 if any(_matches(n, each) for n in own for each in operands):
                     continue
                 message = (
-                    f"'missing' of '{entry}' has no effect: it is for numbers, and the"
-                    " column has a vocabulary"
+                    f"'missing' of '{entry}' has no effect: it applies to numbers, but"
+                    " the column has a vocabulary"
                 )
                 hint = (
-                    "an empty cell is a word: remove the rows without a label; of other"
-                    f" columns, write unknown: {{{entry}: N}}"
+                    f"write unknown: {{{entry}: N}}, because an empty cell is a word; if"
+                    " it is the label, remove the rows without one"
                 )
                 return Mistake((key, entry), message, hint, of_key=True)
     return None
 
 
 def check_list_column(source: Source, form: Cells, column: str) -> None:
-    """Raise SourceError if `missing` or `missing_values` names a column whose cells are
-    lists, to which no option applies. A glob may also match such columns."""
+    """Raise SourceError if `missing` or `missing_values` names a column of lists.
+
+    Options do not apply to lists. A glob may match such columns.
+    """
     for key in ("missing", "missing_values"):
         if column in form.patterns.get(key, ()):
             raise SourceError(
                 (source.kind, key, column),
                 f"{source.text}: '{key}' of column '{column}' has no effect: its cells"
                 " are lists",
-                f"'{key}' is for columns with one number in each row: leave it out, and"
-                " write the numbers into the lists",
+                f"leave '{key}' out, which is for columns with one number per row, and"
+                " write the replacement numbers into the lists",
             )
 
 
 def check_effects(
     source: Source, form: Cells, names: Sequence[str], features: Features | None
 ) -> None:
-    """Raise SourceError for an entry of the options `form` that matches no column of a
-    source, or has no effect."""
+    """Raise SourceError for an option entry that matches no column or has no effect."""
     for error in find_effectless(source, form, names, features):
         raise error
 
@@ -219,10 +220,15 @@ def check_effects(
 def find_effectless(
     source: Source, form: Cells, names: Sequence[str] | None, features: Features | None
 ) -> list[SourceError]:
-    """Return the errors for the entries of the options `form` that match no column of a
-    source. If all match one, return the error for the first entry without effect, if any.
+    """Return the errors for option entries that match no column.
 
-    `names` are the columns of the source; None if they are not known.
+    If all entries match, return the error for the first entry without effect.
+
+    Args:
+        source: the source.
+        form: the options of the source.
+        names: the columns of the source; None if unknown.
+        features: the features of the source.
     """
     errors = [
         SourceError(
@@ -243,7 +249,7 @@ def find_effectless(
 
 
 def operands_of(features: Features | None) -> list[str]:
-    """Return the columns, or globs over them, that features are computed from."""
+    """Return the columns, or globs, that features are computed from."""
     return [each for one in (features or {}).values() for each in one.operands]
 
 

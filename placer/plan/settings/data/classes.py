@@ -1,4 +1,4 @@
-"""The classes that an output of a prediction scores, and the columns that name them."""
+"""The classes that a prediction output scores, and the columns of the result."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from msgspec import Struct
 from placer.plan.settings.fields import Count
 
 Form = Literal["logits", "probabilities", "logit", "probability"]
-"""What an output has for each row: a number for each class, or one number, which is about
-class 1 of two."""
+"""The output for each row: one number per class, or one number for class 1 of two."""
 
 
 class Classes(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The classes of an output, in the order of their numbers.
 
     Attributes:
-        form: what the output has for each row.
+        form: what the output contains for each row.
         count: the number of classes.
-        names: the name of each class; empty if classes are known by their numbers.
+        names: the name of each class; empty if classes have only numbers.
     """
 
     form: Form
@@ -28,8 +27,7 @@ class Classes(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     names: tuple[str, ...] = ()
 
     def columns(self, prefix: str = "") -> Iterator[str]:
-        """Yield the names of the columns of a prediction, as `class_columns` returns
-        them."""
+        """Yield the column names in the file of a prediction, as `class_columns`."""
         yield f"{prefix}class"
         for name in self.names or range(self.count):
             yield f"{prefix}probability.{name}"

@@ -1,4 +1,4 @@
-"""Inputs as columns of a source, and the columns that an input reads of a file."""
+"""The inputs of a model, and the columns of a source that feed each of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from placer.plan.settings.fields import Size, ValueName
 
 
 class Range(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The least and greatest valid value of an input, and the op that requires it.
+    """The valid values of an input that an op uses as indices.
 
-    `padding` is one more valid value, which is outside of them. `is_label` is whether the
-    op compares the input with scores; `layer` is the op whose size is the number of
-    scores, if one is.
+    Attributes:
+        low: the least valid value.
+        high: the greatest valid value.
+        op: the name of the op.
+        kind: the kind of the op.
+        padding: one additional valid value outside the range.
+        is_label: whether the op compares the input with scores.
+        layer: the op whose size sets the number of scores, if any.
     """
 
     low: int
@@ -35,7 +40,7 @@ class Range(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An input that a source feeds: its name, its dtype, and the shape of one row.
 
-    `limits` are for a reader. They are not in the plan, where each source has its own.
+    `limits` are set only for readers; in a plan, each source has its own.
     """
 
     name: ValueName
@@ -48,11 +53,10 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 def in_natural_order(names: Iterable[str]) -> list[str]:
-    """Return the names of columns in the order in which globs select them.
+    """Sort column names for globs, treating digits as numbers: `x2` before `x10`.
 
-    It is that of their characters, but numbers count as numbers: `x2` is before `x10`. It
-    does not depend on the order of a file, so a glob means the same inputs in the files
-    of training, evaluation and prediction.
+    The order of columns in a file does not matter, so a glob selects the same inputs in
+    training, evaluation and prediction files.
     """
     return sorted(names, key=lambda name: (_NUMBER.sub(_by_value, name), name))
 
@@ -61,7 +65,7 @@ _NUMBER = re.compile("[0-9]+")
 
 
 def _by_value(number: re.Match[str]) -> str:
-    """Return the digits of a number after their count, so that texts compare as numbers."""
+    """Prefix the digits with their count, so that texts sort by number."""
     digits = number[0].lstrip("0")
     return f"{len(digits):09}{digits}"
 
@@ -76,18 +80,18 @@ def select_columns(
     """Return the columns that an input reads.
 
     Args:
-        source: The source. A single column of some kinds may have a whole row of the
-            input, whose shape is not checked.
+        source: The source. In some kinds, a single column may hold whole rows of the
+            input; their shape is not checked here.
         column: The input.
-        wanted: A column name or a glob over names, or a list of them. A glob selects
-            them in the order of `names`.
-        names: The columns of the source `in_natural_order`, or None if they are not known
-            yet: then globs are returned as they are.
+        wanted: A column name, a glob, or a list of them. A glob selects columns in the
+            order of `names`.
+        names: The columns of the source `in_natural_order`. If None, globs are returned
+            unchanged.
         features: The features of the source, which follow its columns.
 
     Raises:
-        DataError: A column is missing, duplicated, or selected twice, or the number of
-            columns does not fit.
+        DataError: A column is missing, duplicated or selected twice, or the number of
+            columns is wrong.
     """
     name, count = column.name, prod(column.shape)
     patterns = [wanted] if isinstance(wanted, str) else list(wanted)
@@ -108,13 +112,12 @@ def select_columns(
     if len(columns) != count and not (may_be_one and len(columns) == 1):
         expected = "1 column" if count == 1 else f"{count} columns"
         hint = (
-            f"list them, such as columns: {{{name}: [a, b]}}, or write a glob, such as"
-            ' "x*"'
+            f'list them, as columns: {{{name}: [a, b]}}, or write a glob such as "x*"'
         )
         if any(map(is_glob, patterns)):
-            hint = f"the columns that match are {', '.join(columns)}"
+            hint = f"the glob matches {', '.join(columns)}"
         raise DataError(
-            f"input '{name}' is {column} and reads {expected} of {source.text}, not"
+            f"input '{name}' is {column} and needs {expected} of {source.text}, not"
             f" {len(columns)}",
             hint=hint,
         )
@@ -122,13 +125,13 @@ def select_columns(
 
 
 def duplicate_column_error(source: str, column: str) -> DataError:
-    """Return the error for a column whose name another column of the source has too."""
-    message = f"{source} has more than one column '{column}'"
+    """Return the error for a column name that occurs twice in a source."""
+    message = f"{source} has several columns named '{column}'"
     return DataError(message, hint="rename one of them in the file")
 
 
 def _expand(pattern: str, names: Sequence[str]) -> list[str]:
-    """Return the columns that a name or glob selects; the pattern itself if none."""
+    """Return the columns that a name or glob selects, else the pattern itself."""
     if pattern in names or not is_glob(pattern):
         return [pattern]
     return [name for name in names if fnmatchcase(name, pattern)] or [pattern]

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """CRC-32 checksums of what a node reads from a source.
+    """CRC-32 checksums of the data that a node reads from a source.
 
     Attributes:
-        rows: the numbers of the rows that are compared one by one.
-        columns: for each input, the digest of each of these rows in the input's dtype.
-        whole: for each input, a digest of all rows. It can only be compared between
-            nodes that read the same kind of source.
-        file: of a file that is read by pieces, the digest of its size, of how it is
-            divided into pieces, and of some of its bytes.
-
-    An input may be in `columns`, in `whole`, in both or in none.
+        rows: the numbers of the rows that nodes compare one by one.
+        columns: for some inputs, the digest of each of these rows in the input's dtype.
+        whole: for some inputs, a digest of all rows. Only nodes that read the same kind
+            of source can compare it.
+        file: for a file read in pieces, the digest of its size, its division into pieces,
+            and some of its bytes.
     """
 
     rows: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The features of a source by name, once its columns are known."""
+"""Resolves the features of a source to its actual columns."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ def expand_features(
     *,
     keeps_missing: bool = False,
 ) -> dict[str, Feature]:
-    """Return the features of a source by name, each of a single column but for crosses.
+    """Return features by name, one for each matching column; a cross stays one feature.
 
     Args:
         source: the text of the source, for messages.
-        features: the declared features; globs select columns in the order of
-            `columns`. A feature without a * in its name reads the column that it names,
-            which may have the characters of a glob.
-        columns: the columns of the source, `in_natural_order` where that counts.
-        keeps_missing: whether a feature of a column that is not there is no error: it is
-            kept, and a glob that matches nothing stands for no feature.
+        features: the declared features. Globs select columns in the order of `columns`. A
+            feature without a * in its name reads the column with exactly the given name.
+        columns: the columns of the source, `in_natural_order` where order matters.
+        keeps_missing: keep features whose column is missing; a glob without matches
+            yields no feature.
 
     Raises:
-        SourceError: a feature has the name of a column or of another feature, or a
-            column that is not there, or crosses what has no key.
+        SourceError: a feature's name is taken, its column is missing, or it crosses
+            floats.
     """
     expanded: dict[str, Feature] = {}
     for name, feature in features.items():
@@ -43,8 +42,7 @@ def expand_features(
             if own_name in columns:
                 raise SourceError(
                     ("features", name),
-                    f"{source} has a column '{own_name}', and a feature has this name"
-                    " too",
+                    f"'{own_name}' is both a feature and a column of {source}",
                     "rename the feature",
                     of_key=True,
                 )
@@ -63,7 +61,7 @@ def _singles(
     before: Features,
     keeps_missing: bool,
 ) -> Iterable[tuple[str, Feature]]:
-    """Yield the features that one declaration stands for, and their names."""
+    """Yield the name and feature of each column that a declaration covers."""
     singles: list[tuple[str, Feature]] = []
     for index, operand in enumerate(feature.operands):
         selected = _select(operand, columns, before)
@@ -73,8 +71,8 @@ def _singles(
                     name,
                     feature,
                     index,
-                    f"'{name}' is one feature, and reads one column",
-                    "write a * in its name for the name of each column:"
+                    f"'{name}' is one feature, but '{operand}' matches several columns",
+                    "write a * in the feature's name for the column's name:"
                     f" '*_{feature.kind}'",
                 )
             selected = []
@@ -107,10 +105,10 @@ def _operand_error(
 
 
 def check_features(features: Features) -> None:
-    """Check what is known of features without the columns of their source.
+    """Check features before the columns of their source are known.
 
-    Raises SourceError for one that is computed from a feature below it, or from one
-    that has no values of its kind.
+    Raises SourceError for a feature computed from a later feature, or from a feature with
+    unsuitable values.
     """
     before: dict[str, Feature] = {}
     for name, feature in features.items():
@@ -132,42 +130,44 @@ def _check_operand(
     match feature.declaration.reads:
         case "parts" if other.is_float:
             message = (
-                f"a cross is of keys and whole numbers, and '{operand}' has floats"
+                f"a cross takes keys and whole numbers, but '{operand}' has floats"
             )
             hint = "cross the buckets of the number"
         case "numbers" if not other.is_float:
-            message = f"'{kind}' is of numbers, and the values of '{operand}' are no quantities"
+            message = (
+                f"'{kind}' takes quantities, but the values of '{operand}' are none"
+            )
             floats = [name for name, each in KINDS.items() if each.gives == "floats"]
             hint = f"name a column of numbers, or a feature of {' or '.join(floats)}"
         case "a column":
-            message = f"'{kind}' is of a column, and '{operand}' is a feature"
+            message = f"'{kind}' takes a column, but '{operand}' is a feature"
         case _:
             return
     raise _operand_error(name, feature, index, message, hint)
 
 
 def source_columns(name: str, features: Features) -> tuple[str, ...]:
-    """Return the columns of the source that a column is computed from.
+    """Return the source columns behind a column or an expanded feature.
 
-    `features` are expanded. A column that is no feature is computed from itself.
+    A plain column stands for itself.
     """
     if name not in features:
         return (name,)
     found: dict[str, None] = {}
     for operand in features[name].operands:
-        # A feature is only computed from those before it.
+        # A feature can only use features above it, so this terminates.
         found.update(dict.fromkeys(source_columns(operand, features)))
     return tuple(found)
 
 
 def may_read(wanted: str | Sequence[str], features: Features) -> list[Feature]:
-    """Return the features that an input may read, without the columns of the source.
+    """Return the features that an input may read, before the source's columns are known.
 
-    A name or a glob of the input matches that of a feature, or the other way round.
+    An input may read a feature if the name or glob of either one matches the other.
 
     Args:
         wanted: the columns that the input reads.
-        features: the features as they are declared.
+        features: the declared features.
     """
     patterns = [wanted] if isinstance(wanted, str) else wanted
     return [

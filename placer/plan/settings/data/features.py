@@ -1,7 +1,7 @@
-"""Features: columns that are computed from the columns of a source.
+"""Features: columns computed from the columns of a source.
 
-`docs/features.md` defines what each of them computes. `placer.readers.features` computes
-them for the rows of a run, and `placer.exporting.prepare_features` in an exported model.
+`docs/features.md` defines the computation of each kind. `placer.readers.features` computes
+features during a run, `placer.exporting.prepare_features` in an exported model.
 """
 
 from __future__ import annotations
@@ -19,133 +19,136 @@ from placer.plan.settings.fields import Count, Seed, doc
 from placer.plan.settings.mistake import Mistake
 
 MAX_BOUNDARIES = 10_000
-"""The most boundaries that a feature of buckets may have."""
+"""The maximum number of boundaries of a bucket feature."""
 MAX_PARTS = 16
-"""The most parts that a cross may have."""
+"""The maximum number of parts of a cross."""
 COLUMN = "*"
-"""In the name of a feature: the name of the column that it is computed from."""
+"""In a feature name, this character stands for the name of the source column."""
 
 Operand = str | list[str]
-"""A column, or a glob over columns, or a list of them."""
+"""A column, a glob over columns, or a list of them."""
 Argument = float | tuple[float, ...]
 
 
 class Feature(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How a column is computed: by one key such as `hash` or `cross`, and its options."""
+    """The definition of a feature: one key such as `hash` or `cross`, and its options."""
 
     hash: Annotated[
-        Operand | None, doc("the key of a text or a whole number, by XXH64")
+        Operand | None, doc("hash a text or a whole number to a key, by XXH64")
     ] = None
     cross: Annotated[
-        list[str] | None, doc("the key of a combination of columns and features")
+        list[str] | None, doc("combine several columns and features into one key")
     ] = None
     buckets: Annotated[
-        Operand | None, doc("the number of the bucket that a number is in")
+        Operand | None, doc("the index of the bucket that contains a number")
     ] = None
     log1p: Annotated[
         Operand | None, doc("the natural logarithm of 1 plus a number")
     ] = None
     standardize: Annotated[
-        Operand | None, doc("a number minus 'mean', divided by 'std'")
+        Operand | None, doc("subtract 'mean' from a number, then divide by 'std'")
     ] = None
     days: Annotated[
-        Operand | None, doc("the days from 1970-01-01 to a date or a time")
+        Operand | None, doc("the number of days from 1970-01-01 to a date or time")
     ] = None
     hour: Annotated[
-        Operand | None, doc("the hour of a time, 0 to 23, and 24 if it is missing")
+        Operand | None, doc("the hour of a time, 0 to 23; 24 if the time is missing")
     ] = None
     weekday: Annotated[
         Operand | None,
-        doc("the day of the week of a date, Monday is 0, and 7 if it is missing"),
+        doc("the day of the week of a date, 0 (Monday) to 6; 7 if the date is missing"),
     ] = None
     type: Annotated[
-        Literal["text", "integer"], doc("of hash: what the column holds")
+        Literal["text", "integer"], doc("for hash: the type of the column's cells")
     ] = "text"
     field: Annotated[
         str | None,
-        doc("of hash: the name that seeds the keys; by default that of the column"),
+        doc("for hash: the name that seeds the keys; by default the column's name"),
     ] = None
-    seed: Annotated[Seed, doc("of hash and cross: the seed of the keys")] = 0
+    seed: Annotated[Seed, doc("for hash and cross: the seed of the keys")] = 0
     bins: Annotated[
-        Count | None, doc("of hash and cross: the value is the key modulo this number")
+        Count | None, doc("for hash and cross: use the key modulo this number")
     ] = None
     boundaries: Annotated[
         list[float] | None,
-        doc("of buckets: the least number of each bucket but the first, ascending"),
+        doc("for buckets: the lower bounds of all buckets except the first, ascending"),
     ] = None
     log: Annotated[
         Annotated[float, Meta(gt=1)] | None,
-        doc("of buckets: the boundaries are the powers of this number, from 1"),
+        doc("for buckets: use the powers of this number as boundaries, from 1"),
     ] = None
     to: Annotated[
         Annotated[float, Meta(ge=1)] | None,
-        doc("of buckets with log: the largest boundary is at most this number"),
+        doc("for buckets with log: the upper limit of the boundaries"),
     ] = None
-    mean: Annotated[float | None, doc("of standardize: the mean of the numbers")] = None
+    mean: Annotated[float | None, doc("for standardize: the mean of the numbers")] = (
+        None
+    )
     std: Annotated[
         Annotated[float, Meta(gt=0)] | None,
-        doc("of standardize: the standard deviation of the numbers"),
+        doc("for standardize: the standard deviation of the numbers"),
     ] = None
     since: Annotated[
-        str | None, doc("of days: the date from which days count, such as 2024-05-01")
+        str | None, doc("for days: count from this date, such as 2024-05-01")
     ] = None
 
     @property
     def kind(self) -> str:
-        """The key that says what is computed. A valid feature has exactly one."""
+        """The key of the computation. A valid feature has exactly one."""
         return self.kinds[0]
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The keys of `KINDS` that are written."""
+        """The keys of `KINDS` that the feature sets."""
         return tuple(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
     def declaration(self) -> Kind:
-        """The declaration of its kind."""
+        """The declaration of the feature's kind."""
         return KINDS[self.kind]
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The columns, globs or features that it is computed from."""
+        """The columns, globs or features that the feature is computed from."""
         operand: Operand = getattr(self, self.kind)
         return (operand,) if isinstance(operand, str) else tuple(operand)
 
     def operand_path(self, index: int) -> tuple[str | int, ...]:
-        """Return the keys that lead to an operand, by its index."""
+        """Return the path of keys to an operand."""
         is_list = isinstance(getattr(self, self.kind), list)
         return (self.kind, index) if is_list else (self.kind,)
 
     @property
     def is_cross(self) -> bool:
-        """Whether it is computed from several columns or features."""
+        """Whether the feature combines several columns or features."""
         return self.declaration.reads == "parts"
 
     @property
     def reads_text(self) -> bool:
-        """Whether the columns that it is computed from hold text."""
+        """Whether the source columns hold text."""
         return self.is_cross or (self.kind == "hash" and self.type == "text")
 
     @property
     def has_key(self) -> bool:
-        """Whether it is computed from a key; with `bins`, it is the remainder."""
+        """Whether the feature is computed from a key. With `bins`, its value is the
+        remainder."""
         return self.declaration.gives == "keys"
 
     @property
     def is_key(self) -> bool:
-        """Whether the values are keys, of which all 64 bits count."""
+        """Whether the values are full 64-bit keys."""
         return self.has_key and self.bins is None
 
     @property
     def is_float(self) -> bool:
-        """Whether the values are not whole numbers."""
+        """Whether the values are floats."""
         return self.declaration.gives == "floats"
 
     @property
     def size(self) -> int | None:
-        """The number of different values, from 0; None for keys and floats."""
+        """The number of distinct values from 0; None for keys and floats."""
         return self.declaration.size(self)
 
 
@@ -154,19 +157,19 @@ Features = Mapping[str, Feature]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The declaration of a kind of features.
+    """The declaration of a kind of feature.
 
-    `placer.readers.features.computation` computes it for the rows of a run, and
+    `placer.readers.features.computation` computes features during a run,
     `placer.exporting.prepare_features` in an exported model.
 
     Attributes:
-        reads: what it is computed from: the cells of a column, numbers (of a column or a
-            feature), or the keys of several parts.
-        gives: its values: keys, floats, or whole numbers from 0.
-        options: the keys that it has besides its own.
-        size: returns the number of different values, None for keys and floats.
-        check: returns what is wrong with its options, if they are valid alone.
-        arguments: returns the numbers that an exported model computes it with.
+        reads: the operand: the cells of a column, numbers (of a column or a feature), or
+            the keys of several parts.
+        gives: the type of the values; whole numbers start at 0.
+        options: the keys that the kind accepts besides its own.
+        size: returns the number of distinct values; None for keys and floats.
+        check: returns a mistake in options that are valid alone, or None.
+        arguments: returns the numbers that an exported model needs.
     """
 
     reads: Literal["a column", "numbers", "parts"]
@@ -178,9 +181,9 @@ class Kind:
 
 
 def check_feature(name: str, feature: Feature) -> Mistake | None:
-    """Return what is wrong with a feature, which depends on no other one.
+    """Check one feature on its own, and return its first mistake or None.
 
-    The path of the mistake is one of `features`: it begins with the feature's name.
+    The path of the mistake starts with the feature's name.
     """
     mistake = _check_kind(name, feature) or (
         _check_name(name, feature)
@@ -194,31 +197,31 @@ def _check_kind(name: str, feature: Feature) -> Mistake | None:
     what = f"feature '{name}'"
     if not feature.kinds:
         hint = f"write one of the keys {', '.join(KINDS)}, such as {{hash: COLUMN}}"
-        return Mistake((), f"{what} does not say what it computes", hint)
+        return Mistake((), f"{what} has no computation", hint)
     if len(feature.kinds) > 1:
         first, second, *_ = feature.kinds
         message = f"{what} has both '{first}' and '{second}'"
-        hint = "give each a name of its own, and use the one as the column of the other"
+        hint = "write two features, and use one as the column of the other"
         return Mistake((second,), message, hint)
     for field in structs.fields(Feature):
         key, options = field.name, feature.declaration.options
         is_option = key not in KINDS and getattr(feature, key) != field.default
         if is_option and key not in options:
             owner = next(k for k, each in KINDS.items() if key in each.options)
-            hint = f"the options of '{feature.kind}': {', '.join(options) or 'none'}"
+            hint = f"options of '{feature.kind}': {', '.join(options) or 'none'}"
             return Mistake((key,), f"'{key}' is an option of '{owner}'", hint)
     return None
 
 
 def _check_name(name: str, feature: Feature) -> Mistake | None:
     if not name or not name.isprintable() or name != name.strip():
-        return Mistake((), f"{name!r} cannot be the name of a feature", of_key=True)
+        return Mistake((), f"{name!r} is not a valid feature name", of_key=True)
     if any(character in name for character in "?[") or name.count(COLUMN) > 1:
-        message = f"'{name}' cannot be the name of a feature"
-        hint = "one * stands for the name of the column"
+        message = f"'{name}' is not a valid feature name"
+        hint = "use one * for the name of the column, and neither ? nor ["
         return Mistake((), message, hint, of_key=True)
     if COLUMN in name and feature.is_cross:
-        message = f"a cross is one feature, so its name cannot have a {COLUMN}"
+        message = f"a cross is one feature, so its name must not contain a {COLUMN}"
         return Mistake((), message, of_key=True)
     return None
 
@@ -232,7 +235,7 @@ def _check_operands(name: str, feature: Feature) -> Mistake | None:
     elif not operands:
         return Mistake((kind,), f"'{kind}' names no column")
     elif COLUMN not in name and isinstance(getattr(feature, kind), list):
-        message = f"'{name}' is one feature, and reads one column"
+        message = f"'{name}' is one feature, but reads a list of columns"
         hint = f"write a * in its name for the name of each column: '*_{kind}'"
         return Mistake((kind,), message, hint)
     for index, operand in enumerate(operands):
@@ -240,15 +243,15 @@ def _check_operands(name: str, feature: Feature) -> Mistake | None:
             path = feature.operand_path(index)
             return Mistake(path, f"'{operand}' is listed twice")
         if operand == name or name == COLUMN:
-            message = f"feature '{name}' has the name of its column"
-            hint = f"give it a name of its own, such as '{name}_{kind}'"
+            message = f"feature '{name}' has the same name as its column"
+            hint = f"give the feature another name, such as '{name}_{kind}'"
             return Mistake((), message, hint, of_key=True)
     return None
 
 
 def _check_since(feature: Feature) -> Mistake | None:
     if feature.since is not None and first_day_of(feature) is None:
-        message = f"'since' must be a date, not '{feature.since}'"
+        message = f"'since' must be a date such as 2024-05-01, not '{feature.since}'"
         return Mistake(("since",), message, "write it as 2024-05-01")
     return None
 
@@ -266,24 +269,26 @@ def _check_standardize(feature: Feature) -> Mistake | None:
 
 def _check_boundaries(feature: Feature) -> Mistake | None:
     if (feature.boundaries is None) == (feature.log is None):
-        message = "buckets have either 'boundaries' or 'log'"
+        message = "buckets need either 'boundaries' or 'log'"
         hint = "write boundaries: [18, 25, 65], or log: 2, to: 1000"
         return Mistake(("log",) if feature.log else (), message, hint)
     if feature.log is not None and feature.to is None:
-        message = "'to' is missing: the powers of 'log' go up to this number"
+        message = "'log' needs 'to', the upper limit of its powers"
         return Mistake(("log",), message, "write log: 2, to: 1000")
     if feature.log is None and feature.to is not None:
-        return Mistake(("to",), "'to' is an option of 'log'")
+        return Mistake(("to",), "'to' has no effect without 'log'")
     boundaries = boundaries_of(feature)
     path: tuple[str | int, ...] = ("boundaries" if feature.log is None else "log",)
     if not boundaries:
-        return Mistake(path, "there is no boundary")
+        return Mistake(path, "buckets need at least one boundary")
     if len(boundaries) > MAX_BOUNDARIES:
-        return Mistake(path, f"there are more than {MAX_BOUNDARIES} boundaries")
+        return Mistake(path, f"buckets have at most {MAX_BOUNDARIES} boundaries")
     for index, (low, high) in enumerate(pairwise(boundaries), start=1):
         if not low < high:
             path = (*path, index) if feature.boundaries else path
-            return Mistake(path, f"boundaries ascend, and {high:g} follows {low:g}")
+            return Mistake(
+                path, f"boundaries must ascend, but {high:g} follows {low:g}"
+            )
     for index, boundary in enumerate(boundaries):
         if not isfinite(boundary):
             path = (*path, index) if feature.boundaries else path
@@ -292,8 +297,7 @@ def _check_boundaries(feature: Feature) -> Mistake | None:
 
 
 def first_day_of(feature: Feature) -> int | None:
-    """Return the day that `days` counts from, in days since 1970-01-01; None if it is no
-    date."""
+    """Return the start day of `days` in days since 1970-01-01; None for an invalid date."""
     if feature.since is None:
         return 0
     try:
@@ -304,9 +308,9 @@ def first_day_of(feature: Feature) -> int | None:
 
 
 def boundaries_of(feature: Feature) -> tuple[float, ...]:
-    """Return the boundaries of a feature of buckets, at most `MAX_BOUNDARIES` + 1.
+    """Return the boundaries of a bucket feature, limited to `MAX_BOUNDARIES` + 1.
 
-    Those of `log` are products of floats, so that they have the same bits everywhere.
+    For `log` they are repeated float products, so their bits are the same everywhere.
     """
     if feature.boundaries is not None:
         return tuple(map(float, feature.boundaries))
@@ -359,8 +363,8 @@ KINDS: Mapping[str, Kind] = {
     "days": Kind(
         "a column", "floats", ("since",), check=_check_since, arguments=_days_before
     ),
-    # The last of the values is that of a missing time.
+    # The last value stands for a missing time.
     "hour": Kind("a column", "whole numbers", size=lambda feature: 25),
     "weekday": Kind("a column", "whole numbers", size=lambda feature: 8),
 }
-"""The kinds of features, by the key that says what is computed."""
+"""The kinds of features by their key in a spec."""

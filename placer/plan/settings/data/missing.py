@@ -1,4 +1,4 @@
-"""The cells that mean a missing value."""
+"""The cell values that mean a missing value."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ MISSING_WORDS = (
     *("", "?", "-", "na", "n/a", "nan", "-nan", "nat", "null", "none", "<na>", "\\n"),
     *("#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
 )
-"""The cells that mean a missing number or date, in lower case: those of pandas, `?`, `-`,
-and `\\N` of databases."""
+"""Lowercase cells that mean a missing number or date: the defaults of pandas, `?`, `-`, and
+`\\N` of databases."""
 
 MISSING = frozenset(
     "".join(letters)
     for word in MISSING_WORDS
     for letters in product(*({letter, letter.upper()} for letter in word))
 )
-"""These cells in upper, lower and mixed case."""
+"""The missing words in every mix of upper and lower case."""
 
 _LARGEST = 2**53
-"""All whole numbers below this one differ from all others as floats."""
+"""Below this bound, floats represent every whole number exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """What a spec lists in `missing_values` for a column.
+    """The `missing_values` of one column.
 
     Attributes:
-        texts: the texts, which are compared exactly.
-        numbers: the numbers, also those that are written as text.
+        texts: the texts, compared exactly.
+        numbers: the numbers, also if a cell writes them as text.
     """
 
     texts: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Markers:
         return bool(self.texts)
 
     def marks_missing(self, text: str) -> bool:
-        """Return whether a cell without blanks at its ends is one of these."""
+        """Return True if a cell, stripped of blanks, means a missing value."""
         return text in self.texts or (
             bool(self.numbers) and _number_in(text) in self.numbers
         )
@@ -54,14 +54,14 @@ NO_MARKERS = Markers()
 
 
 def make_markers(listed: Sequence[Marker]) -> Markers:
-    """Return the markers that a spec lists: a number means every text of that number."""
+    """Return the markers of a spec's list. A number matches every way to write it."""
     texts = frozenset(str(each).strip() for each in listed)
     numbers = map(_number_in, texts)
     return Markers(texts, frozenset(each for each in numbers if each is not None))
 
 
 def _number_in(text: str) -> float | None:
-    """Return the number in a text, if it is finite and less than 2**53."""
+    """Return the number in a text if it is finite and below 2**53 in magnitude."""
     if "_" in text or not text.isascii():
         return None
     try:

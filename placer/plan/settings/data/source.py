@@ -1,7 +1,7 @@
 """The settings of a source of rows: the keys of `data.train` and `data.eval`.
 
-The keys, their types, defaults and descriptions are written here only. A spec is decoded
-by these structs, a model and a plan contain them, and readers take them.
+This is the only definition of the keys. The compiler decodes specs with these structs,
+plans contain them, and readers receive them.
 """
 
 from __future__ import annotations
@@ -24,38 +24,39 @@ from placer.plan.settings.fields import Count, Name, Seed, doc
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A source of rows, and how rows are divided into batches."""
+    """A source of rows, and how its rows form batches."""
 
     source: Annotated[str, doc(", ".join(kind.form for kind in KINDS.values()))]
     batch: Annotated[
         Count | None,
-        doc("rows of the global batch; by default, eval uses that of train"),
+        doc("rows of the global batch; eval uses the value of train by default"),
     ] = None
     split: Annotated[
         Literal["train", "test"] | None,
-        doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed permutation"),
+        doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed random permutation"),
     ] = None
     columns: Annotated[
         dict[Name, str | list[str]] | None,
         doc(
-            "the column that each input reads; also a list or a glob for"
+            "the column that each input reads; a list or a glob is possible for"
             f" {WITH_COLUMN_LISTS}"
         ),
     ] = None
     shuffle: Annotated[
         bool | Window,
-        doc("whether rows have a new order in each epoch: of all rows, or in a window"),
+        doc("reshuffle rows in each epoch: true for all rows, or within a window"),
     ] = False
-    seed: Annotated[Seed, doc("seed of the shuffle")] = 0
+    seed: Annotated[Seed, doc("seed for shuffling")] = 0
     remainder: Annotated[
         Literal["drop", "keep"] | None,
         doc(
-            "the short last batch of an epoch; by default train drops it, eval keeps it"
+            "drop or keep the short last batch of an epoch; by default train drops it and"
+            " eval keeps it"
         ),
     ] = None
     features: Annotated[
         dict[str, Feature] | None,
-        doc("columns that are computed from those of the source"),
+        doc("columns that placer computes from the source's columns"),
     ] = None
     csv: Csv | None = None
     parquet: Cells | None = None
@@ -68,10 +69,9 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class RowSource(Data, frozen=True, kw_only=True):
-    """A source of rows with a value for all that a spec may leave out.
+    """A source of rows with all defaults filled in.
 
-    `ranges` are the valid values of inputs that are used as indices (ids and labels),
-    which the compiler adds to the plan.
+    `ranges` are the valid values of ids and labels; the compiler adds them to the plan.
     """
 
     batch: Count

@@ -1,4 +1,4 @@
-"""Sources of rows as a spec names them, `KIND:PATH`, and the column of each input.
+"""Sources of rows as written in a spec, `KIND:PATH`, and the column of each input.
 
 `placer.readers` reads the rows.
 """
@@ -21,27 +21,27 @@ SKLEARN: dict[str, tuple[str, ...]] = {
     "linnerud": ("data", "target"),
     "wine": ("data", "target"),
 }
-"""The data sets that scikit-learn bundles, and their columns."""
+"""The bundled data sets of scikit-learn and their columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of source: what specs, runs and predictions ask of it.
+    """A kind of source.
 
-    CONTRIBUTING.md lists what else a kind needs.
+    CONTRIBUTING.md lists all steps to add a kind.
 
     Attributes:
-        form: how a source is written, KIND:PATH.
-        reader: the module of `placer.readers` whose function `read` reads it.
-        check_path: checks the path of a source, given its text and its path. Raises
-            DataError.
-        splits: whether it has the splits `train` and `test`.
-        column_lists: whether several columns may feed an input, by a list or a glob;
-            then it has features and options of its columns, too.
-        row_columns: whether a single column may have a whole row of an input.
-        pieces: whether it can be read by pieces, so that `shuffle` may have a window.
-        suffixes: how the names of its files end; none if its path is not that of a file.
-            The keys of a prediction are columns of a file.
+        form: the syntax of a source, KIND:PATH.
+        reader: the module of `placer.readers` whose `read` function reads the source.
+        check_path: called with the text and the path of a source; raises DataError for an
+            invalid path.
+        splits: whether the kind supports the splits `train` and `test`.
+        column_lists: whether a list or a glob of columns can feed an input. Such kinds
+            also support features and column options.
+        row_columns: whether one column can hold whole rows of an input.
+        pieces: whether readers can load the source in pieces, for a shuffle window.
+        suffixes: the file name suffixes; empty if the path is not a file. Predictions
+            need a file for their key columns.
     """
 
     form: str
@@ -55,7 +55,7 @@ class Kind:
 
     @property
     def is_file(self) -> bool:
-        """Whether the path of a source is that of a file."""
+        """Whether the path of a source is a file."""
         return bool(self.suffixes)
 
 
@@ -70,7 +70,7 @@ def _check_function(text: str, path: str) -> None:
     if len(parts) != 2 or not all(part.isidentifier() for part in parts):
         raise DataError(
             f"'{text}' does not name a module and a function",
-            hint=f"write {KINDS['python'].form}, with MODULE.py beside the spec",
+            hint=f"write {KINDS['python'].form}, with MODULE.py next to the spec",
         )
 
 
@@ -108,7 +108,7 @@ KINDS = {
     ),
     "sklearn": Kind("sklearn:NAME", "sklearn_sets", _check_data_set, splits=True),
 }
-"""The kinds of sources, by the text before the colon."""
+"""The kinds of sources, by the text before the colon in a spec."""
 
 
 def _list_kinds(has: Callable[[Kind], bool]) -> str:
@@ -117,28 +117,30 @@ def _list_kinds(has: Callable[[Kind], bool]) -> str:
 
 
 WITH_SPLITS = _list_kinds(lambda kind: kind.splits)
-"""The kinds that have splits, as text for messages."""
+"""The kinds with splits, as text for messages."""
 WITH_COLUMN_LISTS = _list_kinds(lambda kind: kind.column_lists)
-"""The kinds whose inputs may read several columns, as text for messages."""
+"""The kinds with column lists, as text for messages."""
 WITH_PIECES = _list_kinds(lambda kind: kind.pieces)
-"""The kinds that can be read by pieces, as text for messages."""
+"""The kinds that readers can load in pieces, as text for messages."""
 
 POSITION = "batch.position"
-"""The input that the runtime provides: uint32[batch, 2], the step and the number of the
-row in the global batch."""
+"""An input from the runtime: uint32[batch, 2], the step and the row's number in the global
+batch."""
 
 SPLITS = ("train", "test")
 
 ColumnMap = dict[str, str | list[str]]
-"""The column of each input by its name; or a list of columns, if the source's kind has
-`column_lists`."""
+"""The column of each input; a list of columns for kinds with `column_lists`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A parsed source: `text` is `KIND:PATH` as written in the spec.
+    """A parsed source.
 
-    `path` is the name of a data set, the path of a file, or MODULE:FUNCTION.
+    Attributes:
+        text: `KIND:PATH` as written in the spec.
+        kind: a key of `KINDS`.
+        path: the name of a data set, the path of a file, or MODULE:FUNCTION.
     """
 
     text: str
@@ -149,7 +151,7 @@ class Source:
     def parse(cls, text: str) -> Source:
         """Parse the text of a source, such as `sklearn:digits`.
 
-        Raises DataError if it is not one of `KINDS`.
+        Raises DataError for an unknown kind or an invalid path.
         """
         name, colon, path = text.partition(":")
         forms = ", ".join(kind.form for kind in KINDS.values())
@@ -165,19 +167,19 @@ class Source:
 
     @property
     def declaration(self) -> Kind:
-        """The declaration of the source's kind."""
+        """The declaration of the kind."""
         return KINDS[self.kind]
 
 
 def check_split(source: Source, split: str | None) -> None:
-    """Raise SourceError if `source` has no such split. A `split` of None is valid."""
+    """Raise SourceError if `source` lacks the split. None is always valid."""
     if split is None:
         return
     if not source.declaration.splits:
         raise SourceError(
             ("split",),
-            f"'split' is for {WITH_SPLITS} sources, not for {source.text}",
-            "choose the rows in the source itself",
+            f"'split' works with {WITH_SPLITS} sources, not with {source.text}",
+            "choose the rows in the source itself, and leave 'split' out",
             of_key=True,
         )
     if split not in SPLITS:
@@ -188,7 +190,7 @@ def check_split(source: Source, split: str | None) -> None:
 class SourceError(DataError):
     """A source does not fit a key of `data.train` or `data.eval`.
 
-    `mistake` says which: its path leads to it, as in `("csv", "vocabulary", "color")`.
+    The path of `mistake` leads to the key, as in `("csv", "vocabulary", "color")`.
     """
 
     def __init__(
@@ -204,10 +206,12 @@ class SourceError(DataError):
 
 
 class InputColumnError(SourceError):
-    """The column of one input is wrong; `input` is its name.
+    """The column of one input is wrong.
 
-    `missing` is the column that the source does not have, if that is wrong, and `columns`
-    those that it has.
+    Attributes:
+        input: the name of the input.
+        missing: the column that the source lacks, if any.
+        columns: the columns that the source has.
     """
 
     def __init__(
@@ -228,7 +232,7 @@ class InputColumnError(SourceError):
 
 @contextmanager
 def errors_of_input(name: str) -> Iterator[None]:
-    """Return a context in which a DataError is about the column of an input."""
+    """Turn each DataError in the `with` block into an error about an input's column."""
     try:
         yield
     except SourceError:
@@ -244,16 +248,16 @@ def assign_columns(
 ) -> ColumnMap:
     """Return the column of each input.
 
-    An input reads the column that `mapping` names, else the column with its own name.
-    Of a `sklearn:` data set, the only remaining float input reads `data`, and the only
-    other remaining input reads `target`.
+    An input reads the column in `mapping`, else the column with the input's name. For a
+    `sklearn:` data set, the only remaining float input reads `data`, and the only other
+    remaining input reads `target`.
 
     Args:
         source: The source of the rows.
-        inputs: The dtype of each input, by name. They must be all inputs of the model:
-            with some missing, another one could look like the only one of its dtype.
-        mapping: The key `columns` of the spec. Lists of columns and globs are for kinds
-            with `column_lists` only.
+        inputs: The dtype of each input by name. All inputs of the model are needed to
+            tell which one is the only one of its dtype.
+        mapping: The key `columns` of the spec. Only kinds with `column_lists` allow lists
+            and globs.
 
     Raises:
         SourceError: The column of an input is missing or ambiguous.
@@ -274,9 +278,9 @@ def assign_columns(
         if not isinstance(column, str):
             raise InputColumnError(
                 name,
-                f"a list of columns is for {WITH_COLUMN_LISTS} sources, not for"
+                f"a list of columns works with {WITH_COLUMN_LISTS} sources, not with"
                 f" {source.text}",
-                "name one column, whose rows have the input's shape",
+                "name one column whose rows have the input's shape",
             )
         named[name] = column
     if source.kind != "sklearn":
@@ -300,8 +304,8 @@ def assign_columns(
             plural = "s" if len(names) > 1 else ""
             raise SourceError(
                 ("columns",) if mapping else ("source",),
-                f"it is ambiguous which column of {source.text} feeds the {kind}"
-                f" input{plural} {inputs_}",
+                f"the column of {source.text} for the {kind} input{plural} {inputs_} is"
+                " ambiguous",
                 f"name the columns, such as columns: {{{pairs}}}",
             )
         if names:
@@ -316,13 +320,13 @@ def missing_column_error(
     columns: Sequence[str],
     features: Sequence[str] = (),
 ) -> InputColumnError:
-    """Return the error for an input whose column the source does not have.
+    """Return the error for an input whose column is not in the source.
 
-    An input may also read one of `features`, which are computed from columns.
+    An input may also read one of `features`.
     """
     hint = did_you_mean(column, [*columns, *features])
     if not columns:
-        hint = "it has no columns"
+        hint = "the source has no columns"
     elif column == name:
         hint = f"{list_columns(columns)}; write columns: {{{name}: COLUMN}}"
     message = f"{source} has no column '{column}' for input '{name}'"

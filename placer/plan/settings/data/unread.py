@@ -1,4 +1,4 @@
-"""Features of a source, and options of its columns, that no input reads."""
+"""Finds features and column options that no input uses."""
 
 from __future__ import annotations
 
@@ -14,37 +14,33 @@ from placer.plan.settings.mistake import Mistake
 
 
 def find_unread_feature(columns: ColumnMap, features: Features) -> Mistake | None:
-    """Return the mistake of a feature that no input reads, and no other feature.
-
-    Its path is one of the features.
+    """Return a mistake for a feature that no input and no other feature reads, or None.
 
     Args:
         columns: the columns, features or globs that each input reads.
-        features: the features as they are declared.
+        features: the declared features.
     """
     read = _read(columns, features)
-    # A feature is only computed from those before it, so no other one reads the last.
+    # Features use only features above them, so nothing but an input can read the last.
     name = next((name for name in reversed(list(features)) if name not in read), None)
     if name is None:
         return None
     message = f"feature '{name}' has no effect: no input reads it"
-    hint = f'write columns: {{INPUT: "{name}"}}, or leave it out'
+    hint = f'write columns: {{INPUT: "{name}"}}, or leave the feature out'
     return Mistake((name,), message, hint, of_key=True)
 
 
 def find_unread_option(
     form: Cells, columns: ColumnMap, features: Features, names: Sequence[str] | None
 ) -> Mistake | None:
-    """Return the first option of a column to which it does not apply, since no input
-    reads it; None if all apply. The path is one of the options.
+    """Return a mistake for the first option of a column that no input reads, or None.
 
     Args:
         form: the options of a source.
         columns: the columns, features or globs that each input reads.
-        features: the features as they are declared. `missing` and `missing_values` apply
-            to the columns that they are computed from, `missing` only to numbers and
-            dates. The other options do not.
-        names: the columns of the source; None if they are not known.
+        features: the declared features. `missing_values` also applies to their source
+            columns, and `missing` to their number and date columns. Other options do not.
+        names: the columns of the source; None if unknown.
     """
     wanted = _wanted(columns)
     of_features = [*wanted, *_operands(columns, features)]
@@ -54,7 +50,7 @@ def find_unread_option(
         for entry in entries:
             if not any(_overlap(entry, each, names) for each in read):
                 close = nearest(entry, _names_read(columns, features))
-                hint = f'write columns: {{INPUT: "{entry}"}}, or leave it out'
+                hint = f'write columns: {{INPUT: "{entry}"}}, or leave the entry out'
                 hint = f"did you mean '{close}'?" if close else hint
                 return _without_effect(key, entry, "no input reads such a column", hint)
         if key != "missing":
@@ -62,14 +58,12 @@ def find_unread_option(
         read = [*wanted, *_operands(columns, features, numbers)]
         for entry in entries:
             if not any(_overlap(entry, each, names) for each in read):
-                hint = "leave it out: 'missing' is for numbers and dates"
+                hint = "leave it out: 'missing' works with numbers and dates only"
                 return _without_effect(key, entry, _HASHED, hint)
     return None
 
 
-_HASHED = (
-    "the column is only hashed as text, of which a missing one has a key of its own"
-)
+_HASHED = "features only hash the column as text, and missing cells have their own key"
 
 
 def _without_effect(key: str, entry: str, reason: str, hint: str) -> Mistake:
@@ -78,15 +72,14 @@ def _without_effect(key: str, entry: str, reason: str, hint: str) -> Mistake:
 
 
 def _names_read(columns: ColumnMap, features: Features) -> list[str]:
-    """Return the columns, features and globs that inputs read, also through features."""
+    """Return the columns, features and globs that inputs read directly or indirectly."""
     return [*_wanted(columns), *_operands(columns, features)]
 
 
 def _operands(
     columns: ColumnMap, features: Features, some: Features | None = None
 ) -> list[str]:
-    """Return what the features that inputs may read, or some of them, are computed
-    from."""
+    """Return the operands of the features that inputs may read."""
     read = _read(columns, features)
     some = features if some is None else some
     return [each for name in read if name in some for each in some[name].operands]
@@ -115,7 +108,7 @@ def _is_among(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _overlap(one: str, other: str, names: Sequence[str] | None) -> bool:
-    """Whether two names or globs may mean the same column, of these if they are known."""
+    """Whether two names or globs may mean the same column."""
     if one == other:
         return True
     if names is not None:

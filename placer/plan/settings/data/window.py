@@ -1,4 +1,4 @@
-"""The setting `shuffle: {window: N, lanes: L}` of a source that is read by pieces."""
+"""The setting `shuffle: {window: N, lanes: L}` of a source that is loaded in pieces."""
 
 from __future__ import annotations
 
@@ -11,54 +11,52 @@ from placer.plan.settings.fields import Count, doc
 from placer.plan.settings.mistake import Mistake
 
 DEFAULT_LANES = 64
-"""The number of lanes where a spec does not say it, unless a batch has fewer rows."""
+"""The default number of lanes; a smaller batch has one lane per row."""
 
 
 class Window(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Rows are shuffled within a window, so that they need not all be in memory."""
+    """Shuffle within a window of rows, so that memory need not hold all rows."""
 
-    window: Annotated[Count, doc("rows in memory, of all lanes together")]
+    window: Annotated[Count, doc("rows to keep in memory, over all lanes")]
     lanes: Annotated[
         Count | None,
-        doc(f"parts of a batch, each with rows of its own; by default {DEFAULT_LANES}"),
+        doc(f"parallel readers, each with its own rows; by default {DEFAULT_LANES}"),
     ] = None
 
     @property
     def parts(self) -> int:
-        """The number of lanes, of a source whose settings are complete."""
+        """The number of lanes, once the default is filled in."""
         assert self.lanes is not None
         return self.lanes
 
     def check(self, source: Source, split: str | None, batch: int) -> Mistake | None:
-        """Return what is wrong with a window with its number of lanes, of a source with
-        this split and batch. The path of the mistake is one of the source's settings."""
+        """Return a mistake in a window for a source, or None. `lanes` must be set."""
         if not source.declaration.pieces:
             return Mistake(
                 ("shuffle",),
-                f"a window is for {WITH_PIECES} sources, not for {source.text}",
-                "shuffle: true gives a new order of all rows, which are in memory",
+                f"a window works with {WITH_PIECES} sources, not with {source.text}",
+                "write shuffle: true to shuffle all rows in memory",
                 of_key=True,
             )
         if split is not None:
             return Mistake(
                 ("split",),
-                "'split' permutes all rows, and of a source with a window they are not in"
-                " memory",
-                "write the rows for testing to a file of their own",
+                "'split' needs all rows in memory, and a window keeps only some of them",
+                "write the test rows to a separate file",
                 of_key=True,
             )
         lanes = self.lanes
         if lanes is None or lanes > batch:
             return Mistake(
                 ("shuffle", "lanes"),
-                f"a batch of {batch} has no row for each of {lanes} lanes",
-                "use at most as many lanes as a batch has rows",
+                f"a batch of {batch} rows is too small for {lanes} lanes",
+                "use at most one lane for each row of a batch",
             )
         if self.window < lanes:
             return Mistake(
                 ("shuffle", "window"),
-                f"a window of {self.window} has no row for each of {lanes} lanes",
-                "the window is that of all lanes together: each has its part of it",
+                f"a window of {self.window} rows is too small for {lanes} lanes",
+                "enlarge the window: all lanes share its rows",
             )
         return None
 

@@ -1,5 +1,5 @@
 """The size of an exact sum; see `placer.tables.exact_squares`."""
 
 LIMBS = 134
-"""Limbs of 32 bits, for squares of float64 values and 2**60 of them, and one more for
-infinities and NaNs."""
+"""Number of 32-bit limbs: enough for 2**60 squares of float64 values, plus one for infinities
+and NaNs."""

@@ -1,7 +1,7 @@
-"""How many bytes a sparse table takes: for a row, and for many.
+"""Computes the size in bytes of the rows of a sparse table.
 
-The tables (`placer.tables.sparse`) store rows with these constants; the compiler and
-reports count their bytes without a table.
+The tables (`placer.tables.sparse`) use the same constants for storage. The compiler and
+reports use this module to estimate sizes without building a table.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from placer.plan.settings.sparse.table import Bloom, SparseTable
 from placer.plan.settings.training.optimizers import read_rule
 
 LINE: Final = 64
-"""Bytes of a cache line."""
+"""The size of a cache line in bytes."""
 CHUNK: Final = 256
-"""Rows that a partition takes from the store at a time."""
+"""The number of rows that a partition allocates at a time."""
 METADATA: Final = 16
-"""Bytes of the key of a row, when it was last seen and how often."""
+"""Bytes for a row's key, last-seen step and count."""
 NUMBER: Final = 4
-"""Bytes of the number of updates of a row, of its time in seconds, and of its score."""
+"""Bytes for a row's update count, its time in seconds, and its score, each."""
 ENTRY: Final = {"wide": 16, "compact": 8}
-"""Bytes of a slot of each kind of index."""
+"""Bytes per slot of each kind of index."""
 MAX_LOAD: Final = 0.7
-"""The part of a partition's slots that is used at most."""
+"""The maximum fraction of used slots in a partition."""
 GROWTH: Final = 1.5
-"""How many times as many slots a partition gets that has no room left."""
+"""The growth factor of a full partition."""
 MIN_SLOTS: Final = 16
-"""Slots of a partition at least; a multiple of those in a cache line."""
+"""The minimum number of slots in a partition, a multiple of the slots in a cache line."""
 
 
 def row_length(count: int, itemsize: int) -> int:
-    """Return `count` elements, padded so that no row shares more cache lines than it has
-    to: whole lines, or a power of two that divides one."""
+    """Return `count` elements padded so that rows touch as few cache lines as possible.
+
+    Padded rows are whole cache lines, or a power of two that divides one.
+    """
     line = LINE // itemsize
     if count >= line:
         return -(-count // line) * line
@@ -43,16 +45,16 @@ def row_length(count: int, itemsize: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RowBytes:
-    """The bytes of one row of a sparse table.
+    """The size in bytes of one row of a sparse table.
 
     Attributes:
-        values: those of its values.
-        slots: those of the slots that the rule keeps for each element.
-        padding: those between the slots and the next row.
-        metadata: those of its key, of when it was last seen and how often.
-        numbers: those of what is kept once for the row, by what it is.
-        index: those of its entry in the index, at least, right before the index grows,
-            and at most, right after that.
+        values: the values.
+        slots: the optimizer slots with one number per element.
+        padding: the gap before the next row.
+        metadata: the key, the last-seen step and the count.
+        numbers: each number that is stored once per row, by description.
+        index: the entry in the index: the minimum (just before the index grows) and the
+            maximum (just after).
     """
 
     values: int
@@ -64,19 +66,19 @@ class RowBytes:
 
     @property
     def stored(self) -> int:
-        """The bytes of a row without its entry in the index."""
+        """The bytes of a row without its index entry."""
         row = self.values + self.slots + self.padding
         return row + self.metadata + sum(self.numbers.values())
 
     @property
     def total(self) -> tuple[int, int]:
-        """The bytes of a row, at least and at most."""
+        """The minimum and maximum bytes of a row with its index entry."""
         low, high = self.index
         return self.stored + low, self.stored + high
 
 
 def row_bytes(settings: SparseTable, dtype: str) -> RowBytes:
-    """Return the bytes of a row of a table whose values are of `dtype`."""
+    """Return the size of a row with values of `dtype`."""
     item, rule = ITEM_BYTES[dtype], read_rule(settings.rule, settings.hyper)
     row_slot = rule.row_slot
     slots = rule.first_slots.keys() - {row_slot}
@@ -102,13 +104,13 @@ def row_bytes(settings: SparseTable, dtype: str) -> RowBytes:
 
 
 def table_bytes(settings: SparseTable, dtype: str, rows: int, held: int) -> int:
-    """Return the bytes that a node needs at least for its part of a table.
+    """Return the minimum number of bytes for a node's part of a table.
 
     Args:
         settings: the settings of the table.
-        dtype: the dtype of its values.
-        rows: the rows of the whole table, spread evenly over its partitions.
-        held: the partitions that the node has.
+        dtype: the dtype of the values.
+        rows: the rows of the whole table, assumed evenly spread over the partitions.
+        held: the number of partitions on the node.
     """
     if settings.capacity is not None:
         rows = min(rows, settings.capacity)

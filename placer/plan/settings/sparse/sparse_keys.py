@@ -1,5 +1,4 @@
-"""The keys of a sparse table in a spec: those that an `embedding` with `sparse: true`
-has."""
+"""The spec keys of a sparse table, which is an `embedding` with `sparse: true`."""
 
 from __future__ import annotations
 
@@ -27,18 +26,18 @@ from placer.plan.settings.sparse.table import SparseTable as Settings
 
 
 class _Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The base of the mappings of these keys."""
+    """The base of nested key mappings."""
 
 
 class BloomKeys(_Keys, frozen=True):
-    """`bloom`: counts occurrences in a counting Bloom filter of so many bytes."""
+    """`bloom`: count occurrences in a counting Bloom filter of `bytes` bytes."""
 
     count: Annotated[int, Meta(ge=1)]
     bytes: Annotated[int, Meta(ge=64)]
 
 
 class AdmitKeys(_Keys, frozen=True):
-    """`admit`: just one of these keys."""
+    """`admit`: exactly one of these keys."""
 
     count: Annotated[int, Meta(ge=1)] | None = None
     bloom: BloomKeys | None = None
@@ -47,15 +46,19 @@ class AdmitKeys(_Keys, frozen=True):
 
 
 class ForgetKeys(Forgetting, frozen=True, kw_only=True):
-    """`forget`: which keys lose their row. `time` is the input with the time of a row in
-    seconds, by which `unseen_seconds` counts."""
+    """`forget`: the rows to delete.
+
+    `time` names the input with each row's time in seconds, for `unseen_seconds`.
+    """
 
     time: str | None = None
 
 
 class ScoreKeys(_Keys, frozen=True):
-    """`score`: what an occurrence adds to the score of its key. `show` and `click` are
-    inputs with a number for each row; `show` may be the number 1."""
+    """`score`: how much an occurrence adds to the score of its key.
+
+    `show` and `click` name inputs with one number per row; `show` may be the number 1.
+    """
 
     show: str | Literal[1] = 1
     click: str | None = None
@@ -66,7 +69,7 @@ class ScoreKeys(_Keys, frozen=True):
 
 Admit = Literal["always"] | AdmitKeys
 _MOST: Final = (2 - 2**-23) * 2.0**127
-"""The greatest float32."""
+"""The largest finite float32."""
 
 KEYS: Final = (
     "partitions",
@@ -79,41 +82,41 @@ KEYS: Final = (
     "default",
     "bounds",
 )
-"""The attributes of an op that say how its table holds keys."""
+"""The op attributes that configure the keys of a table."""
 
 
 def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a table that differ from the defaults, as in attributes of
-    a graph: the fields of `placer.plan.settings.sparse.table.SparseTable` that do not follow from the
-    parameter and its optimizer.
+    """Return the table settings that differ from their defaults, in graph form.
+
+    The result leaves out fields that follow from the parameter and its optimizer.
 
     Args:
-        attrs: all attributes of the op, with defaults.
+        attrs: all attributes of the op, including defaults.
 
     Raises:
-        MistakeError: an attribute is wrong; the message is a predicate of the op.
+        MistakeError: an attribute is wrong. The message is a predicate of the op.
     """
     partitions = attrs["partitions"]
     if not 2 <= partitions <= MOST_PARTITIONS or partitions & (partitions - 1):
         raise _wrong(
-            f"needs a power of two from 2 to {MOST_PARTITIONS} as 'partitions', not"
+            f"needs a power of two from 2 to {MOST_PARTITIONS} for 'partitions', not"
             f" {partitions}",
             "partitions",
         )
     capacity, bounds = attrs["capacity"], attrs["bounds"]
     if capacity is not None and not partitions <= capacity <= MOST_ROWS:
         raise _wrong(
-            f"needs a capacity of at least its {partitions} partitions and at most"
-            f" {MOST_ROWS}, not {capacity}",
+            f"needs a 'capacity' from {partitions} (its partitions) to {MOST_ROWS}, not"
+            f" {capacity}",
             "capacity",
         )
     if bounds is not None and not (len(bounds) == 2 and bounds[0] < bounds[1]):
-        raise _wrong("needs bounds [low, high] with low < high", "bounds")
+        raise _wrong("needs 'bounds' as [low, high] with low < high", "bounds")
     if attrs["evict"] == "lfu" and capacity is None:
         raise _wrong(
-            "evicts rows when it is full, and has no 'capacity'",
+            "has 'evict: lfu', but no 'capacity'",
             "evict",
-            hint="write capacity: N, the most rows of the table",
+            hint="write capacity: N, the maximum number of rows",
         )
     for number in bounds or ():
         _check_float(number, "'bounds'", "bounds")
@@ -134,22 +137,22 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
     )
     if isinstance(settings.admit, Score) and settings.score is None:
         raise _wrong(
-            "admits keys by their score, and has no 'score'",
+            "admits keys by score, but has no 'score'",
             "admit",
             hint="write score: {show: 1}",
         )
     if settings.default != 0.0 and isinstance(settings.admit, Always):
         raise _wrong(
-            "admits all keys, and a key without a row reads the values with which its row"
-            " would begin, so 'default' has no effect",
+            "admits all keys, and a key without a row reads its initial values, so"
+            " 'default' has no effect",
             "default",
             hint="write admit: {count: 2}, or leave default out",
         )
     if settings.index == "compact" and isinstance(settings.admit, Count | Score):
         raise _wrong(
-            "has no room for counts of keys without a row in a compact index",
+            "cannot count keys without a row in a compact index",
             "index",
-            hint="count with a Bloom filter: admit: {bloom: {count: 5, bytes: 1000000}}",
+            hint="use a Bloom filter, as admit: {bloom: {count: 5, bytes: 1000000}}",
         )
     plain = Settings(name="", dim=1)
     written = msgspec.to_builtins(settings)
@@ -161,10 +164,10 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_inputs(attrs: Mapping[str, Any]) -> dict[str, str]:
-    """Return the inputs that a table needs beside keys: `show`, `click` and `time`.
+    """Return the inputs that a table needs besides keys: `show`, `click` and `time`.
 
     Args:
-        attrs: all attributes of the op, which `read_settings` has checked.
+        attrs: all attributes of the op, checked by `read_settings`.
     """
     inputs: dict[str, str | None] = {}
     if attrs["score"] is not None:
@@ -177,12 +180,12 @@ def read_inputs(attrs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def settings_of(attrs: Mapping[str, Any], **others: Any) -> Settings:
-    """Return the settings of a table by those of a graph, and its other fields."""
+    """Return the settings of a table from its graph attributes and the other fields."""
     return msgspec.convert({**attrs, **others}, Settings)
 
 
 def _frozen(value: Any) -> Any:
-    """Return a value with tuples for lists, as in attributes of a graph."""
+    """Convert lists to tuples, as in graph attributes."""
     if isinstance(value, list):
         return tuple(map(_frozen, value))
     if isinstance(value, dict):
@@ -204,8 +207,8 @@ def _admission(written: Any) -> Admission:
         return Count(keys.count)
     if keys.bloom is not None:
         if keys.bloom.count > 255:
-            message = f"counts to 255 by 'bloom' at most, not {keys.bloom.count}"
-            hint = "write {count: n} to count exactly"
+            message = f"counts up to 255 with 'bloom', not to {keys.bloom.count}"
+            hint = "write {count: N} to count exactly"
             raise _wrong(message, "admit", "bloom", "count", hint=hint)
         return Bloom(keys.bloom.count, keys.bloom.bytes)
     if keys.probability is not None:
@@ -231,7 +234,7 @@ def _forgetting(written: Any, score: Scoring | None) -> Forgetting:
         _check_float(getattr(keys, name), f"'{name}' of 'forget'", "forget", name)
     if keys.score_below is not None and score is None:
         raise _wrong(
-            "forgets keys by their score, and has no 'score'",
+            "forgets keys by score, but has no 'score'",
             "forget",
             "score_below",
             hint="write score: {show: 1}",
@@ -254,18 +257,18 @@ def _scoring(written: Any) -> Scoring | None:
         _check_float(getattr(keys, name), f"'{name}'", "score", name)
     if keys.click is None and keys.click_weight != ScoreKeys().click_weight:
         raise _wrong(
-            "counts no clicks, so 'click_weight' has no effect",
+            "has no 'click' input, so 'click_weight' has no effect",
             "score",
             "click_weight",
-            hint="write click: INPUT, or leave click_weight out",
+            hint="write click: INPUT, or leave 'click_weight' out",
         )
     return Scoring(no_click=keys.show_weight, click=keys.click_weight, decay=keys.decay)
 
 
 def _check_float(number: float | None, what: str, *path: str) -> None:
-    """Check that a number, if it is given, is not infinite as a float32."""
+    """Raise MistakeError unless a number, if given, is a finite float32."""
     if number is not None and not abs(number) <= _MOST:
-        raise _wrong(f"needs a finite float32 as {what}, not {number}", *path)
+        raise _wrong(f"needs a finite float32 for {what}, not {number}", *path)
 
 
 def _wrong(message: str, *path: str, hint: str | None = None) -> MistakeError:

@@ -1,4 +1,4 @@
-"""Settings of a sparse table, which the compiler and the runtime share."""
+"""The settings of sparse tables, shared by the compiler and the runtime."""
 
 from __future__ import annotations
 
@@ -9,42 +9,46 @@ from msgspec import Meta, Struct, field
 from placer.plan.settings.fields import ValueName
 
 PARTITIONS: Final = 256
-"""Partitions of a table by default."""
+"""The default number of partitions."""
 MOST_PARTITIONS: Final = 1 << 16
 MOST_ROWS: Final = 1 << 40
-"""The greatest capacity of a table."""
+"""The largest allowed capacity."""
 Share = Annotated[float, Meta(gt=0, le=1)]
-"""A number above 0 and up to 1."""
+"""A fraction, above 0 and up to 1."""
 
 
 class Always(Struct, frozen=True, forbid_unknown_fields=True, tag="always"):
-    """Each key that is updated has a row, and one that has none yet reads the values with
-    which its row would begin."""
+    """Every updated key receives a row. Until then, a key reads its initial values."""
 
 
 class Count(Struct, frozen=True, forbid_unknown_fields=True, tag="count"):
-    """A key gets a row when it has occurred `n` times, counted exactly."""
+    """A key receives a row after `n` occurrences, counted exactly."""
 
     n: int
 
 
 class Bloom(Struct, frozen=True, forbid_unknown_fields=True, tag="bloom"):
-    """A key gets a row when it has occurred about `n` times, counted by a counting Bloom
-    filter of `nbytes` in all: it may get one too early, and never gets it too late."""
+    """A key receives a row after about `n` occurrences, counted by a Bloom filter.
+
+    The filter takes `nbytes` in total. A key may receive its row too early, never too
+    late.
+    """
 
     n: int
     nbytes: int
 
 
 class Probability(Struct, frozen=True, forbid_unknown_fields=True, tag="probability"):
-    """A key gets a row with probability `p` at each occurrence. Whether it does is a
-    function of the seed, the table, the key and the step."""
+    """A key receives a row with probability `p` at each occurrence.
+
+    The random decision depends only on the seed, the table, the key and the step.
+    """
 
     p: float
 
 
 class Score(Struct, frozen=True, forbid_unknown_fields=True, tag="score"):
-    """A key gets a row when its score is at least `least`."""
+    """A key receives a row when its score reaches `least`."""
 
     least: float
 
@@ -53,16 +57,16 @@ Admission = Always | Count | Bloom | Probability | Score
 
 
 class Forgetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which keys a table forgets. A sweep over all partitions takes `every` steps; in each
-    step, some whole partitions are looked at. None stands for no limit.
+    """Which rows a table deletes. Limits of None are off.
+
+    A sweep over all partitions takes `every` steps. Each step checks a few partitions.
 
     Attributes:
         every: the steps of a sweep.
-        unseen_steps: keys that have not occurred for more steps than these.
-        unseen_seconds: keys that have not occurred for more seconds than these, by the
-            time of events.
-        score_below: keys with a lower score, after the decay of that sweep.
-        norm_below: rows with a smaller Euclidean norm of their values.
+        unseen_steps: delete keys that have not occurred for more steps.
+        unseen_seconds: delete keys that have not occurred for more seconds of event time.
+        score_below: delete keys with a lower score, after the decay of the sweep.
+        norm_below: delete rows whose values have a smaller Euclidean norm.
     """
 
     every: Annotated[int, Meta(ge=1)] = PARTITIONS
@@ -73,8 +77,8 @@ class Forgetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Scoring(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The score of a key: the sum over its occurrences of `(show - click) * no_click +
-    click * click`, times `decay` in each sweep."""
+    """The score of a key: a sum over its occurrences of `(show - click) * no_click +
+    click * click`. Each sweep multiplies the score by `decay`."""
 
     no_click: float = 0.1
     click: float = 1.0
@@ -82,25 +86,26 @@ class Scoring(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of rows by key.
+    """A table with one row per key.
 
     Attributes:
-        name: the name of the parameter, on which its initial values depend.
-        dim: the values of a row.
-        rule, hyper: the optimizer's rule and its hyperparameters.
-        init: the initializer, reduced to a distribution and its arguments, such as
+        name: the name of the parameter; it seeds the initial values.
+        dim: the number of values in a row.
+        rule: the update rule.
+        hyper: the hyperparameters of the rule.
+        init: the initializer as a distribution with arguments, such as
             `("uniform", (-0.1, 0.1))` or `("constant", (0.0,))`.
-        default: what a key without a row reads, unless it is admitted always.
+        default: the value read for a key without a row, unless `admit` is `Always`.
         partitions: the number of partitions, a power of two.
-        admit: which keys get a row.
-        forget: which keys lose it.
-        score: the score of keys, if they have one.
-        capacity: rows at most, of which each partition has its share.
-        evict: which rows a full partition loses: the least recently or the least
-            frequently used ones.
-        bounds: the least and the greatest value of an element.
-        index: `wide`, or `compact`, which takes half the bytes and more time, and has no
-            room for keys that are counted and have no row.
+        admit: which keys receive a row.
+        forget: which rows are deleted.
+        score: how keys are scored, if at all.
+        capacity: the maximum number of rows, shared equally by the partitions.
+        evict: whether a full partition deletes the least recently (`lru`) or least
+            frequently (`lfu`) used rows.
+        bounds: the least and greatest allowed value of an element.
+        index: `wide`, or `compact`: half the bytes, but slower, and without room to count
+            keys that have no row.
     """
 
     name: ValueName
@@ -120,8 +125,10 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def entry_form(table: SparseTable) -> str:
-    """Return what the entries of keys without a row mean, or nothing if there are none:
-    saved entries are of no use to a table where they mean something else."""
+    """Return the meaning of saved entries of keys without a row, or "" without entries.
+
+    A table can load saved entries only if their meaning is the same.
+    """
     kinds = {Count: "occurrences", Score: "score"}
     if type(table.admit) not in kinds:
         return ""

@@ -1,1 +1,1 @@
-"""The settings of a training: optimizers, schedules, slicing, metrics."""
+"""Training settings: optimizers, schedules, slicing, metrics."""

@@ -1,4 +1,4 @@
-"""Initializers: the forms of `init` in a spec.
+"""Initializers, as written under `init` in a spec.
 
 `placer.tables.initial.initial_values` computes the initial values.
 """
@@ -20,7 +20,7 @@ Distribution = Literal["uniform", "normal", "truncated_normal"]
 MODES: Final = get_args(Mode)
 DISTRIBUTIONS: Final = get_args(Distribution)
 PATH: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*(?!\n)$"
-"""The pattern of paths in the folder of a spec."""
+"""The pattern of a path relative to the folder of a spec."""
 
 
 class Normal(
@@ -35,15 +35,14 @@ class Normal(
 class VarianceScaling(
     Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
 ):
-    """The distribution with mean 0 and variance scale / fan, as Keras and JAX define
-    variance scaling."""
+    """A distribution with mean 0 and variance scale / fan, as in Keras and JAX."""
 
     scale: Positive = 1.0
     mode: Mode = "fan_in"
     distribution: Distribution = "truncated_normal"
 
     def form(self, shape: tuple[int, ...]) -> tuple[str, tuple[float, float]]:
-        """Return the distribution of a parameter, and its two arguments."""
+        """Return the distribution for a parameter of `shape`, and its two arguments."""
         fan_in, fan_out = fan_in_out(shape)
         by_mode = {"fan_in": fan_in, "fan_out": fan_out}
         fan = by_mode.get(self.mode, (fan_in + fan_out) / 2)
@@ -56,13 +55,13 @@ class VarianceScaling(
         return "truncated_normal", (0.0, sqrt(self.scale / fan) / _TRUNCATED_STD)
 
 
-_TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
+_TRUNCATED_STD = 0.87962566103423978  # std of a standard normal truncated at ± 2
 
 
 class Initializer(
     Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True
 ):
-    """An initializer with an argument. Exactly one of the keys is set."""
+    """An initializer with an argument. Exactly one key is set."""
 
     constant: float | None = None
     uniform: tuple[float, float] | None = None
@@ -74,14 +73,16 @@ class Initializer(
     file: Annotated[str, Meta(pattern=PATH)] | None = None
 
     def __post_init__(self) -> None:
-        """Raise MistakeError unless there is one form, whose interval is not empty."""
+        """Raise MistakeError unless exactly one key is set and the interval is valid."""
         names = self._names()
         if len(names) != 1:
-            refuse(Mistake((), f"an initializer has one name, not {len(names)}"))
+            refuse(
+                Mistake((), f"an initializer needs exactly one name, not {len(names)}")
+            )
         if self.uniform is not None and not self.uniform[0] < self.uniform[1]:
             low, high = self.uniform
             message = (
-                f"'uniform' takes [low, high] with low < high, not [{low:g}, {high:g}]"
+                f"'uniform' needs [low, high] with low < high, not [{low:g}, {high:g}]"
             )
             refuse(Mistake(("uniform",), message))
 
@@ -91,7 +92,7 @@ class Initializer(
 
     @property
     def name(self) -> str:
-        """The name of its form, such as `normal`."""
+        """The name of the initializer, such as `normal`."""
         return self._names()[0]
 
 
@@ -111,7 +112,7 @@ Bare = Literal[
     "identity",
 ]
 Init = Bare | Initializer
-"""An initializer: a name, or a name with an argument."""
+"""An initializer: a bare name, or a name with an argument."""
 
 
 def _scaled(scale: float, mode: Mode, distribution: Distribution) -> Initializer:
@@ -134,24 +135,24 @@ BARE: dict[str, Initializer] = {
     # LeCun 1998: the variance is 1 / fan_in
     "lecun_uniform": _scaled(1.0, "fan_in", "uniform"),
     "lecun_normal": _scaled(1.0, "fan_in", "normal"),
-    # Saxe 2014: orthonormal rows or columns, whichever are fewer
+    # Saxe 2014: orthonormal rows or columns, whichever of them are fewer
     "orthogonal": Initializer(orthogonal=1.0),
     "identity": Initializer(identity=1.0),
 }
-"""The initializers without an argument, and the one with an argument that each is."""
+"""The initializers without an argument, as initializers with an argument."""
 
 WITH_ARGUMENT: dict[str, str] = {
-    "constant": "{constant: c}: every element is c",
-    "uniform": "{uniform: [low, high]}: uniform on that interval",
+    "constant": "{constant: c}: set every element to c",
+    "uniform": "{uniform: [low, high]}: draw uniformly from the interval",
     "normal": "{normal: std} or {normal: {mean: 0.0, std}}",
     "truncated_normal": "{truncated_normal: std} or"
     " {truncated_normal: {mean: 0.0, std}}: as normal, truncated at mean ± 2 std",
     "variance_scaling": "{variance_scaling: {scale: 1.0, mode: fan_in, distribution:"
     " truncated_normal}}: variance scale / fan",
     "orthogonal": "{orthogonal: gain}: gain times an orthogonal matrix",
-    "identity": "{identity: gain}: gain on the diagonal of a matrix",
-    "file": "{file: weights.safetensors} or {file: checkpoints/best}: the tensor of that"
-    " name in a file or a checkpoint",
+    "identity": "{identity: gain}: gain times the identity matrix",
+    "file": "{file: weights.safetensors} or {file: checkpoints/best}: load the tensor with"
+    " the parameter's name from a file or checkpoint",
 }
 """The initializers with an argument, written as a mapping with one key."""
 
@@ -162,17 +163,16 @@ ALIASES: dict[str, str] = {
     "kaiming_normal": "he_normal",
     "eye": "identity",
 }
-"""Other names of initializers. The graph contains only the names on the right."""
+"""Alternative names of initializers. Graphs contain only the names on the right."""
 
 
 def read_init(written: Any) -> Init:
-    """Return an initializer from the form that a spec has, as names, mappings and lists,
-    with an alias replaced by its name.
+    """Return an initializer from its form in a spec, with aliases replaced.
 
     >>> read_init({"eye": 2})
     Initializer(identity=2.0)
 
-    Raises msgspec.ValidationError if it is not valid.
+    Raises msgspec.ValidationError if the initializer is invalid.
     """
     if isinstance(written, str):
         written = ALIASES.get(written, written)
@@ -188,10 +188,10 @@ def name_of(init: Init) -> str:
 
 
 def file_of(init: Init) -> str | None:
-    """Return the path of an initializer `{file: ...}`, and None for any other.
+    """Return the path of an initializer `{file: ...}`, or None for other initializers.
 
-    The path is one of a safetensors file if it ends in `.safetensors`, and otherwise one of
-    a checkpoint or a folder of checkpoints.
+    A path ending in `.safetensors` is a file. Other paths lead to a checkpoint, or to a
+    folder of checkpoints.
     """
     return init.file if isinstance(init, Initializer) else None
 
@@ -200,27 +200,30 @@ _SUFFIX = ".safetensors"
 
 
 def is_checkpoint(file: str) -> bool:
-    """Whether the path of an initializer is one of a checkpoint."""
+    """Whether the path of a file initializer leads to a checkpoint."""
     return not file.endswith(_SUFFIX)
 
 
 def file_in_build(file: str) -> str:
-    """Return the name that the file of an initializer has in a build folder."""
+    """Return the name of an initializer's file inside a build folder."""
     name = file.replace("/", "-")
     return f"{name}{_SUFFIX}" if is_checkpoint(file) else name
 
 
 def in_build(init: Init) -> Init:
-    """Return an initializer as the plan has it: its file is one in the build folder."""
+    """Return an initializer for the plan: its file path is inside the build folder."""
     file = file_of(init)
     return init if file is None else Initializer(file=file_in_build(file))
 
 
 def form_of(init: Init, shape: tuple[int, ...]) -> tuple[str, Any]:
-    """Reduce an initializer to a form and its argument: a constant, `orthogonal`,
-    `identity`, or a distribution and its two arguments.
+    """Reduce an initializer to a name and its argument.
 
-    `init` is no file, and can fill a parameter of `shape`.
+    The name is `constant`, `orthogonal`, `identity`, or a distribution with two arguments.
+
+    Args:
+        init: any initializer except a file, valid for `shape` (`check_shape`).
+        shape: the shape of the parameter.
     """
     init = BARE[init] if isinstance(init, str) else init
     match getattr(init, init.name):
@@ -235,11 +238,11 @@ def form_of(init: Init, shape: tuple[int, ...]) -> tuple[str, Any]:
 
 
 def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return (fan_in, fan_out) of a parameter of shape [in, out], or [height, width, …,
-    in, out].
+    """Return (fan_in, fan_out) of a parameter of shape [in, out] or [height, width, …, in,
+    out].
 
-    `in` is the number of channels that one output sees: 1 in the kernel of a depthwise
-    convolution. Both fans of a vector are its length, and those of a scalar are 1.
+    `in` is the number of channels that one output reads: 1 for a depthwise convolution.
+    Both fans of a vector are its length; both fans of a scalar are 1.
     """
     if len(shape) < 2:
         n = max(1, prod(shape))
@@ -249,10 +252,10 @@ def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def check_shape(init: Init, shape: tuple[int, ...]) -> Mistake | None:
-    """Return why an initializer cannot fill a parameter of `shape`, None if it can."""
+    """Return why an initializer cannot fill a parameter of `shape`, or None."""
     match name_of(init):
         case "orthogonal" if len(shape) < 2:
-            needed = "two dimensions or more"
+            needed = "at least two dimensions"
         case "identity" if len(shape) != 2:
             needed = "a matrix"
         case _:
@@ -262,15 +265,15 @@ def check_shape(init: Init, shape: tuple[int, ...]) -> Mistake | None:
 
 
 def check_rows(init: Init, rows: int | None) -> Mistake | None:
-    """Return why an initializer cannot fill rows of a matrix one by one, None if it can.
+    """Return why an initializer cannot fill rows of a matrix one by one, or None.
 
-    `rows` is the number of all rows, None if it is not known.
+    `rows` is the total number of rows, or None if unknown.
     """
     full, name = BARE[init] if isinstance(init, str) else init, name_of(init)
     if full.name in ("orthogonal", "identity", "file"):
-        message = f"'{name}' fills a whole matrix, and rows are made one by one"
+        message = f"'{name}' fills a whole matrix, but sparse tables create single rows"
     elif full.name == "variance_scaling" and rows is None:
-        message = f"'{name}' depends on the number of rows: give 'rows'"
+        message = f"'{name}' depends on the number of rows: set 'rows'"
     else:
         return None
     return Mistake(("init",), message)

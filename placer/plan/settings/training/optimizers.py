@@ -1,8 +1,8 @@
-"""The optimizer rules: hyperparameters, slots and cost.
+"""The update rules of optimizers: hyperparameters, slots and cost.
 
-The formulas and the defaults are those of optax; `placer.tables.optimizer_rules` computes the
-updates. The learning rate is not a hyperparameter of a rule: each step has a rate from
-a schedule (`placer.plan.settings.training.schedules`).
+Formulas and defaults follow optax; `placer.tables.optimizer_rules` computes the updates.
+The learning rate is not a hyperparameter: a schedule sets it for each step
+(`placer.plan.settings.training.schedules`).
 """
 
 from __future__ import annotations
@@ -21,34 +21,31 @@ from placer.plan.settings.mistake import Mistake
 from placer.plan.settings.training.initializers import Initializer
 
 VALUES: Final = "value"
-"""The name of the values of a table, beside those of its slots."""
+"""The name of a table's values, alongside the names of its slots."""
 OF_SEVERAL_NODES: Final = ("shard_state", "all_reduce", "sum")
-"""The settings of an optimizer that only one on several nodes can have."""
+"""The optimizer settings that need an optimizer on several nodes."""
 
 NonNegative = Annotated[float, Meta(ge=0)]
 Decay = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An update rule with its hyperparameters, which are its fields. Its docstring says
-    what it computes, its tag is its name.
+    """An update rule; the fields are its hyperparameters.
 
-    `slots` are the names of the state of each element, which has the table's dtype.
-    `initial_values` maps a slot to the hyperparameter that is its initial value, if
-    that is not zero; `conditions` maps a slot to the hyperparameter that must be
-    nonzero for the rule to have the slot. `flops` are those of the update of one
-    element.
+    The docstring of a subclass is the formula, the tag is the name of the rule.
 
-    A two-phase rule first computes the update direction from the gradient. Its second
-    phase applies the direction, multiplied by the parameter's trust ratio, which needs
-    the norms of the whole parameter and the whole direction.
-
-    With `begins_at_zero`, the value follows from the slots alone, so that the initial value
-    of a parameter must be 0.
-
-    A row-wise rule keeps one of its slots, `row_slot`, once for each row, not for each
-    element: the sum over updates of the mean square of the row's gradient, or its running
-    mean with `b2` if the rule has that.
+    Attributes:
+        slots: the names of the state per element, in the table's dtype.
+        flops: the FLOPs to update one element.
+        initial_values: by slot, the hyperparameter with its initial value; default 0.
+        conditions: by slot, the hyperparameter that must be nonzero for the slot to exist.
+        is_two_phase: the rule first computes the update direction. A second phase scales
+            the direction by a trust ratio of the norms of the whole parameter and the
+            whole direction.
+        row_slot: the slot that a row-wise rule keeps once per row instead of per element.
+            It is the sum of the mean squares of the row's gradients, or their running
+            mean with `b2` if the rule has this hyperparameter.
+        begins_at_zero: the slots determine the value, so initial values must be 0.
     """
 
     slots: ClassVar[tuple[str, ...]] = ()
@@ -66,13 +63,12 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def hyper(self) -> dict[str, float]:
-        """All hyperparameters by name."""
+        """All hyperparameters by name, with their values."""
         return structs.asdict(self)
 
     @property
     def first_slots(self) -> dict[str, float]:
-        """The slots that the rule has with these hyperparameters, with initial values, in
-        the order of the declaration.
+        """The slots that exist with these hyperparameters, and their initial values.
 
         >>> RMSProp(momentum=0.9).first_slots
         {'nu': 0.0, 'trace': 0.0}
@@ -88,7 +84,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def trust_ratio(self) -> tuple[float, float]:
-        """The coefficient and the eps of the trust ratio of a two-phase rule."""
+        """The coefficient and eps of a two-phase rule's trust ratio."""
         return 1.0, 0.0
 
 
@@ -104,7 +100,7 @@ class Momentum(Rule, frozen=True, tag="momentum"):
 
     slots: ClassVar = ("trace",)
     flops: ClassVar = 4
-    momentum: Annotated[Decay, doc("decay of the trace")] = 0.9
+    momentum: Annotated[Decay, doc("decay rate of the trace")] = 0.9
 
 
 class Nesterov(Momentum, frozen=True, tag="nesterov"):
@@ -135,14 +131,12 @@ class RMSProp(Rule, frozen=True, tag="rmsprop"):
     flops: ClassVar = 9
     initial_values: ClassVar = {"nu": "initial_scale"}
     conditions: ClassVar = {"mu": "centered", "trace": "momentum"}
-    decay: Annotated[Decay, doc("decay of the running means")] = 0.9
-    eps: Annotated[NonNegative, doc("added to the mean of squares")] = 1e-8
-    initial_scale: Annotated[
-        NonNegative, doc("initial value of the mean of squares")
-    ] = 0.0
-    centered: Annotated[bool, doc("subtract the squared mean")] = False
+    decay: Annotated[Decay, doc("decay rate of the running means")] = 0.9
+    eps: Annotated[NonNegative, doc("added to the mean square")] = 1e-8
+    initial_scale: Annotated[NonNegative, doc("initial value of the mean square")] = 0.0
+    centered: Annotated[bool, doc("subtract the square of the gradient's mean")] = False
     momentum: Annotated[
-        Decay, doc("decay of a trace of the changes; 0 for no trace")
+        Decay, doc("decay rate of a momentum trace; 0 means no trace")
     ] = 0.0
 
 
@@ -152,8 +146,8 @@ class Adadelta(Rule, frozen=True, tag="adadelta"):
 
     slots: ClassVar = ("e_g", "e_x")
     flops: ClassVar = 16
-    rho: Annotated[Decay, doc("decay of both means")] = 0.9
-    eps: Annotated[NonNegative, doc("added to both means")] = 1e-6
+    rho: Annotated[Decay, doc("decay rate of both running means")] = 0.9
+    eps: Annotated[NonNegative, doc("added to both running means")] = 1e-6
 
 
 class Adam(Rule, frozen=True, tag="adam"):
@@ -162,12 +156,12 @@ class Adam(Rule, frozen=True, tag="adam"):
 
     slots: ClassVar = ("mu", "nu")
     flops: ClassVar = 14
-    b1: Annotated[Decay, doc("decay of the first moment")] = 0.9
-    b2: Annotated[Decay, doc("decay of the second moment")] = 0.999
+    b1: Annotated[Decay, doc("decay rate of the first moment")] = 0.9
+    b2: Annotated[Decay, doc("decay rate of the second moment")] = 0.999
     eps: Annotated[NonNegative, doc("added to the root of the second moment")] = 1e-8
 
 
-_SHARE: Final = doc("share of the value added to the update, for parameters with decay")
+_SHARE: Final = doc("weight decay: adds this fraction of the value to the update")
 
 
 class AdamW(Adam, frozen=True, tag="adamw"):
@@ -178,13 +172,13 @@ class AdamW(Adam, frozen=True, tag="adamw"):
 
 
 class Adamax(Rule, frozen=True, tag="adamax"):
-    """adam with a decayed maximum of the gradient's magnitude instead of the second moment
-    (Kingma and Ba 2015)"""
+    """adam with the decayed maximum of the gradient's magnitude in place of the second
+    moment (Kingma and Ba 2015)"""
 
     slots: ClassVar = ("mu", "nu")
     flops: ClassVar = 11
-    b1: Annotated[Decay, doc("decay of the first moment")] = 0.9
-    b2: Annotated[Decay, doc("decay of the largest gradient")] = 0.999
+    b1: Annotated[Decay, doc("decay rate of the first moment")] = 0.9
+    b2: Annotated[Decay, doc("decay rate of the largest magnitude")] = 0.999
     eps: Annotated[NonNegative, doc("added to the gradient's magnitude")] = 1e-8
 
 
@@ -195,41 +189,42 @@ class Nadam(Adam, frozen=True, tag="nadam"):
 
 
 class Lion(Rule, frozen=True, tag="lion"):
-    """the sign of a weighted mean of the moment and the gradient (Chen et al. 2023)"""
+    """the sign of a weighted mean of momentum and gradient (Chen et al. 2023)"""
 
     slots: ClassVar = ("mu",)
     flops: ClassVar = 11
-    b1: Annotated[Decay, doc("share of the moment in the mean")] = 0.9
-    b2: Annotated[Decay, doc("decay of the moment")] = 0.99
+    b1: Annotated[Decay, doc("weight of the momentum in the mean")] = 0.9
+    b2: Annotated[Decay, doc("decay rate of the momentum")] = 0.99
     weight_decay: Annotated[NonNegative, _SHARE] = 1e-3
 
 
 class Lamb(Adam, frozen=True, tag="lamb"):
-    """adam, with the update of each parameter scaled by its trust ratio
-    (You et al. 2020)"""
+    """adam with each parameter's update scaled by its trust ratio (You et al. 2020)"""
 
     flops: ClassVar = 17
     is_two_phase: ClassVar = True
-    # The eps is that of the direction, not of the trust ratio.
-    b1: Annotated[Decay, doc("decay of the first moment")] = 0.9
-    b2: Annotated[Decay, doc("decay of the second moment")] = 0.999
+    # This eps belongs to the direction, not to the trust ratio.
+    b1: Annotated[Decay, doc("decay rate of the first moment")] = 0.9
+    b2: Annotated[Decay, doc("decay rate of the second moment")] = 0.999
     eps: Annotated[NonNegative, doc("added to the root of the second moment")] = 1e-6
     weight_decay: Annotated[NonNegative, _SHARE] = 0.0
 
 
 class Lars(Momentum, frozen=True, tag="lars"):
-    """momentum, with the gradient of each parameter scaled by its trust ratio
+    """momentum with each parameter's gradient scaled by its trust ratio
     (You et al. 2017)"""
 
     flops: ClassVar = 7
     is_two_phase: ClassVar = True
-    trust_coefficient: Annotated[NonNegative, doc("factor of the trust ratio")] = 1e-3
+    trust_coefficient: Annotated[NonNegative, doc("coefficient of the trust ratio")] = (
+        1e-3
+    )
     eps: Annotated[NonNegative, doc("added to the gradient's norm")] = 0.0
     weight_decay: Annotated[NonNegative, _SHARE] = 0.0
 
     @property
     def trust_ratio(self) -> tuple[float, float]:
-        """The coefficient and the eps of the trust ratio.
+        """The coefficient and eps of the trust ratio.
 
         >>> Lars(eps=1e-9).trust_ratio
         (0.001, 1e-09)
@@ -238,15 +233,17 @@ class Lars(Momentum, frozen=True, tag="lars"):
 
 
 class Ftrl(Rule, frozen=True, tag="ftrl"):
-    """follow the regularized leader, with a learning rate for each element: weights that
-    gradients do not move by more than l1 are 0 (McMahan et al. 2013)"""
+    """follow the regularized leader, with a learning rate for each element; sets weights
+    to 0 unless their gradients exceed l1 (McMahan et al. 2013)"""
 
     slots: ClassVar = ("linear", "sum_of_squares")
     flops: ClassVar = 16
     initial_values: ClassVar = {"sum_of_squares": "initial_accumulator_value"}
     begins_at_zero: ClassVar = True
-    l1: Annotated[NonNegative, doc("weight of the absolute values")] = 0.0
-    l2: Annotated[NonNegative, doc("weight of half of the squares")] = 0.0
+    l1: Annotated[NonNegative, doc("weight of the L1 penalty")] = 0.0
+    l2: Annotated[
+        NonNegative, doc("weight of the L2 penalty, half the sum of squares")
+    ] = 0.0
     beta: Annotated[NonNegative, doc("added to the root of the sum of squares")] = 0.0
     initial_accumulator_value: Annotated[
         NonNegative, doc("initial value of the sum of squares")
@@ -254,16 +251,15 @@ class Ftrl(Rule, frozen=True, tag="ftrl"):
 
 
 class RowwiseAdagrad(Adagrad, frozen=True, tag="rowwise_adagrad"):
-    """adagrad with one sum of squares for each row: that of the mean squares of its
-    gradients"""
+    """adagrad with one sum of squares for each row, of the row's mean squared gradients"""
 
     row_slot: ClassVar = "sum_of_squares"
 
 
 class SharedAdagrad(Rule, frozen=True, tag="shared_adagrad"):
     """PaddlePaddle's adagrad with one sum of squares G for each row:
-    value - lr * gradient * sqrt(initial_g2sum / (initial_g2sum + G)), then G grows by the
-    mean square of the gradient"""
+    value - lr * gradient * sqrt(initial_g2sum / (initial_g2sum + G)); then the gradient's
+    mean square is added to G"""
 
     slots: ClassVar = ("g2sum",)
     flops: ClassVar = 7
@@ -272,8 +268,7 @@ class SharedAdagrad(Rule, frozen=True, tag="shared_adagrad"):
 
 
 class RowwiseAdam(Adam, frozen=True, tag="rowwise_adam"):
-    """adam with one second moment for each row: that of the mean squares of its
-    gradients"""
+    """adam with one second moment for each row, of the row's mean squared gradients"""
 
     row_slot: ClassVar = "nu"
 
@@ -291,16 +286,16 @@ DENSE_RULES = _by_name(
     *(SGD, Momentum, Nesterov, Adagrad, RMSProp, Adadelta, Adam, AdamW, Adamax, Nadam),
     *(Lion, Lamb, Lars, Ftrl),
 )
-"""The update rules that any parameter can have, by name."""
+"""The update rules for any parameter, by name."""
 ROW_RULES = _by_name(RowwiseAdagrad, SharedAdagrad, RowwiseAdam)
-"""The row-wise rules, which only sparse tables have."""
+"""The row-wise rules, for sparse tables only."""
 RULES: dict[str, type[Rule]] = {**DENSE_RULES, **ROW_RULES}
-"""The update rules by name."""
+"""All update rules by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameter:
-    """A hyperparameter of a rule: its type, float or bool, its default and its meaning."""
+    """A hyperparameter of a rule: its type (float or bool), default and description."""
 
     type: type
     default: float
@@ -321,9 +316,9 @@ def hyperparameters(rule: type[Rule]) -> Mapping[str, Hyperparameter]:
 
 
 def read_rule(name: str, hyper: Mapping[str, Any]) -> Rule:
-    """Return a rule with the hyperparameters that are given, and defaults.
+    """Return a rule with the given hyperparameters, and defaults for the rest.
 
-    Raises msgspec.ValidationError for a rule or a hyperparameter that is not valid.
+    Raises msgspec.ValidationError for an unknown rule or an invalid hyperparameter.
     """
     if name not in RULES:
         hint = did_you_mean(name, RULES)
@@ -333,13 +328,15 @@ def read_rule(name: str, hyper: Mapping[str, Any]) -> Rule:
 
 
 def nearest_dense(name: str) -> str:
-    """Return the rule with a slot for each element that a row-wise rule simplifies."""
+    """Return the rule with per-element slots that a row-wise rule simplifies."""
     return "adam" if "mu" in RULES[name].slots else "adagrad"
 
 
 def check_init(rule: str, init: Any) -> Mistake | None:
-    """Return what is wrong with the initializer of a parameter for its rule; None if
-    nothing is. The message is a predicate of the rule, such as `computes …`."""
+    """Return why an initializer does not work with a rule, or None.
+
+    The message is a predicate of the rule, such as `needs …`.
+    """
     if not RULES[rule].begins_at_zero:
         return None
     written = to_builtins(init)
@@ -347,18 +344,18 @@ def check_init(rule: str, init: Any) -> Mistake | None:
         isinstance(init, Mapping | Initializer) and written.get("constant") == 0
     ):
         return None
-    message = f"computes a value from its slots, so that it begins at 0, not {written}"
+    message = f"computes values from its slots, so it needs init: zeros, not {written}"
     return Mistake(("init",), message)
 
 
 def check_outer(name: str) -> Mistake | None:
-    """Return why servers cannot have a rule as their outer optimizer; None if they can."""
+    """Return why servers cannot use a rule as their outer optimizer, or None."""
     what = f"'{name}' cannot be an outer optimizer: it"
     rule = RULES[name]
     if rule.is_two_phase:
-        why = "needs norms of whole parameters, and servers have blocks of them"
-        return Mistake(("op",), f"{what} {why}", "nesterov, sgd or adam need none")
+        why = "needs norms of whole parameters, but servers store blocks of them"
+        return Mistake(("op",), f"{what} {why}", "use nesterov, sgd or adam")
     if rule.row_slot:
-        why = "is a rule of sparse tables, which have no outer optimizer"
+        why = "works only with sparse tables, which have no outer optimizer"
         return Mistake(("op",), f"{what} {why}", f"use {nearest_dense(name)}")
     return None

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the forms that a spec may write.
+"""Learning-rate schedules, as written in a spec.
 
 `placer.tables.learning_rate` computes the learning rates.
 """
@@ -19,13 +19,13 @@ Steps = Annotated[int, Meta(ge=1)]
 
 
 class Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One form of a schedule. Its docstring says how it is written, and what it means.
+    """A kind of schedule. The docstring of a subclass shows its syntax and its formula.
 
-    The first update is step 0.
+    Steps count from 0, the first update.
     """
 
     def find_mistake(self) -> Mistake | None:
-        """Return what is wrong with keys that are valid alone, or None."""
+        """Return a mistake in keys that are valid alone, or None."""
         return None
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Decaying(Form, frozen=True):
-    """A form that decays by `rate` in `steps` steps."""
+    """A schedule that decays by `rate` in `steps` steps."""
 
     init: NonNegative
     rate: NonNegative
@@ -49,7 +49,7 @@ class Decaying(Form, frozen=True):
     def find_mistake(self) -> Mistake | None:
         if not self.staircase or self.steps > 1:
             return None
-        message = "'staircase' has no effect: with steps: 1 each step is a stair"
+        message = "'staircase' has no effect with steps: 1, since each step is a stair"
         return Mistake(("staircase",), message)
 
     @property
@@ -117,8 +117,8 @@ class Cosine(Form, frozen=True):
 
 
 class Piecewise(Form, frozen=True):
-    """{piecewise: {boundaries: [STEP, …], values: [RATE, …]}}: the first rate before the
-    first boundary, the second from that step on, and so on"""
+    """{piecewise: {boundaries: [STEP, …], values: [RATE, …]}}: the first rate up to the
+    first boundary, the second rate from this step on, and so on"""
 
     boundaries: list[Steps]
     values: list[NonNegative]
@@ -126,13 +126,13 @@ class Piecewise(Form, frozen=True):
     def find_mistake(self) -> Mistake | None:
         for index, (before, step) in enumerate(pairwise(self.boundaries), start=1):
             if step <= before:
-                message = f"'boundaries' must increase, and {step} comes after {before}"
+                message = f"'boundaries' must increase, but {step} follows {before}"
                 return Mistake(("boundaries", index), message)
         steps, rates = len(self.boundaries), len(self.values)
         if rates == steps + 1:
             return None
         message = (
-            "'values' must have one item more than 'boundaries', not"
+            "'values' must have one more item than 'boundaries', not"
             f" {rates} for {steps}"
         )
         return Mistake(("values",), message)
@@ -144,7 +144,7 @@ class Piecewise(Form, frozen=True):
 
 class Noam(Form, frozen=True):
     """{noam: {size, warmup, factor: 1}}: factor * size ** -0.5 * min(n ** -0.5,
-    n * warmup ** -1.5), where n is the step, from 1 (Vaswani et al. 2017)"""
+    n * warmup ** -1.5), where the step n counts from 1 (Vaswani et al. 2017)"""
 
     size: Steps
     warmup: Steps
@@ -153,7 +153,7 @@ class Noam(Form, frozen=True):
 
 class Warmup(Form, frozen=True, kw_only=True, rename={"from_": "from"}):
     """{warmup: {steps, from: 0.0, then: SCHEDULE}}: a straight line from `from` to the
-    first rate of `then`, whose steps count from the end of the warm-up"""
+    first rate of `then`; the steps of `then` count from the end of the warm-up"""
 
     steps: Steps
     from_: NonNegative = 0.0
@@ -165,9 +165,9 @@ class Warmup(Form, frozen=True, kw_only=True, rename={"from_": "from"}):
 
 
 class LinearScaling(Form, frozen=True, kw_only=True):
-    """{linear_scaling: {base_batch: 256, warmup: 0, then: SCHEDULE}}:
-    batch / base_batch times `then`, after a straight line of `warmup` steps from the first
-    rate of `then` (Goyal et al. 2017); `batch` defaults to the global batch"""
+    """{linear_scaling: {base_batch: 256, warmup: 0, then: SCHEDULE}}: `then` times
+    batch / base_batch, after `warmup` steps in a straight line from the unscaled rate (Goyal
+    et al. 2017); `batch` defaults to the global batch"""
 
     batch: Annotated[int, Meta(ge=1)] | None = None
     base_batch: Annotated[int, Meta(ge=1)] = 256
@@ -182,7 +182,7 @@ class LinearScaling(Form, frozen=True, kw_only=True):
 class Schedule(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A learning rate that depends on the step. Exactly one of the keys is set."""
+    """A learning rate that depends on the step. Exactly one key is set."""
 
     exponential: Exponential | None = None
     natural_exp: NaturalExp | None = None
@@ -196,10 +196,10 @@ class Schedule(
     linear_scaling: LinearScaling | None = None
 
     def __post_init__(self) -> None:
-        """Raise MistakeError unless there is one form."""
+        """Raise MistakeError unless exactly one key is set."""
         names = self._names()
         if len(names) != 1:
-            refuse(Mistake((), f"a schedule has one name, not {len(names)}"))
+            refuse(Mistake((), f"a schedule needs exactly one name, not {len(names)}"))
 
     def _names(self) -> list[str]:
         keys = self.__struct_fields__
@@ -207,12 +207,12 @@ class Schedule(
 
     @property
     def name(self) -> str:
-        """The name of its form, such as `cosine`."""
+        """The name of the schedule, such as `cosine`."""
         return self._names()[0]
 
     @property
     def form(self) -> Form:
-        """Its form, with its numbers."""
+        """The schedule itself, with its settings."""
         form: Form = getattr(self, self.name)
         return form
 
@@ -227,12 +227,12 @@ FORMS: Final[dict[str, type[Form]]] = {
 
 
 def read_rate(written: Any) -> Rate:
-    """Return a learning rate from the form that a spec has, as mappings and lists.
+    """Return a learning rate from its form in a spec.
 
     >>> read_rate({"warmup": {"steps": 5, "then": 1}}).form
     Warmup(steps=5, from_=0.0, then=1.0)
 
-    Raises msgspec.ValidationError if it is not valid.
+    Raises msgspec.ValidationError if the learning rate is invalid.
     """
     rate: Rate = msgspec.convert(written, Rate)
     return rate
@@ -244,7 +244,7 @@ def is_always_zero(rate: Rate) -> bool:
 
 
 def fill_batch(rate: Rate, batch: int) -> Rate:
-    """Return a learning rate with the global batch filled in."""
+    """Fill the global batch into a learning rate that depends on the batch size."""
     if not isinstance(rate, Schedule):
         return rate
     form = rate.form

@@ -1,6 +1,6 @@
-"""Slicing parameters into blocks, and dispatching the blocks to servers.
+"""Slices parameters into blocks, and assigns the blocks to servers.
 
-With `rounding="floor"` the blocks are those of PaddlePaddle's `slice_variable`.
+With `rounding="floor"` the blocks match PaddlePaddle's `slice_variable`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def slice_sizes(
     min_block: int = MIN_BLOCK,
     rounding: Rounding = "ceil",
 ) -> tuple[int, ...]:
-    """Return the sizes, in elements, of the blocks of a parameter.
+    """Return the size of each block of a parameter, in elements.
 
-    There is at most one block for each `min_block` elements, rounded up (`ceil`) or
-    down (`floor`), and at most one for each server. A block has whole rows, and the
-    last one may be shorter. Raises ValueError for an argument that is out of range.
+    A parameter has at most one block per `min_block` elements, rounded up (`ceil`) or
+    down (`floor`), and at most one per server. Blocks hold whole rows; the last block may
+    be shorter. Raises ValueError for an argument out of range.
 
     >>> slice_sizes([10, 1000], servers=3)
     (5000, 5000)
@@ -38,7 +38,7 @@ def slice_sizes(
     (10000,)
     """
     if servers < 1:
-        raise ValueError("there must be at least one server")
+        raise ValueError("servers must be at least 1")
     if min_block < 1:
         raise ValueError("min_block must be at least 1")
     if rounding not in ("ceil", "floor"):
@@ -61,11 +61,12 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
     Attributes:
         parameter: the name of the parameter.
-        name: the parameter's name if the block is all of it, else `h1.w.block0`.
-        start, stop: the range of elements.
-        shape: the block's shape in node programs: flat if the parameter is sliced.
+        name: the parameter's name if it is a single block, else `h1.w.block0`.
+        start: the first element.
+        stop: the end of the block.
+        shape: the block's shape in node programs; flat if the parameter is sliced.
         gradient: the name of the value that updates the block, if any.
-        decays: whether the optimizer's weight decay applies to the block.
+        decays: whether the optimizer's weight decay applies.
     """
 
     parameter: str
@@ -84,10 +85,10 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 def make_blocks(
     parameter: str, shape: Sequence[int], sizes: Sequence[int]
 ) -> tuple[Block, ...]:
-    """Slice a parameter into blocks of these sizes, such as those of `slice_sizes`.
+    """Slice a parameter into blocks of the given sizes (see `slice_sizes`).
 
-    Blocks are called `w.block0`, `w.block1` and so on; a single block has the name of
-    the parameter.
+    Blocks are named `w.block0`, `w.block1` and so on. A single block has the name of the
+    parameter.
     """
     if len(sizes) == 1:
         return (Block(parameter, parameter, 0, sizes[0], tuple(shape)),)
@@ -102,12 +103,12 @@ Dispatch = Callable[[Sequence[Block], int], tuple[int, ...]]
 
 
 def round_robin(blocks: Sequence[Block], servers: int) -> tuple[int, ...]:
-    """Assign blocks to servers in turn, continuing from one parameter to the next."""
+    """Assign blocks to servers in turn, across all parameters."""
     return tuple(i % servers for i in range(len(blocks)))
 
 
 def by_hash(blocks: Sequence[Block], servers: int) -> tuple[int, ...]:
-    """Assign each block by a hash of its name, which is the same in every process."""
+    """Assign each block by a hash of its name, equal in all processes."""
     return tuple(
         int.from_bytes(hashlib.sha256(block.name.encode()).digest()[:8], "big")
         % servers
@@ -116,11 +117,16 @@ def by_hash(blocks: Sequence[Block], servers: int) -> tuple[int, ...]:
 
 
 def balance_by_size(loads: Sequence[int], stored: Sequence[int]) -> tuple[int, ...]:
-    """Assign blocks, the largest first, each to the server that stores the least.
+    """Assign blocks to the least loaded server, largest block first.
 
-    Of equal servers the first is chosen. `loads` are the bytes of the blocks with their
-    slots, `stored` the bytes that each server stores already. Returns the server of
-    each block.
+    Ties go to the first server.
+
+    Args:
+        loads: the bytes of each block with its slots.
+        stored: the bytes that each server already stores.
+
+    Returns:
+        The server of each block.
     """
     servers = [(load, server) for server, load in enumerate(stored)]
     heapify(servers)
@@ -132,16 +138,23 @@ def balance_by_size(loads: Sequence[int], stored: Sequence[int]) -> tuple[int, .
 
 
 DISPATCH: dict[str, Dispatch] = {"round_robin": round_robin, "hash": by_hash}
-"""The dispatch functions that depend on the blocks only, by their name in a spec."""
+"""The dispatch functions by their name in a spec; these depend only on the blocks."""
 
 
 def slice_merged(
     parameters: Sequence[tuple[str, Sequence[int]]], servers: int
 ) -> tuple[tuple[Block, int], ...]:
-    """Slice all parameters as one: `total // servers + 1` elements for each server.
+    """Slice all parameters as one flat array with an equal share for each server.
 
-    The last server has the rest. `parameters` are (name, shape). Returns each block
-    with its server. Source: PaddlePaddle's merged dense table.
+    A share has `total // servers + 1` elements; the last server stores the rest. This
+    follows PaddlePaddle's merged dense table.
+
+    Args:
+        parameters: the name and shape of each parameter.
+        servers: the number of servers.
+
+    Returns:
+        Each block with its server.
     """
     share = sum(prod(shape) for _, shape in parameters) // servers + 1
     blocks: list[tuple[Block, int]] = []

@@ -1,4 +1,4 @@
-"""How the nodes of a group of parameters agree: the key `update` of an optimizer."""
+"""How workers agree on updates: the key `update` of an optimizer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Steps = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 class Sync(
     Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag=SYNC
 ):
-    """Servers sum the gradients of all workers, and update once in each step.
+    """Servers sum the gradients of all workers, and update once per step.
 
-    With backup workers (Chen et al., "Revisiting distributed synchronous SGD", 2016) a
-    step takes the gradients of the workers that are first.
+    With backup workers, a step uses the gradients of the fastest workers only (Chen et
+    al., "Revisiting distributed synchronous SGD", 2016).
     """
 
     backup: Annotated[
         Annotated[int, msgspec.Meta(ge=0)],
-        doc("how many workers a step does not wait for: those that are last"),
+        doc("number of stragglers that each step ignores"),
     ] = 0
 
     @property
@@ -39,25 +39,25 @@ class Async(
 ):
     """Servers apply the gradients of each worker as they arrive.
 
-    A push is the gradient of one step of one worker, or of several steps that the
-    worker has merged.
+    A push contains the gradient of one step, or of several steps that the worker has
+    merged.
     """
 
     max_staleness: Annotated[
         Steps | Literal["none"],
         doc(
-            "a worker begins step t once all steps up to t - max_staleness - 1 of every"
-            " worker are applied; 0 is the mode sync"
+            "how many steps the updates may lag behind: a worker starts step t once all"
+            " workers' steps up to t - max_staleness - 1 are applied; 0 means sync"
         ),
     ] = "none"
     max_merge: Annotated[
-        Count, doc("steps that a worker merges into one push at most, while it waits")
+        Count, doc("maximum number of steps that a waiting worker merges into one push")
     ] = 1
     merge: Annotated[
-        Literal["sum", "mean"], doc("how the gradients of merged steps are combined")
+        Literal["sum", "mean"], doc("how to combine the gradients of merged steps")
     ] = "sum"
     queue: Annotated[
-        Count, doc("steps whose gradients wait to be sent before the next step waits")
+        Count, doc("number of steps with unsent gradients before the next step waits")
     ] = 2
     staleness_scale: Annotated[
         bool, doc("divide the learning rate of a push by 1 + its staleness")
@@ -65,13 +65,14 @@ class Async(
     compensate: Annotated[
         Annotated[float, msgspec.Meta(gt=0)] | None,
         doc(
-            "the lambda of DC-ASGD, which corrects gradients by how the parameters moved"
+            "the lambda of DC-ASGD, which corrects gradients for parameter changes since"
+            " the pull"
         ),
     ] = None
     waits_for_own = False
-    """Whether a worker waits until its own gradients are applied."""
+    """Whether a worker waits until its gradients are applied."""
     in_rounds = False
-    """Whether servers wait for what all workers send, and workers for the result."""
+    """Whether servers wait for messages of all workers, and workers for the result."""
 
     @property
     def is_sync(self) -> bool:
@@ -80,41 +81,45 @@ class Async(
 
     @property
     def bound(self) -> int | None:
-        """How many steps a worker may be ahead of an update; None without a bound."""
+        """How many steps a worker may run ahead of the updates; None if unlimited."""
         return None if self.max_staleness == "none" else int(self.max_staleness)
 
     def __post_init__(self) -> None:
-        """Raise MistakeError if these settings contradict each other."""
+        """Raise MistakeError if the settings contradict each other."""
         refuse(self._find_mistake())
 
     def _find_mistake(self) -> Mistake | None:
         if self.compensate is not None and self.max_merge > 1:
             return Mistake(
                 ("max_merge",),
-                "compensate corrects the gradient of one step: max_merge must be 1",
+                "'compensate' corrects the gradient of single steps: set max_merge to 1",
             )
         bound = self.bound
         if bound == 0:
             for name in changed_settings(self):
                 if name != "max_staleness":
-                    message = f"max_staleness 0 is the mode sync, which has no {name}"
+                    message = (
+                        f"max_staleness 0 means 'update: sync', which has no {name}"
+                    )
                     return Mistake((name,), message, of_key=True)
         if self.merge != "sum" and self.max_merge == 1:
-            message = f"'merge: {self.merge}' has no effect: max_merge is 1"
+            message = f"'merge: {self.merge}' has no effect with max_merge: 1"
             return Mistake(("merge",), message)
         if bound is not None and self.max_merge > bound + 1:
             return Mistake(
                 ("max_merge",),
-                f"max_merge is {self.max_merge}, and max_staleness {bound} allows"
-                f" {bound + 1} at most: the first of more steps would not be applied when"
-                " the last one may begin",
+                f"max_merge is {self.max_merge}, but max_staleness {bound} allows at most"
+                f" {bound + 1}: the first merged step must be applied before the last"
+                " one starts",
             )
         return None
 
 
 class HalfAsync(Struct, frozen=True, forbid_unknown_fields=True, tag="half_async"):
-    """As `Async`, but a worker waits in each step until its own gradients are applied. It
-    has no settings."""
+    """As `Async`, but in each step a worker waits until its gradients are applied.
+
+    The mode has no settings.
+    """
 
     max_merge = 1
     merge = "sum"
@@ -130,27 +135,26 @@ class HalfAsync(Struct, frozen=True, forbid_unknown_fields=True, tag="half_async
 class Geo(
     Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="geo"
 ):
-    """Workers train values of their own, and exchange differences with the servers.
+    """Workers train local values, and exchange differences with the servers (GEO-SGD).
 
-    A worker keeps the optimizer and its slots. After each of its steps whose number is a
-    multiple of `every`, it sends how far its values have moved, and gets those of the
-    server (PaddlePaddle's GEO-SGD). With `outer`, the servers wait for the differences of
-    all workers, and an optimizer of their own takes a step by the mean of them (DiLoCo,
-    Douillard et al. 2023).
+    Each worker runs the optimizer itself. After every `every` steps it sends the change of
+    its values, and receives the changes on the server, as in PaddlePaddle. With `outer`,
+    servers wait for the differences of all workers. An outer optimizer then takes a step
+    by their mean (DiLoCo, Douillard et al. 2023).
     """
 
-    every: Annotated[Count, doc("steps of a worker between two exchanges")]
+    every: Annotated[Count, doc("number of worker steps between exchanges")]
     scale: Annotated[
         Literal["mean", "sum"],
-        doc("mean: a worker sends its difference divided by the number of workers"),
+        doc("mean: divide a worker's difference by the number of workers"),
     ] = "mean"
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32", "float64"] | None,
-        doc("that of differences in messages; by default that of the parameters"),
+        doc("dtype of differences in messages; the parameters' dtype by default"),
     ] = None
     outer: Annotated[
         dict[str, Any] | None,
-        doc("an optimizer of the servers: its rule `op`, its learning rate, and more"),
+        doc("optimizer of the servers, with its rule `op` and its learning rate"),
     ] = None
     waits_for_own = False
     is_sync = False
@@ -160,11 +164,11 @@ class Geo(
 
     @property
     def in_rounds(self) -> bool:
-        """Whether servers wait for what all workers send, and workers for the result."""
+        """Whether servers wait for messages of all workers, and workers for the result."""
         return self.outer is not None
 
     def __post_init__(self) -> None:
-        """Raise MistakeError if these settings contradict each other."""
+        """Raise MistakeError if the settings contradict each other."""
         if self.outer is not None and self.scale == "sum":
             message = (
                 "an outer optimizer takes the mean of the differences, not their sum"
@@ -173,11 +177,11 @@ class Geo(
 
 
 GradientMode = Async | HalfAsync
-"""How workers agree if they send gradients."""
+"""The asynchronous modes in which workers send gradients."""
 Mode = GradientMode | Geo
-"""How workers agree on updates that do not go in lockstep."""
+"""All asynchronous modes."""
 Settings = Sync | Mode
-"""All settings of the key `update`."""
+"""The settings of all modes."""
 MODES: Final[dict[str, type[Settings]]] = {
     SYNC: Sync,
     "async": Async,
@@ -186,28 +190,26 @@ MODES: Final[dict[str, type[Settings]]] = {
 }
 
 OF_SERVERS: Final = ("staleness_scale", "compensate")
-"""Settings of servers that update by the gradients of single workers."""
+"""Settings for servers that apply the gradients of single workers."""
 OF_DENSE: Final = {
     "max_merge": "their gradients are sent in each step",
     "queue": "their gradients are sent in each step",
 }
-"""Settings of dense parameters, and why each has no effect on sparse tables."""
+"""Settings for dense parameters, with the reason why sparse tables ignore them."""
 
 
 def mode_of(update: object) -> Mode | None:
-    """Return the mode of the settings `update` of an optimizer; None if its nodes go in
-    lockstep."""
+    """Return the asynchronous mode of an optimizer's `update`; None if synchronous."""
     return update if isinstance(update, Mode) else None
 
 
 def name_of(update: Settings) -> str:
-    """Return the name of the mode that settings are of, as in a spec: "async"."""
+    """Return the name of a mode as in a spec, such as "async"."""
     return str(update.__struct_config__.tag)
 
 
 def to_text(update: Settings) -> str | dict[str, Any]:
-    """Return settings as the text of a graph has them: the name of a mode, or its name and
-    the settings that are not the default.
+    """Return settings as in the text of a graph: a mode's name, with changed settings.
 
     >>> to_text(Sync()), to_text(Async(queue=1))
     ('sync', {'async': {'queue': 1}})
@@ -217,15 +219,15 @@ def to_text(update: Settings) -> str | dict[str, Any]:
 
 
 def from_text(written: Any) -> Settings:
-    """Return the settings that `to_text` has given.
+    """Parse the result of `to_text`.
 
     Raises:
-        ValueError: these are not the name and the settings of a mode.
+        ValueError: the input is not a mode with valid settings.
     """
     entries = {written: {}} if isinstance(written, str) else written
     names = [*entries] if isinstance(entries, dict) else []
     if len(names) != 1 or names[0] not in MODES:
-        raise ValueError(f"needs one of {', '.join(MODES)}, and its settings")
+        raise ValueError(f"needs one of {', '.join(MODES)}, with its settings")
     name, settings = names[0], entries[names[0]]
     try:
         return msgspec.convert(settings, MODES[name])
@@ -234,7 +236,7 @@ def from_text(written: Any) -> Settings:
 
 
 def changed_settings(update: Settings) -> dict[str, Any]:
-    """Return the settings that are not the default."""
+    """Return the settings that differ from their defaults."""
     return {
         field.name: value
         for field in msgspec.structs.fields(update)
@@ -243,7 +245,7 @@ def changed_settings(update: Settings) -> dict[str, Any]:
 
 
 def describe_mode(mode: Mode) -> str:
-    """Return a mode and its settings that are not the default: "async, queue 1"."""
+    """Describe a mode and its changed settings, as in "async, queue 1"."""
     changed = changed_settings(mode)
     settings = [f"{key} {_describe(value)}" for key, value in changed.items()]
     return ", ".join([name_of(mode), *settings])
