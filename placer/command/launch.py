@@ -276,7 +276,8 @@ def run_build(
         notes = []
         if not in_process:
             folder = exits.enter_context(log_folder(logs, plan.name, build))
-            if not isinstance(machines, OnEngine):  # a job prints its own folder
+            if not isinstance(machines, OnEngine):
+                # An engine's job prints the folder of its logs itself.
                 notes.append(folder.described())
         if options.emulate or plan.settings.emulate:
             notes.append(emulation_note(plan))

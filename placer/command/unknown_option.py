@@ -28,9 +28,7 @@ def explain_unknown_option(
         )
     elif others:
         advice = f"It is an option of: {', '.join(others)}."
-    elif (
-        error.possibilities
-    ):  # click would sort these by name; they are sorted by similarity
+    elif error.possibilities:  # Keep the order of similarity; click would sort by name.
         advice = f"Did you mean {' or '.join(error.possibilities)}?"
     else:
         return error

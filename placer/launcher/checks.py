@@ -111,8 +111,8 @@ def check_output_files(build: Path, options: Options) -> None:
             continue
         why = None
         try:
-            is_special = path.exists() and not path.is_file()  # such as a pipe
-        except OSError as error:  # such as a name that is too long
+            is_special = path.exists() and not path.is_file()  # for example a pipe
+        except OSError as error:  # for example if the name is too long
             raise PlacerError(f"cannot write '{path}': {error.strerror}") from error
         if not path.parent.is_dir():
             why = f"the folder '{path.parent}' does not exist"

@@ -98,7 +98,8 @@ def _check_rows(
     *,
     to_predict: bool = False,
 ) -> int | None:
-    from placer.readers.check import check_source  # this import needs numpy
+    # Imported late, because it loads numpy.
+    from placer.readers.check import check_source
 
     columns = [
         structs.replace(column, limits=data.ranges.get(column.name))

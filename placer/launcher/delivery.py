@@ -32,7 +32,7 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, bytes]
 
     def __repr__(self) -> str:
-        return f"<Delivery of the build {self.digest}>"  # without the secret
+        return f"<Delivery of the build {self.digest}>"  # must not show the secret
 
 
 def write_delivery(build: Path, plan: Plan, key: RunKey) -> bytes:

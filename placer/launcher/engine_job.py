@@ -48,7 +48,7 @@ class OnEngine:
                 f"--data '{self.data}' is a relative path",
                 hint="with --on, give an absolute path on the machines of the job",
             )
-        _ = self.options  # raises an error for invalid options
+        _ = self.options  # Raises an error for invalid options.
 
     @cached_property
     def engine(self) -> Engine:

@@ -145,7 +145,7 @@ class FollowedJob:
             try:
                 for name in names:
                     log = log_path(logs, name)
-                    log.unlink(missing_ok=True)  # the log of an earlier job
+                    log.unlink(missing_ok=True)  # Remove the log of an earlier job.
                     exits.callback(self._open_node(name, log).close)
             except OSError as error:
                 raise RunError(f"the job cannot be followed: {error}") from error
@@ -200,7 +200,7 @@ class FollowedJob:
                 why = str(error)
             except BaseException as error:
                 why = f"{type(error).__name__}: {error}"
-                traceback.print_exception(error)  # A bug of the engine.
+                traceback.print_exception(error)  # This is a bug of the engine.
                 self._end_unfollowed(job)
             finally:
                 for node in self._nodes.values():

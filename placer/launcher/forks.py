@@ -19,7 +19,7 @@ from placer.runtime.signals.signals import catch_signals
 FORKS: Final = "PLACER_FORK"
 """The environment variable that turns forks off if it is 0."""
 _IMPORTS: Final = (
-    # By name, because this package is above `placer.launcher`.
+    # Named here, because this package must not import `placer.command`.
     "placer.command.run",
     "placer.runtime.process.entry_point",
     "placer.ops",
@@ -29,7 +29,7 @@ _IMPORTS: Final = (
 _UPDATES: Final = (
     "placer.tables.compiled_kernels",
     "placer.tables.machine_code",
-    "scipy.linalg",  # numba looks for LAPACK in this module
+    "scipy.linalg",  # numba searches this module for LAPACK.
 )
 """More modules that nodes with tables import."""
 _MANY: Final = 3

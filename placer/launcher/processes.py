@@ -232,7 +232,7 @@ def _start_all(
                 children.append(child)
         except ForksEnded:
             for child in children:
-                # The replacements will use the addresses of these processes.
+                # The new processes will use the same addresses.
                 is_readable(child.pidfd, FORKS_END)
             return None
         exits.push(closing.pop_all())

@@ -59,11 +59,11 @@ them wakes the launcher by an event."""
 class Phase(Enum):
     """What the launcher waits for next."""
 
-    RUNNING = auto()  # the last barrier
-    FAILED = auto()  # the root cause of a failure
-    FAILURE_KNOWN = auto()  # processes that notice the failure, and end by themselves
-    FINISHING = auto()  # the end of the processes, after the last barrier
-    ENDING = auto()  # the end of processes that the launcher ends
+    RUNNING = auto()  # waits for the last barrier
+    FAILED = auto()  # waits for the root cause of a failure
+    FAILURE_KNOWN = auto()  # waits for processes to notice the failure and end
+    FINISHING = auto()  # waits for processes to end after the last barrier
+    ENDING = auto()  # waits for processes that the launcher has killed
 
 
 def supervise(
@@ -297,7 +297,7 @@ class _Supervisor:
     def _leave(self) -> Iterator[str]:
         """Stop waiting for processes of this machine, and yield messages for the user."""
         for child in self.running:
-            if not child.job:  # The job of an engine has its own limit.
+            if not child.job:  # For the job of an engine, the engine limits the wait.
                 child.running = False
                 yield (
                     f"{child.node} was killed, but its process has not ended: it "

@@ -121,7 +121,8 @@ def _describe_numbers(cells: Cells) -> Column:
     enough = len(present) >= _LEAST_ROWS_PER_CODE * distinct
     if is_whole and few and enough and cells.text is not None:
         codes = all_words(cells)
-        if len(cells.words) == distinct:  # Each number is written in only one way.
+        if len(cells.words) == distinct:
+            # Every number is written in the same way in all cells.
             return codes
     if why := find_unscalable(present):
         return LeftOut(name, why)
@@ -145,7 +146,7 @@ def _describe_ids(cells: Cells, *, is_asked: bool = False) -> Ids | Words | Left
         return all_words(cells)
     numbers = cells.numbers
     are_whole = numbers is not None and are_exact(numbers[~cells.is_missing])
-    if not are_whole and not cells.is_text:  # Such ids are not compared as text.
+    if not are_whole and not cells.is_text:  # These ids would not be compared as text.
         if cast_whole(pa.array([*cells.words])) is None:
             return LeftOut(
                 cells.name, "only whole numbers of 64 bits and texts can be ids"

@@ -259,7 +259,8 @@ def name_columns(
     for column in columns:
         # Dots are replaced as well: a path would lose the part after a dot.
         plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_")[:40]
-        is_plain = is_name(plain) and one_line(plain) == plain  # False for `true`
+        # YAML would read a name such as `true` as another type.
+        is_plain = is_name(plain) and one_line(plain) == plain
         first = name = plain if is_plain else f"column_{plain}".strip("_")
         number = 2
         while not used.isdisjoint(_variants(name)) or any(

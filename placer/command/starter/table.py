@@ -136,7 +136,7 @@ def _detect_form(path: Path) -> Csv:
         prefix = file.read(_PREFIX_NBYTES)
     lines = prefix.decode(errors="replace").splitlines(keepends=True)
     if len(prefix) == _PREFIX_NBYTES:
-        lines = lines[:-1] or lines  # The last line is incomplete.
+        lines = lines[:-1] or lines  # Drop the last line, which may be incomplete.
     comment = "#" if lines and lines[0].startswith("#") else None
     lines = [s for s in lines if s.strip() and not (comment and s.startswith(comment))]
     # Prefer the delimiter that gives the most rows the same number of cells; among

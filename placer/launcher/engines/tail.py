@@ -43,7 +43,7 @@ class Tail:
                     self._read += len(data)
                     lines += self._split(data)
         except OSError:
-            pass  # the next call reads the rest
+            pass  # The next call reads the rest.
         return lines
 
     def _split(self, data: bytes) -> list[bytes]:

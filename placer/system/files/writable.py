@@ -32,7 +32,7 @@ def check_can_create(folder: Path) -> None:
             problem = f"'{above}' is not writable"
         else:
             return
-    except OSError as error:  # for example, for a name that is too long
+    except OSError as error:  # for example if the name is too long
         problem = str(error.strerror)
     raise PlacerError(
         f"cannot write to the folder '{folder}': {problem}", hint="name another folder"

@@ -116,7 +116,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
         style = "|"
     elif re.fullmatch(
         "[-+.]?[0-9][-+.0-9_a-fA-FxXoO]*", text
-    ):  # kubectl reads more texts as numbers
+    ):  # kubectl reads more texts as numbers than yaml does.
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

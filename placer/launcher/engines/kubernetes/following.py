@@ -126,8 +126,8 @@ class _Following:
     job: KubernetesJob
     put: Callable[[_Item], None]
     is_over: bool = False
-    _pods: dict[str, Pod] = field(default_factory=dict)  # the newest of each node
-    _logs: dict[str, PodLog] = field(default_factory=dict)  # by the uid of the pod
+    _pods: dict[str, Pod] = field(default_factory=dict)  # the newest pod of each node
+    _logs: dict[str, PodLog] = field(default_factory=dict)  # by uid of the pod
     _read: set[str] = field(default_factory=set)  # the uids of pods whose log has ended
     _ends: dict[str, NodeEnded] = field(default_factory=dict)  # by node
     _told: set[str] = field(default_factory=set)  # the nodes whose end was reported
@@ -163,7 +163,7 @@ class _Following:
             if node in self._told:
                 continue
             if not self._is_read(node):
-                break  # Ends are reported in their order.
+                break  # Report the ends of nodes in their order.
             self._told.add(node)
             yield end
         self.is_over = len(self._told) == len(self.job.nodes) or (
@@ -275,7 +275,7 @@ class _Following:
         self._ends[node] = NodeEnded(node, end.status, end.why, host)
         if pod is not None and pod.uid in self._logs:
             self._logs[pod.uid].finish()
-            self._lasts(("log", pod.uid), UNREAD)  # This starts the timer.
+            self._lasts(("log", pod.uid), UNREAD)  # start the timer
 
     def _notes(
         self, waiting: dict[tuple[str, str], list[str]], found: Pods

@@ -218,7 +218,7 @@ class KubernetesJob:
                 "delete",
                 "pods",
                 f"--selector={self._made_by}",
-                "--grace-period=1",  # instead of the time to save
+                "--grace-period=1",  # Do not wait for the nodes to save.
                 f"--timeout={END_TIMEOUT:.0f}s",
                 timeout=END_TIMEOUT + TIMEOUT,
             )

@@ -65,8 +65,8 @@ class PodLog:
         self._kubectl, self._node, self._pod = kubectl, node, pod
         self._report, self._unread, self._ended = report, unread, ended
         self._last = b""  # the time of the last line
-        self._same = 0  # the number of last lines with that time
-        self._again = 0  # the number of repeated lines with that time still to skip
+        self._same = 0  # the number of lines read with the time `_last`
+        self._again = 0  # the number of lines to skip after a reconnection
         self._is_complete = threading.Event()  # set when the pod can write nothing more
         self._closed = threading.Event()
         self._lock = threading.Lock()

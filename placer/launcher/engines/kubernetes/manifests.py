@@ -206,7 +206,7 @@ def _pod_template(
     if options["service-account"] is not None:
         spec["serviceAccountName"] = options["service-account"]
     spec["automountServiceAccountToken"] = False
-    # Otherwise the environment has variables for each service of the namespace.
+    # Do not add a variable for each service of the namespace.
     spec["enableServiceLinks"] = False
     if options["node-selector"]:
         spec["nodeSelector"] = pairs(options["node-selector"])
@@ -245,7 +245,7 @@ def _container(
     return {
         "name": CONTAINER,
         "image": options["image"],
-        # The arguments of the container are those of the script; its $0 is `placer`.
+        # The arguments that follow go to the script, whose $0 is `placer`.
         "command": ["sh", "-euc", _as_it_is(script), "placer"],
         "args": [_as_it_is(argument) for argument in arguments],
         "env": _environment(name, group, groups, options),
@@ -318,7 +318,7 @@ def _resources(needs: Needs, options: Mapping[str, Any]) -> Object:
     requests, limits = {"memory": memory}, {"memory": memory}
     if options["cpu"] is not None:
         requests = {"cpu": options["cpu"], **requests}
-    if needs.gpus:  # The limit of these resources is also their request.
+    if needs.gpus:  # Kubernetes uses the limit as the request as well.
         limits[options["gpu-resource"]] = str(needs.gpus)
     return {"requests": requests, "limits": limits}
 

@@ -226,7 +226,8 @@ def _end(item: Object, state: ContainerState) -> End | None:
     status, ended = item.status, state.terminated
     if ended is None and status.phase not in ("Failed", "Succeeded"):
         return None
-    why = joined(status.reason, status.message)  # for example Evicted
+    # The reason can be `Evicted`, for example.
+    why = joined(status.reason, status.message)
     disruption = _condition(status, _DISRUPTED, "True")
     if disruption is not None and not why:
         why = joined(disruption.reason, disruption.message)

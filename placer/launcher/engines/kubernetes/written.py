@@ -17,7 +17,8 @@ from placer.runtime.control.options import OPTIONS
 _FOLDERS: Final = tuple(
     option.flag
     for option in OPTIONS
-    if option.file == "folder" and option.name != "resume"  # the run only reads it
+    # The run only reads the folder of --resume.
+    if option.file == "folder" and option.name != "resume"
 )
 """Options that name a folder to which nodes write."""
 _STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr")

@@ -53,7 +53,8 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
             "check with `ray status` that this machine belongs to a cluster, or "
             "name another cluster with --option address=HOST:PORT"
         )
-        is_found = "Version mismatch" in str(error)  # the error contains both versions
+        # Such an error contains both versions.
+        is_found = "Version mismatch" in str(error)
         raise RunError(
             quoting(message, str(error)), hint=None if is_found else hint
         ) from None

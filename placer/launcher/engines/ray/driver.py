@@ -47,7 +47,7 @@ SILENT: Final = 60.0
 """Seconds without an answer after which an actor counts as lost. A working actor
 answers every few seconds."""
 STOPPED: Final = 10.0
-"""A pause of this many seconds means that this process itself was stopped."""
+"""If two checks are this many seconds apart, this process itself was stopped."""
 EXIT_GRACE: Final = 20.0
 """Seconds in which a job must end once it is told to."""
 
@@ -111,8 +111,9 @@ def _run(
         driver.call_all(nodes.run(files, addresses))
         last = driver.follow(hosts)
         nodes.end()
-        tell(last)  # Sent last: nothing may be left running when the launcher ends.
-    except ConnectionError as error:  # raised by Ray Client when its server has ended
+        # The launcher may end after this message, so nothing else may still run.
+        tell(last)
+    except ConnectionError as error:  # Ray Client raises it when its server has ended.
         message = "the connection to the Ray cluster was lost"
         raise RunError(quoting(message, str(error))) from None
     finally:
@@ -138,11 +139,11 @@ class _Orders:
             if line == STOP and self.nodes is not None:
                 try:
                     self.nodes.stop()
-                except Exception as error:  # for example, an error of Ray Client
+                except Exception as error:  # Ray Client can raise any exception.
                     tell(
                         Note(f"the nodes cannot be stopped: {in_one_line(str(error))}")
                     )
-        # The launcher is told of the end when nothing is left running.
+        # The launcher learns of the end only when nothing is left running.
         self.have_ended.set()
         timer = threading.Timer(EXIT_GRACE, os._exit, [1])
         timer.name = "placer exit"

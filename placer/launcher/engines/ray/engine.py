@@ -114,7 +114,8 @@ class RayJob:
     def order(self, line: bytes) -> None:
         """Write a line to the driver, if it still runs."""
         assert self.driver.stdin is not None
-        with suppress(BrokenPipeError, ValueError):  # ValueError: the job was cancelled
+        with suppress(BrokenPipeError, ValueError):
+            # ValueError: the pipe is closed after a cancellation.
             self.driver.stdin.write(line)
             self.driver.stdin.flush()
 
@@ -163,7 +164,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
             stderr=output,
             # Ray's workers would import modules from the user's working folder.
             folder="/",
-            # The driver ends when its input ends, after it has ended the job.
+            # The driver ends on its own when its input ends.
             left=True,
         )
     job = RayJob(driver, log)

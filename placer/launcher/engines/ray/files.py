@@ -86,7 +86,7 @@ class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     secret: bytes
 
     def __repr__(self) -> str:
-        return f"<Ray job {self.name}>"  # without the secret
+        return f"<Ray job {self.name}>"  # must not show the secret
 
 
 def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescription:

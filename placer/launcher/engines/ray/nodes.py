@@ -70,7 +70,7 @@ class RayNodes:
         the content of the build, `endpoints` maps nodes to addresses."""
         listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
         arguments = ["--endpoints", listed, *self._job.arguments]
-        build = ray.put({**files})  # sent only once to each machine
+        build = ray.put({**files})  # Ray sends the build only once to each machine.
         return {
             node: actor.run.remote(build, self._job.digest, arguments, self._job.secret)
             for node, actor in self.actors.items()

@@ -98,14 +98,14 @@ def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
         if not folder.is_dir():
             raise _missing(f"folder '{folder}'", flag)
     for flag, path in request.reads.items():
-        if not path.exists():  # a file, or the folder of a checkpoint
+        if not path.exists():  # The path is a file, or the folder of a checkpoint.
             raise _missing(f"file '{path}'", flag)
     resumed, own = (request.folders.get(each) for each in ("--resume", "--checkpoint"))
     # The first start of a run may resume from its own folder, which has no checkpoint
     # yet.
     if resumed not in (None, own) and not resumed.is_dir():
         raise _missing(f"folder '{resumed}'", "--resume")
-    for flag, path in request.folders.items():  # the run creates these folders
+    for flag, path in request.folders.items():  # The run itself creates these folders.
         above = [each for each in path.parents if each.name]  # all parents except /
         if above and not any(each.is_dir() for each in above):
             raise _missing(f"folder '{path.parent}'", flag)

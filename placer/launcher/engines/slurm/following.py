@@ -100,7 +100,7 @@ class _Following:
         events = [*self._held, *self._read()]
         self._held = []
         if self._is_explained or not _find_signals(events):
-            # srun ends the other nodes after a failure.
+            # After a failure, srun ends the other nodes, which needs no explanation.
             self._is_explained |= self._has_failed
             yield from events
             return
@@ -215,7 +215,7 @@ class _Following:
         answer, folder = self.slurm.answer, self.job.folder
         state = "has ended"
         if answer is not None and answer.state in ("", *ENDED):
-            # The answer may be late.
+            # This answer may be out of date.
             state = answer.words
         if answer is None or not answer.is_ended_by_slurm:
             if not folder.exists():

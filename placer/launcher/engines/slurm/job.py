@@ -99,7 +99,8 @@ class SlurmJob:
 
     def cancel(self) -> None:
         run(["scancel", *self._of_cluster, self.number])
-        self.ask_at_once.set()  # The nodes of a waiting job cannot report their end.
+        # A waiting job has no nodes that could report its end, so ask Slurm at once.
+        self.ask_at_once.set()
 
     def ask(self) -> Answer:
         """Return the answer of squeue."""

@@ -55,7 +55,7 @@ class Notes:
             )
         if silent > UNANSWERED and not self._is_unanswered:
             self._is_unanswered = True
-            # A command may still wait for its answer.
+            # Without an error, the command may still wait for its answer.
             why = f": {error}" if error else ""
             yield JobNote(f"Slurm does not answer{why}", warns=True)
         elif silent <= UNANSWERED and self._is_unanswered:

@@ -41,7 +41,8 @@ def set_options(text: str) -> set[str]:
     found = set()
     for word in words:
         if word.startswith("--"):
-            given = word[2:].partition("=")[0]  # sbatch accepts abbreviated names
+            # sbatch accepts abbreviated names of options.
+            given = word[2:].partition("=")[0]
             found |= {name for name in _NAMES if given and name.startswith(given)}
         elif (match := _SHORT.match(word)) and match[1] in _LETTERS:
             found.add(_LETTERS[match[1]])

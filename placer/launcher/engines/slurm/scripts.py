@@ -43,7 +43,7 @@ def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
         raise PlacerError(
             f"slurm: 'port' must be from 1 to {most}: each node uses one port"
         )
-    set_options(options["sbatch"] or "")  # raises an error for invalid options
+    set_options(options["sbatch"] or "")  # Raises an error for invalid options.
 
 
 def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
