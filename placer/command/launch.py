@@ -132,8 +132,8 @@ def launch_options(command: Function) -> Function:
     "Machines and connections",
     "--python",
     metavar="PATH",
-    help="With --hosts: the path of a Python with placer on these machines. Default: the path "
-    "of this Python.",
+    help="With --hosts: path of the Python interpreter on these machines, which must "
+    "have placer. Default: the path of this interpreter.",
 )
 @data_option
 @launch_options

@@ -81,7 +81,7 @@ class FollowedNode(WatchedNode):
         """Pass on lines of events; block until the pipe has room. Do not call it from
         the thread that reads the lines."""
         text = b"".join(line + b"\n" for line in lines)
-        with self._writing, suppress(BrokenPipeError):  # The reader has gone.
+        with self._writing, suppress(BrokenPipeError):  # The launcher no longer reads.
             if self.end is None:
                 write_all(self.write_fd, text)
 

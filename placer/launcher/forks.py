@@ -1,4 +1,4 @@
-"""Decides whether the nodes of a run are forks of one process, and what it imports."""
+"""Decides if the nodes of a run are forks of one process, and lists its imports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MANY: Final = 3
 """The smallest number of processes for which a fork server pays off. Two processes make
 their imports in parallel on two cores and share little."""
 _ADDED: Final = 64
-"""Bytes that are added to a command line when a node is started."""
+"""Bytes for arguments that are added to a command line when a node is started."""
 _MOST: Final = 100_000
 """The largest command line that can be shown, in bytes. Linux limits a word to 128 KiB."""
 

@@ -93,7 +93,7 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that has its mode from the moment it exists."""
+    """Write a new file, created with its final mode."""
     unfinished = path.with_name(f".{path.name}.new")
     unfinished.unlink(missing_ok=True)
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -44,7 +44,8 @@ class LogFolder:
     failed: bool = False
 
     def described(self, folder: Path | None = None) -> str:
-        """Return the message about this folder, or a folder in it, before the run."""
+        """Return a message that names the folder, or `folder` in it, to print before the
+        run."""
         removed = " (removed after a successful run)" if self.is_new else ""
         return f"logs in {folder or self.folder}{removed}"
 

@@ -166,7 +166,8 @@ def predict(
 
 @contextmanager
 def _errors_of_arrays() -> Iterator[None]:
-    """Rename temporary files in errors to the arguments whose arrays they hold."""
+    """In errors, replace a temporary file by the name of the argument whose arrays it
+    holds."""
     try:
         yield
     except PlacerError as error:

@@ -41,8 +41,8 @@ class Feature:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def lines(self, indent: int) -> Iterator[str]:
-        """Yield the lines of the entry under the key `features`. The caller adds
-        `indent` blanks to each line; they count for its length."""
+        """Yield the lines of the entry under `features`, short enough for `indent` more
+        blanks."""
         entry = {self.kind: self.operand, **self.options}
         line = f"{one_line(self.name)}: {one_line(entry, flow=True)}"
         if len(line) <= WIDTH - indent:

@@ -93,8 +93,8 @@ class SharedPrograms:
 
 
 def share_programs() -> None:
-    """Let JAX use `SharedPrograms` for its configured cache folder. JAX's own cache
-    stays if its size is limited, or if its contents are compared."""
+    """Let JAX use `SharedPrograms` for its configured cache folder. JAX's own cache stays
+    if JAX is configured to limit its size or to compare its contents."""
     import jax
 
     try:

@@ -30,7 +30,7 @@ BUILD: Final = "build.yaml"
 KEY: Final = "key.yaml"
 """The file with the key."""
 RUN: Final = "run.yaml"
-"""The file with all other objects."""
+"""The file with all objects except the build and the key."""
 MAX_PACKED: Final = 700 << 10
 """The largest size of a packed build in bytes. An object of Kubernetes may have 1 MiB,
 and Base64 makes the build larger."""

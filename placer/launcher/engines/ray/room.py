@@ -131,7 +131,7 @@ def _helps(
 
 
 def _rooms(strategy: str, sizes: Sequence[float], amount: float) -> float:
-    """Return the number of nodes with equal needs of a resource that fit on the machines."""
+    """Return how many nodes that need `amount` of a resource fit on the machines."""
     match strategy:
         case "STRICT_PACK":
             return max((size // amount for size in sizes), default=0)

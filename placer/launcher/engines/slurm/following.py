@@ -144,7 +144,7 @@ class _Following:
             self._heard = time.monotonic()
 
         def rank(name: str) -> tuple[bool, bool]:
-            """A failure comes before the signals that follow it."""
+            """Sort a failure before the signals that follow it."""
             is_cause = name in ended and is_cause_of_failure(ended[name])
             has_failed = is_cause or any(map(tells_failure, lines.get(name, [])))
             return not has_failed, name not in ended

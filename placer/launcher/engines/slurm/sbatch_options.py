@@ -22,15 +22,14 @@ _SHORT: Final = re.compile(r"-[hHIkOQsuvVWX]*([A-Za-z])")
 
 
 def set_options(text: str) -> set[str]:
-    """Return the options with a possible default in the environment that a text sets.
+    """Return the sbatch options in `text` that can also have a default in the
+    environment.
 
-    A value of another option that begins with a dash counts as an option.
+    A value of another option that begins with a dash counts as an option. Raises
+    PlacerError for an unclosed quotation mark.
 
     >>> sorted(set_options("-p debug --qo=high --time-min 5"))
     ['partition', 'qos']
-
-    Raises:
-        PlacerError: for an unclosed quotation mark.
     """
     try:
         words = shlex.split(text)
