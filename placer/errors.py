@@ -163,9 +163,9 @@ class CheckpointWarning(RuntimeWarning):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """Return the valid name closest to `name`, or None if none is close. A name that
-    differs only in case is closest, then a name that `name` abbreviates, such as
-    `learning_rate` for `lr`, then a match of `difflib` with a ratio of at least 0.6."""
+    """Return the valid name closest to `name`, or None if none is close. The
+    order is: a name that differs only in case, a name that `name` abbreviates (such as
+    `learning_rate` for `lr`), a match of `difflib` with a ratio of at least 0.6."""
     from difflib import get_close_matches
 
     names = sorted(valid)

@@ -21,9 +21,9 @@ _GIVEN_UP: Final[set[Path]] = set()
 def alone(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     """Keep other processes from making files of a folder during the context.
 
-    The nodes of a run need the same files at the same time. If the other process takes
-    more than `patience` seconds (it may be stopped), or locks are not supported, continue
-    without the lock, and do not wait for this folder again.
+    The nodes of a run need the same files at the same time. The context starts without
+    the lock after `patience` seconds, because the other process may be stopped, and where
+    locks are not supported. After that, it does not wait for this folder again.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
