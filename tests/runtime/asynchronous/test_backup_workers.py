@@ -283,5 +283,5 @@ def test_groups_in_lockstep_cannot_be_beside_one_with_backup_workers(folder):
     groups = f"  optimizer:\n    - {{match: h.*, {group.strip()[1:]}\n"
     groups += "    - {op: sgd, learning_rate: 0.1, place: /node:ps/cpu}\n"
     (folder / "wrong.yaml").write_text(head + groups)
-    with pytest.raises(PlacerError, match="another 'update' than one with 1 backup"):
+    with pytest.raises(PlacerError, match="another optimizer has 1 backup worker"):
         placer.compile(folder / "wrong.yaml", folder / "wrong")
