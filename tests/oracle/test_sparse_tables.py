@@ -378,7 +378,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"in": "x"}, "needs an int32, int64, uint32 or uint64 operand as 'ids'"),
         ({"index": "compact", "admit": {"count": 2}}, "cannot count keys"),
         ({"capacity": 3}, "from 256 "),
-        ({"capacity": 2**60}, "at most 1099511627776"),
+        ({"capacity": 2**60}, "to 1099511627776"),
         ({"bounds": [1.0, 0.0]}, "low < high"),
         ({"dtype": "float16"}, "rows are float32 or float64"),
     ],

@@ -263,7 +263,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"update": "{sync: {backup: 3}}"}, "3 backup workers of 3 leave none"),
+        ({"update": "{sync: {backup: 3}}"}, "3 backup workers of 3 leave no worker"),
         ({"place": "/node:worker/cpu"}, "backup workers need the optimizer on servers"),
         ({"first": "/node:ps:0/cpu"}, "'h.w' is used at /node:ps:0/cpu"),
         ({"update": "{sync: {backups: 1}}"}, "unknown key 'backups'"),
