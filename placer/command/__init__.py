@@ -1,4 +1,4 @@
-"""The command line: `main` runs it, and each command calls the library and prints."""
+"""The command line. Each command calls the library and prints the result."""
 
 from placer.command.cli import main
 

@@ -17,14 +17,14 @@ from placer.command.options import compile_options, spec_argument
 @click.option(
     "--no-data",
     is_flag=True,
-    help="Do not open the sources of rows.",
+    help="Do not open the data sources.",
 )
 def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None:
     """Check SPEC and list all errors in it, each with its position.
 
-    This compiles SPEC without writing a build, and reads the first rows of its sources.
-    Functions that the spec calls are traced, and those of `python:` sources are called,
-    so their Python files are run; --no-code prevents that.
+    This compiles SPEC without writing a build, and reads the first rows of its data
+    sources. It runs the Python files of functions that the spec calls and of `python:`
+    sources, unless --no-code is given.
     """
     from placer.compiler.driver import compile_in_memory
     from placer.launcher.data_check import check_data

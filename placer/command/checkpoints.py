@@ -23,15 +23,17 @@ from placer.command.paths import ExistingPath
     "verify",
     flag_value=False,
     default=True,
-    help="Do not read the files to check their checksums.",
+    help="Skip the verification of checksums, which reads all files.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
+)
 def checkpoints_command(folder: Path, verify: bool, as_json: bool) -> None:
-    """List the checkpoints in DIR, or show all that the checkpoint DIR has, and verify
-    their files.
+    """List the checkpoints of a folder, or describe one checkpoint, and verify the files.
 
-    The list has the last checkpoint first, with the nodes that have stored parameters
-    in it. The status is 1 if a checkpoint is damaged.
+    DIR is a folder of checkpoints or a single checkpoint. The list starts with the newest
+    checkpoint, and names the nodes that stored parameters in each one. The exit status is
+    1 if a checkpoint is damaged.
     """
     from placer.checkpoint.choice import is_checkpoint
     from placer.report.checkpoint_details import details_view

@@ -41,7 +41,7 @@ INTERRUPTED = 130
 
 
 class OrderedGroup(click.Group):
-    """A group that lists its commands in the order in which they were added."""
+    """A click group that lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -55,16 +55,16 @@ class OrderedGroup(click.Group):
 @click.version_option(placer.__version__, prog_name="placer")
 @debug_option
 def commands() -> None:
-    """Compile one model with placed ops into one JAX program per node.
+    """Compile one model into one JAX program per node, and run the programs.
 
     \b
       placer train specs/digits.yaml                            train on this machine
       placer compile specs/digits.yaml --out build/             write one program per node
-      placer launch build/                                      run such a build
-      placer predict build/ --params PATH --in ROWS --out FILE  predict rows
-      placer export build/ --params PATH --out DIR              use the model elsewhere
+      placer launch build/                                      run this build
+      placer predict build/ --params PATH --in ROWS --out FILE  write predictions for rows
+      placer export build/ --params PATH --out DIR              write a model that needs no placer
       placer show build/                                        show which op runs where
-      placer explain build/ h1.w                                explain why
+      placer explain build/ h1.w                                explain why h1.w is where it is
     """
 
 
@@ -96,14 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     after Ctrl-C.
 
     Args:
-        arguments: the words of the command line, by default those of this process.
+        arguments: the words of the command line. Default: those of this process.
     """
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     if arguments is None:
         pause_collection()
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by the process that started this one
+        if (
+            getattr(sys, stream) is None
+        ):  # The process that started this one closed the stream.
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
     with end_shown():
         sys.exit(_run_command(words, debug=DEBUG in words))
@@ -116,7 +118,9 @@ def _show_warning(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """Print a warning of placer without its position in the source, others as `show`."""
+    """Print a warning of placer without its source position, and other warnings with
+    `show`.
+    """
     if issubclass(category, (CheckpointWarning, SpecWarning)):
         echo(f"warning: {message}", err=True)
     else:
@@ -137,8 +141,8 @@ def _run_command(arguments: list[str], *, debug: bool) -> int:
         echo(text.getvalue(), err=True, nl=False)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        # click turns the KeyboardInterrupt of a launch, whose text says whether the
-        # parameters were saved, into an Abort.
+        # click turns the KeyboardInterrupt of a launch into an Abort. The text of the
+        # KeyboardInterrupt says whether the parameters were saved.
         if outcome := str(interrupt.__cause__ or interrupt):
             echo(outcome, err=True)
         echo("interrupted", err=True)
@@ -151,7 +155,7 @@ def _run_command(arguments: list[str], *, debug: bool) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             # The reader of stdout has closed it, as `head` does. Python flushes stdout
-            # once more at exit; that must not fail again.
+            # again at exit, and this flush must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         elif debug:
             echo(traceback.format_exc(), err=True, nl=False)

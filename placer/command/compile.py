@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def check_pass_names(
     context: click.Context, parameter: click.Parameter, names: Sequence[str]
 ) -> tuple[str, ...]:
-    """Check the names of passes; import the compiler only if there are any."""
+    """Check the names of passes. The compiler is imported only if names are given."""
     if names:
         from placer.compiler.passes import PASSES
         from placer.errors import did_you_mean
@@ -28,13 +28,14 @@ def check_pass_names(
             if name not in PASSES:
                 hint = did_you_mean(name, PASSES)
                 raise click.BadParameter(
-                    f"no pass is named '{name}'; {hint}", context, parameter
+                    f"unknown pass '{name}'; {hint}", context, parameter
                 )
     return tuple(names)
 
 
 @click.command(
-    "compile", short_help="Compile a spec into a build folder, one program per node."
+    "compile",
+    short_help="Compile a spec into a build folder with one program per node.",
 )
 @spec_argument
 @click.option(
@@ -42,7 +43,7 @@ def check_pass_names(
     required=True,
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The build folder: a new or empty folder, or an earlier build to overwrite.",
+    help="The build folder: new, empty, or an earlier build to overwrite.",
 )
 @compile_options
 @click.option(
@@ -60,7 +61,7 @@ def compile_command(
 ) -> None:
     """Compile SPEC into a build folder with one readable JAX program per node.
 
-    `placer launch` and `placer run` need nothing but this folder.
+    The folder contains everything that `placer launch` and `placer run` need.
     """
     from placer.compiler.driver import compile_in_memory
     from placer.compiler.graph.text import print_graph
@@ -71,7 +72,9 @@ def compile_command(
     from placer.report.repeated_work import repeated_line
     from placer.system.files.owners import check_folder
 
-    final: list[Graph] = []  # the graph of a step, then the graph of an evaluation
+    final: list[
+        Graph
+    ] = []  # the graph of a training step, then the graph of an evaluation
     passes = set()
 
     def watch(name: str, graph: Graph) -> None:
@@ -90,7 +93,7 @@ def compile_command(
             )
     write_build(out, compiled.files_in(out))
     plan = compiled.plan
-    # With --print-after, stdout has nothing but graphs, so that they can be parsed.
+    # With --print-after, stdout has only graphs, so that they can be parsed.
     echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
     for note in repeated_line(plan, final[0]):
         echo(f"  {note}", err=bool(print_after))

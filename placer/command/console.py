@@ -1,4 +1,4 @@
-"""Prints all output of the command line, which may contain texts from files."""
+"""Prints all output of the command line, and replaces control characters in it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 def echo(
     text: str, *, file: TextIO | None = None, err: bool = False, nl: bool = True
 ) -> None:
-    """Print text, by default on standard output, with control characters replaced."""
+    """Print a text with its control characters replaced, by default on standard output."""
     click.echo(make_printable(text), file=file, err=err, nl=nl)
 
 
 def echo_views(
     views: Iterable[RenderableType], screen: Console, *, comment: str = ""
 ) -> None:
-    """Print tables and texts; without a terminal, as plain lines that begin with
-    `comment`."""
+    """Print tables and texts. Without a terminal, print plain lines that begin with
+    `comment`.
+    """
     if screen.is_terminal:
         for view in views:
             screen.print(view)

@@ -22,7 +22,7 @@ def explain_command(
 ) -> None:
     """Explain the place of NAME and list its transfers between nodes.
 
-    NAME is an op, a value, a parameter or a block of a parameter. Without NAME: list
+    NAME is an op, a value, a parameter or a block of a parameter. Without NAME, list
     every choice of the compiler and every op that it inserted.
     """
     from placer.compiler.build_or_spec import load_build

@@ -12,7 +12,7 @@ from placer.command.options import trained_model_options
 
 
 class Batches(click.ParamType[tuple[int, ...]]):
-    """Numbers of rows that are separated by commas."""
+    """Batch sizes, separated by commas."""
 
     name = "ROWS,…"
 
@@ -23,12 +23,15 @@ class Batches(click.ParamType[tuple[int, ...]]):
             return value
         sizes = [text.strip() for text in str(value).split(",")]
         if not all(text.isascii() and text.isdigit() and int(text) for text in sizes):
-            self.fail(f"'{value}' is not a list of batches, such as 1,32", param, ctx)
+            self.fail(
+                f"'{value}' is not a list of batch sizes, such as 1,32", param, ctx
+            )
         return tuple(dict.fromkeys(map(int, sizes)))
 
 
 @click.command(
-    "export", short_help="Write a trained model that needs no placer: JAX, StableHLO."
+    "export",
+    short_help="Export a trained model as JAX and StableHLO files.",
 )
 @trained_model_options
 @click.option(
@@ -36,14 +39,14 @@ class Batches(click.ParamType[tuple[int, ...]]):
     required=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder to write: a new or an empty one.",
+    help="The folder to write: new or empty.",
 )
 @click.option(
     "--batch",
     type=Batches(),
     default=(),
-    help="Write StableHLO files for these numbers of rows, such as 1,32, instead of "
-    "one for any number.",
+    help="Write one StableHLO file for each of these batch sizes, such as 1,32, instead of one "
+    "file for any size.",
 )
 def export_command(
     build: Path,
@@ -54,14 +57,15 @@ def export_command(
     overrides: tuple[str, ...],
     code: bool,
 ) -> None:
-    """Write the model of BUILD, with trained parameters, to a folder.
+    """Export the model of BUILD, with trained parameters, to a folder.
 
-    It is used from there without placer: model.py has it as a function of JAX,
-    prepare.py turns columns of rows into its arguments, params.safetensors has the
-    parameters, and model.stablehlo is the model in the format of jax.export.
+    The exported model needs no placer. model.py contains the model as a JAX function, and
+    prepare.py converts columns of rows to its arguments. params.safetensors holds the
+    parameters. model.stablehlo is the model in the format of jax.export.
 
-    The build needs outputs: `predict` in the spec, or `placer compile --outputs`. A
-    SPEC is compiled first, into a temporary folder; --set and --no-code are for a SPEC.
+    The build needs outputs: set `predict` in the spec, or use `placer compile --outputs`.
+    A SPEC is first compiled into a temporary folder; --set and --no-code apply only to a
+    SPEC.
     """
     from placer.compiler.build_or_spec import build_folder
     from placer.exporting.export import export

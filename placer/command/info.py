@@ -8,13 +8,15 @@ from placer.command.console import echo
 
 
 @click.command("info", short_help="Show versions, devices and limits of this machine.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
+)
 def info_command(as_json: bool) -> None:
     """Show what placer can use on this machine.
 
-    That is: versions, the devices that JAX sees, cores, memory and limits, the
-    transports over which a message came through, caches with their sizes, and optional
-    packages. Include the output in a report of a problem.
+    Lists versions, the devices that JAX sees, cores, memory and limits, the transports
+    that work, caches with their sizes, and optional packages. Include the output in bug
+    reports.
     """
     from placer.report.machine import inspect_machine
 

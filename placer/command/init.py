@@ -11,7 +11,7 @@ from placer.command.console import echo
 from placer.command.paths import ExistingPath
 
 
-@click.command("init", short_help="Write a first spec, with comments.")
+@click.command("init", short_help="Write a first spec with comments.")
 @click.argument(
     "table",
     required=False,
@@ -21,28 +21,28 @@ from placer.command.paths import ExistingPath
 @click.option(
     "--label",
     metavar="COLUMN",
-    help="The column to predict. By default the column named label, target, class or y, "
-    "else the last one.",
+    help="The column to predict. Default: the column named label, target, class or y, or else "
+    "the last column.",
 )
 @click.option(
     "--task",
     type=click.Choice(("classification", "regression")),
-    help="Whether the label is a class or a quantity. By default words and few whole "
-    "numbers are classes.",
+    help="Predict a class or a quantity. By default, a label with words or with few different "
+    "whole numbers is a class.",
 )
 @click.option(
     "--ids",
     metavar="COLUMN,...",
     default="",
-    help="Columns that name things, such as users, and so are no quantities. Those with"
-    " names like user_id are found by themselves.",
+    help="Columns with identifiers, such as user numbers, which are not quantities. Columns "
+    "with names like user_id are detected automatically.",
 )
 @click.option(
     "--out",
     metavar="SPEC.yaml",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write: by default model.yaml, or the name of the table with .yaml, "
-    "in the working folder.",
+    help="The file to write. Default: model.yaml, or the name of the table with .yaml, in the "
+    "working folder.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init_command(
@@ -53,12 +53,12 @@ def init_command(
     out: Path | None,
     force: bool,
 ) -> None:
-    """Write a commented spec that can be trained at once.
+    """Write a commented spec that is ready to train.
 
-    Without a file, it is a small model of the handwritten digits that ship with
-    scikit-learn. With a CSV or Parquet file, it predicts one column from the others:
-    the inputs, vocabularies and layers are written from what the columns hold. Of a
-    large file, the first rows are read.
+    Without a file, the spec is a small model of the handwritten digits in scikit-learn.
+    With a CSV or Parquet file, the model predicts one column from the others. The inputs,
+    vocabularies and layers are chosen from the values in the columns. Of a large file,
+    only the first rows are read.
     """
     if table is None:
         for option, value in (("--label", label), ("--task", task), ("--ids", ids)):
@@ -86,19 +86,23 @@ def init_command(
 
 
 def _check_target(out: Path, force: bool) -> None:
-    """Refuse a file that is not a YAML file, or exists already."""
+    """Raise an error if the file is not a YAML file, or exists and is not to be
+    overwritten.
+    """
     if out.suffix not in (".yaml", ".yml"):
-        raise click.UsageError(f"--out: a spec's name ends in .yaml, not {out.name}")
+        raise click.UsageError(
+            f"--out: the name of a spec must end in .yaml, not {out.name}"
+        )
     if out.exists() and not force:
         raise click.UsageError(
-            f"{out} exists already; --force overwrites it, --out names another file"
+            f"{out} already exists; overwrite it with --force, or choose another file with --out"
         )
 
 
 def _describe(
     table: Path, label: str | None, task: str | None, ids: list[str], out: Path
 ) -> str:
-    """Print what a table holds, and return the text of a spec for it."""
+    """Print a description of a table, and return the text of a spec for it."""
     from placer.command.starter.draft import draft_model
     from placer.command.starter.label import Classes, Quantity
     from placer.command.starter.spec_text import write_spec
@@ -109,7 +113,7 @@ def _describe(
     draft = draft_model(read, label, task, ids)
     rows = f"{format_count(read.rows)} rows"
     if not read.is_whole:
-        rows = f"about {rows}, of which the first {format_count(read.read)} were read"
+        rows = f"about {rows}; the first {format_count(read.read)} were read"
     used = (
         (len(draft.numbers), "of numbers"),
         (len(draft.words), "of words"),
@@ -121,30 +125,32 @@ def _describe(
     echo(f"{table}: {rows}; {plural(len(read.columns), 'column')}: the label, {counts}")
     if (name := read.doubtful_header) is not None:
         echo(
-            f"  the first row names the columns, and '{name}' is also a value of its"
-            " column: if the file has no header, add one as its first line"
+            f"  '{name}' is a column name in the first row and also a value of that column: "
+            "if the file has no header, add one as its first line"
         )
     for each in draft.left_out:
         echo(f"  left out: {each.name or '(no name)'}: {each.why}")
     for number in draft.numbers:
         if number.markers:
             echo(
-                f"  {number.name}: numbers but for {number.first_marker}, which count as"
-                " missing"
+                f"  {number.name}: numbers with exceptions ({number.first_marker}), "
+                "which count as missing"
             )
         if number.may_be_ids:
             echo(
-                f"  {number.name}: read as a quantity; --ids {quote(number.name)} if its"
-                " numbers name things"
+                f"  {number.name}: read as a quantity; use --ids {quote(number.name)} if "
+                "its numbers are identifiers"
             )
     chosen, other = "regression", "classification"
     if isinstance(draft.label, Classes):
         chosen, other = f"{other}, {len(draft.label.words)} classes", chosen
-    guess = " (a guess: --label COLUMN names another)" if draft.is_guess else ""
+    guess = " (a guess; choose another with --label COLUMN)" if draft.is_guess else ""
     echo(f"label: {draft.label.name}{guess}")
     is_other_possible = isinstance(draft.label, Quantity) or draft.label.may_be_quantity
     choice = (
-        f" (--task {other} for the other)" if task is None and is_other_possible else ""
+        f" (use --task {other} for the other)"
+        if task is None and is_other_possible
+        else ""
     )
     echo(f"task: {chosen}{choice}")
     return write_spec(draft, out)

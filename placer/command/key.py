@@ -9,20 +9,20 @@ import click
 from placer.command.console import echo
 
 
-@click.group("key", short_help="Make the key of runs on several machines.")
+@click.group("key", short_help="Create the key for runs on several machines.")
 def key_command() -> None:
-    """Make the key that the nodes of a run need to connect between machines.
+    """Create the key that the nodes of a run need to connect between machines.
 
-    Every node of a run has the same key, and who has it can be any node of the run.
+    All nodes of a run use the same key. Anyone with the key can join the run as a node.
     """
 
 
 @key_command.command("new", short_help="Write a new key to a file.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 def new_command(file: Path) -> None:
-    """Write a new key to FILE, which only its owner can read.
+    """Write a new key to FILE, readable only by its owner.
 
-    Copy it to the machines of the other nodes, and start each with --key FILE.
+    Copy FILE to the machines of the other nodes, and start each node with --key FILE.
     """
     from placer.channel.keys import new_key, write_key
 

@@ -43,37 +43,37 @@ _json_option = grouped_option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Print the result as one JSON object on standard output; everything else goes "
-    "to standard error.",
+    help="Print the result as one JSON object on standard output, and everything else on "
+    "standard error.",
 )
 _logs_option = grouped_option(
     "Output",
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder for the logs of nodes. By default a folder in the user's cache, "
-    "removed after a successful run; the logs of the last 20 failed runs are kept.",
+    help="Folder for the logs of the nodes. Default: a folder in the user's cache, removed "
+    "after a successful run. The logs of the last 20 failed runs are kept.",
 )
 _tensorboard_option = grouped_option(
     "Output",
     "--tensorboard",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write metrics, learning rates and speed to a folder of the run in DIR, for "
-    f"TensorBoard. Needs {install_extra('tensorboard')}.",
+    help="Write metrics, learning rates and speed to a subfolder of DIR, for TensorBoard. Needs "
+    f"{install_extra('tensorboard')}.",
 )
 _in_process_option = grouped_option(
     "Run",
     "--in-process",
     is_flag=True,
-    help="Run the nodes as threads of this process, with the same programs and without "
-    "the live table.",
+    help="Run the nodes as threads of this process, with the same programs but without the live "
+    "table.",
 )
 _quiet_option = grouped_option(
     "Output",
     "--quiet",
     is_flag=True,
-    help="Print nothing but warnings, errors and the result.",
+    help="Print only warnings, errors and the result.",
 )
 
 _OF_RUNS = {
@@ -82,13 +82,13 @@ _OF_RUNS = {
     "quiet": "--quiet",
     "tensorboard": "--tensorboard",
 }
-"""Options that say what a launcher does with a run."""
+"""Options for the launcher's output, which have no effect when nothing is run."""
 _NOT_CONTINUED = ("checkpoint", "init_params", "out", "partial", "resume", "shrink")
-"""Options of a command that the command to continue its run has otherwise, or not."""
+"""Options that the command to continue a run sets anew, or leaves out."""
 
 
 def launch_options(command: Function) -> Function:
-    """Add the options of `placer launch`, which are arguments of `run_build`."""
+    """Add the options of `placer launch` that are arguments of `run_build`."""
     own = (
         _json_option,
         _logs_option,
@@ -110,7 +110,7 @@ def launch_options(command: Function) -> Function:
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An option of the engine, such as partition=short; `--option help` lists them. "
+    help="An option of the engine, such as partition=short. `--option help` lists all options. "
     "Can be repeated.",
 )
 @grouped_option(
@@ -118,7 +118,7 @@ def launch_options(command: Function) -> Function:
     "--write",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Only write the files of the job to DIR, to read, to keep and to submit by hand.",
+    help="Only write the files of the job to DIR, to read them and to submit them by hand.",
 )
 @launch_hosts_option
 @grouped_option(
@@ -126,15 +126,14 @@ def launch_options(command: Function) -> Function:
     "--ssh",
     metavar="COMMAND",
     envvar="PLACER_SSH",
-    help="With --hosts: the command of OpenSSH, such as 'ssh -F FILE'. By default "
-    "PLACER_SSH, or else ssh.",
+    help="With --hosts: the ssh command, such as 'ssh -F FILE'. Default: PLACER_SSH, or else ssh.",
 )
 @grouped_option(
     "Machines and connections",
     "--python",
     metavar="PATH",
-    help="With --hosts: the Python on these machines that has placer. By default the "
-    "path of this one.",
+    help="With --hosts: the path of a Python with placer on these machines. Default: the path "
+    "of this Python.",
 )
 @data_option
 @launch_options
@@ -151,10 +150,10 @@ def launch_command(
 ) -> None:
     """Run all nodes of BUILD until the run ends.
 
-    Each node is a process on this machine, or with --hosts or --on on another one. If one
-    fails, all are ended, and the last line says the root cause. Ctrl-C ends all nodes. With
-    --checkpoint or --save-params, the first Ctrl-C stops all nodes after the same step
-    and saves; a second one ends them at once.
+    Each node is a process on this machine, or on another machine with --hosts or --on. If
+    a node fails, all nodes are stopped, and the last line names the root cause. Ctrl-C
+    stops all nodes. With --checkpoint or --save-params, the first Ctrl-C stops all nodes
+    after the same step and saves; a second Ctrl-C stops them at once.
     """
     from placer.launcher.remote import Hosts
 
@@ -172,14 +171,14 @@ def launch_command(
         _run_on(build, on, settings, write, data, options)
         return
     if settings or write is not None:
-        raise PlacerError("--option and --write are for engines: --on ENGINE")
+        raise PlacerError("--option and --write need an engine: --on ENGINE")
     if hosts is None:
         if python is not None:
-            raise PlacerError("--python names the Python of other machines: --hosts")
+            raise PlacerError("--python is for other machines and needs --hosts FILE")
         if ssh is not None and not from_environment:
-            raise PlacerError("--ssh names the OpenSSH to other machines: --hosts")
+            raise PlacerError("--ssh is for other machines and needs --hosts FILE")
         if data is not None and not data.is_dir():
-            raise PlacerError(f"there is no folder '{data}' for --data")
+            raise PlacerError(f"the folder '{data}' of --data does not exist")
         _check_and_run(build, **options)
         return
     if options["in_process"]:
@@ -224,7 +223,8 @@ def _run_on(
     for path, file in files.items():
         if file.submits:
             echo(
-                f"{plan.name}: the first lines of {path} say how to submit it", err=True
+                f"{plan.name}: to submit the job, see the first lines of {path}",
+                err=True,
             )
 
 
@@ -255,8 +255,20 @@ def run_build(
     machines: Hosts | OnEngine | None = None,
     note: Watch = lambda event: None,
 ) -> None:
-    """Run a build with the plan and the options that `check_launch` has returned; print
-    the progress and the result. `note` is called with each event of the run."""
+    """Run a build, print the progress and the result, and call `note` with each event.
+
+    Args:
+        build: the build folder.
+        plan: the plan that `check_launch` returned.
+        options: the options that `check_launch` returned.
+        as_json: print the result as JSON.
+        logs: the folder for logs, or None for the default.
+        in_process: run the nodes as threads.
+        quiet: print no progress.
+        tensorboard: the folder for TensorBoard, or None.
+        machines: the other machines or the engine, or None for this machine.
+        note: called with each event of the run.
+    """
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
@@ -276,7 +288,7 @@ def run_build(
         notes = []
         if not in_process:
             folder = exits.enter_context(log_folder(logs, plan.name, build))
-            if not isinstance(machines, OnEngine):  # which says it of a job
+            if not isinstance(machines, OnEngine):  # a job prints its own folder
                 notes.append(folder.described())
         if options.emulate or plan.settings.emulate:
             notes.append(emulation_note(plan))
@@ -286,7 +298,7 @@ def run_build(
         for text in () if quiet else notes:
             echo(f"{plan.name}: {text}", file=stream)
         if in_process:
-            # What the model's modules print must not mix with the result.
+            # Prints of the model's modules must not mix with the result.
             if quiet:
                 nowhere = exits.enter_context(open(os.devnull, "w"))
                 exits.enter_context(redirect_stdout(nowhere))

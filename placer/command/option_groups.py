@@ -1,4 +1,4 @@
-"""Options that the help of a command lists in groups."""
+"""Groups the options in the help of a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS: Final = (
     "Time limits",
     "Output",
 )
-"""The titles of the groups, in their order."""
+"""The titles of the groups, in the order of the help."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 _WORDS: Final = "placer.words"
 
@@ -34,25 +34,25 @@ class GroupedOption(click.Option):
 def grouped_option(
     group: str, *declarations: str, **settings: Any
 ) -> Callable[[Function], Function]:
-    """Add an option of a group; the other arguments are those of `click.option`."""
+    """Add an option to a group. `settings` are arguments of `click.option`."""
     return click.option(*declarations, cls=GroupedOption, group=group, **settings)
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options of each group apart, then all others.
+    """A command that lists its options by group in the help.
 
-    The words after its name are kept for `command_without`.
+    It keeps the words after its name for `command_without`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words of the command."""
+        """Keep the words of the command, then parse them."""
         ctx.meta[_WORDS] = [*args]
         return super().parse_args(ctx, args)
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write the options."""
+        """Write the options of each group, then the options without a group."""
         sections: dict[str, list[tuple[str, str]]] = {
             title: [] for title in (*GROUPS, "Other options")
         }
@@ -67,8 +67,10 @@ class GroupedCommand(click.Command):
 
 
 def command_without(names: Collection[str]) -> str:
-    """Return the current command, quoted for a shell, without the options that have the
-    parameters `names`; "" if no command of groups of options is run."""
+    """Return the current command, quoted for a shell, without the options in `names`.
+
+    The result is "" if the command is not a `GroupedCommand`.
+    """
     context = click.get_current_context(silent=True)
     if context is None or _WORDS not in context.meta:
         return ""

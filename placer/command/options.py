@@ -22,8 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def debug_option(command: Function) -> Function:
-    """Add `--debug`. `main` looks for it itself, so that it also works before a
-    command."""
+    """Add `--debug`. `main` also accepts it before the name of a command."""
     return click.option(
         DEBUG, is_flag=True, expose_value=False, help="Show tracebacks of errors."
     )(command)
@@ -44,12 +43,12 @@ build_or_spec_argument = click.argument(
 
 
 class Pairs(click.ParamType[dict[str, Any]]):
-    """Pairs `NAME=VALUE,…` with different names.
+    """An option value of the form `NAME=VALUE,…` with distinct names.
 
     Args:
-        form: a pair, as messages describe it.
-        example: an example of several pairs, or of one.
-        pattern: a regular expression that every value matches.
+        form: the form of one pair, for messages.
+        example: one or more pairs, for messages.
+        pattern: a regular expression that every value must match.
         read: converts the text of a value.
     """
 
@@ -78,7 +77,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Seconds(click.ParamType[float]):
-    """A time to wait, such as 30, 30s or 5m: above 0 and at most `MAX_WAIT` seconds."""
+    """A timeout such as 30, 30s or 5m: above 0 and at most `MAX_WAIT` seconds."""
 
     name = "SECONDS"
 
@@ -102,7 +101,7 @@ class Seconds(click.ParamType[float]):
 
 
 class Parsed(click.ParamType[str]):
-    """A text that a function can read; it raises PlacerError for others."""
+    """A text that `parse` can read; `parse` raises PlacerError for an invalid text."""
 
     name = "TEXT"
 
@@ -124,7 +123,7 @@ nodes_option = grouped_option(
     "Model",
     "--nodes",
     type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
-    help="Override the number of nodes of a kind, such as worker=4,ps=2.",
+    help="Override the number of nodes of each kind, such as worker=4,ps=2.",
 )
 set_option = grouped_option(
     "Model",
@@ -132,17 +131,16 @@ set_option = grouped_option(
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set a key of the spec, such as train.epochs=5 or graph.h1.size=64; the value "
-    "is YAML. Can be repeated; of one key, the last value counts.",
+    help="Set a key of the spec, such as train.epochs=5 or graph.h1.size=64. VALUE is YAML. Can "
+    "be repeated; the last value of a key wins.",
 )
 endpoints_option = grouped_option(
     "Machines and connections",
     "--endpoints",
     type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),
     envvar="PLACER_ENDPOINTS",
-    help="The addresses of nodes, such as worker:0=10.0.0.1:4000. Nodes that are not "
-    "listed have the address of --hosts, or a port on this machine. By default "
-    "PLACER_ENDPOINTS.",
+    help="The addresses of nodes, such as worker:0=10.0.0.1:4000. Other nodes use their host in "
+    "--hosts, or a port on this machine. Default: PLACER_ENDPOINTS.",
 )
 _hosts_file = ExistingPath(dir_okay=False)
 hosts_option = grouped_option(
@@ -150,13 +148,13 @@ hosts_option = grouped_option(
     "--hosts",
     metavar="FILE",
     type=_hosts_file,
-    help="A file with the hosts of each kind of node, such as worker: [10.0.0.1, "
-    "10.0.0.2].",
+    help="A file that lists the hosts of each kind of node, such as worker: [10.0.0.1, 10.0.0.2].",
 )
 
 ELSEWHERE = "placer.elsewhere"
-"""What a context has if the nodes run on other machines, where the files are that options
-name."""
+"""Key in the `meta` of a click context, set if the nodes and their files are on other
+machines.
+"""
 
 
 def _note_elsewhere(
@@ -173,8 +171,8 @@ launch_hosts_option = grouped_option(
     type=_hosts_file,
     is_eager=True,
     callback=_note_elsewhere,
-    help="Run the nodes on the machines in this file, such as worker: [10.0.0.1, "
-    "10.0.0.2], and start them by OpenSSH. Files that options name are on these machines.",
+    help="Start the nodes over ssh on the machines in FILE, such as worker: [10.0.0.1, "
+    "10.0.0.2]. Paths in other options refer to files on these machines.",
 )
 
 
@@ -184,13 +182,13 @@ on_option = grouped_option(
     metavar="ENGINE",
     is_eager=True,
     callback=_note_elsewhere,
-    help="Run the nodes as a job of slurm, kubernetes or ray, or of an engine of another "
-    "package. Files that options name are on its machines.",
+    help="Run the nodes as a job of slurm, kubernetes, ray, or an engine of another package. "
+    "Paths in other options refer to files on the machines of the job.",
 )
 
 
 class ReadPath(ExistingPath):
-    """A file or folder that is read; it must exist on the machine that reads it."""
+    """A file or folder that must exist on the machine that reads it."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -215,14 +213,14 @@ data_option = grouped_option(
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     callback=_set_data,
-    help="The folder of the data on the machine of a node, instead of the folder of the "
-    "spec. By default PLACER_DATA.",
+    help="The data folder on the machine of each node, instead of the folder of the spec. "
+    "Default: PLACER_DATA.",
 )
 single_process_option = grouped_option(
     "Model",
     "--single-process",
     is_flag=True,
-    help="Compile the whole model for one process, as a reference for any placement.",
+    help="Ignore places and compile the whole model for one process, for example as a reference.",
 )
 code_option = grouped_option(
     "Model",
@@ -230,12 +228,12 @@ code_option = grouped_option(
     "code",
     is_flag=True,
     callback=lambda context, parameter, no_code: not no_code,
-    help="Do not run Python code of the spec; it is an error if the spec needs it.",
+    help="Do not run Python code of the spec. Fails if the spec needs such code.",
 )
 
 
 class NameList(click.ParamType[tuple[str, ...]]):
-    """Names that are separated by commas."""
+    """Names, separated by commas."""
 
     name = "NAME,…"
 
@@ -254,30 +252,31 @@ outputs_option = grouped_option(
     "Model",
     "--outputs",
     type=NameList(),
-    help="The values that predictions return, instead of predict.outputs of the spec, "
-    "such as probability,logits.",
+    help="The values that predictions return, such as probability,logits. Replaces "
+    "predict.outputs of the spec.",
 )
 
 
 def trained_model_options(command: Function) -> Function:
-    """Add what names a trained model: a build or a spec, its parameters, and some of its
-    outputs."""
+    """Add the options for a trained model: the build or spec, its parameters and its
+    outputs.
+    """
     params = grouped_option(
         "Model",
         "--params",
         required=True,
         metavar="PATH",
         type=ExistingPath(),
-        help="The parameters: a file, as --save-params writes it, a checkpoint, or a "
-        "folder of checkpoints, of which the last good one is taken.",
+        help="The parameters: a safetensors file, a checkpoint, or a folder of checkpoints, "
+        "whose last good checkpoint is used.",
     )
     outputs = grouped_option(
         "Model",
         "--outputs",
         type=NameList(),
         default=(),
-        help="Only these outputs, such as probability,logits. By default all of the "
-        "build. With a SPEC, they need not be in it.",
+        help="Compute only these outputs, such as probability,logits. Default: all outputs of "
+        "the build. With a SPEC, any value can be an output.",
     )
     for option in (code_option, set_option, outputs, params, build_or_spec_argument):
         command = option(command)
@@ -285,7 +284,7 @@ def trained_model_options(command: Function) -> Function:
 
 
 def compile_options(command: Function) -> Function:
-    """Add the options that are arguments of `placer.compile`, by their names there."""
+    """Add the options that are arguments of `placer.compile` with the same names."""
     for option in (
         code_option,
         outputs_option,
@@ -298,12 +297,12 @@ def compile_options(command: Function) -> Function:
 
 
 def run_options(command: Function) -> Function:
-    """Add an option for each field of `Options`; `launch` and `run` have all of them."""
+    """Add an option for each field of `Options`."""
     return some_run_options(*(option.name for option in OPTIONS))(command)
 
 
 def some_run_options(*names: str) -> Callable[[Function], Function]:
-    """Add an option for each of these fields of `Options`."""
+    """Return a decorator that adds an option for each of these fields of `Options`."""
 
     def add(command: Function) -> Function:
         for option in reversed(OPTIONS):

@@ -1,4 +1,4 @@
-"""Types of arguments and options that are paths which must exist."""
+"""click types for paths that must exist."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from placer.system.files.nearest_path import path_hint
 
 
 class ExistingPath(click.Path):
-    """A path that must exist; the error for another one names the nearest that does."""
+    """A path that must exist. The error for a missing path names the closest existing
+    path.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(exists=True, path_type=Path, **settings)
 
     def is_wanted(self, path: Path) -> bool:
-        """Whether an existing path may be meant."""
+        """Return True if an existing path is a plausible suggestion."""
         return self.file_okay if path.is_file() else self.dir_okay and path.is_dir()
 
     def convert(
@@ -48,16 +50,18 @@ class SpecPath(ExistingPath):
 
 
 class BuildPath(ExistingPath):
-    """A build folder; the error for a spec says how to train and to compile it."""
+    """A build folder. The error for a spec says how to train and to compile it."""
 
     def is_wanted(self, path: Path) -> bool:
-        """Whether a path is a build, or the folder of a run, which has one."""
+        """Return True for a build, and for the folder of a run, which contains a build."""
         return is_build(path) or is_build(path / OF_RUN)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        if self.allow_dash and str(value) == "-":  # click allows that for files only
+        if (
+            self.allow_dash and str(value) == "-"
+        ):  # click itself allows "-" only for files
             return Path("-")
         file, colon, _ = str(value).rpartition(":")
         if os.path.isfile(value) or (colon and file.endswith(".py")):

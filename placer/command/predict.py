@@ -36,38 +36,37 @@ if TYPE_CHECKING:
     "--in",
     "rows",
     metavar="ROWS",
-    help="The rows: a file (.csv, .csv.gz, .parquet, .npz) or a source such as "
-    "sklearn:digits. By default those of data.eval, or else of data.train.",
+    help="The rows to predict: a file (.csv, .csv.gz, .parquet, .npz) or a source such as "
+    "sklearn:digits. Default: the rows of data.eval, or else of data.train.",
 )
 @click.option(
     "--keys",
     type=NameList(),
     default=(),
-    help="Columns of the rows to copy to the output, such as id,name.",
+    help="Columns of the rows to copy to the output file, such as id,name.",
 )
 @click.option(
     "--columns",
     type=Pairs("INPUT=COLUMN", "image=pixels", ".+", str),
-    help="The columns that inputs read, as a name or a glob, where they are not as in "
-    "the spec.",
+    help="The columns that inputs read, by name or glob, where they differ from the spec.",
 )
 @click.option(
     "--raw",
     is_flag=True,
-    help="Write outputs that score classes as the model computes them, instead of as "
-    "the columns class and probability.NAME.",
+    help="Write class scores as the model computes them, instead of as the columns class and "
+    "probability.NAME.",
 )
 @click.option(
     "--single-process",
     is_flag=True,
-    help="Predict in one process, whatever the nodes of the build are.",
+    help="Predict in one process instead of on the nodes of the build.",
 )
 @some_run_options(*OF_PREDICTION)
 @click.option(
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder for the logs of nodes, as in placer launch.",
+    help="Folder for the logs of the nodes, as in placer launch.",
 )
 @click.option(
     "--in-process",
@@ -77,7 +76,7 @@ if TYPE_CHECKING:
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Print nothing but warnings, errors and the result.",
+    help="Print only warnings, errors and the result.",
 )
 @click.option(
     "--json",
@@ -103,12 +102,12 @@ def predict_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Predict rows with all nodes of BUILD, or in one process, and write the outputs in
-    the order of the rows.
+    """Predict rows with all nodes of BUILD, and write the outputs in the order of the
+    rows.
 
-    The outputs are those of `predict` in the spec, or of `placer compile --outputs`.
-    Only what they depend on is computed, so labels may be absent. A SPEC is compiled
-    first, into a temporary folder; --set and --no-code are for a SPEC.
+    The outputs are chosen by `predict` in the spec, or by `placer compile --outputs`.
+    Only the ops that the outputs depend on are run, so labels may be absent. A SPEC is
+    first compiled into a temporary folder; --set and --no-code apply only to a SPEC.
     """
     import msgspec
 
@@ -136,17 +135,17 @@ def predict_command(
                 code=code,
             )
         )
-        if in_process and quiet:  # also what the model's modules print
+        if in_process and quiet:  # This also hides prints of the model's modules.
             nowhere = exits.enter_context(open(os.devnull, "w"))
             exits.enter_context(redirect_stdout(nowhere))
-        elif in_process and as_json:  # such prints must not mix with the result
+        elif in_process and as_json:
+            # Prints of the model's modules must not mix with the result.
             exits.enter_context(redirect_stdout(sys.stderr))
         if single_process and build.is_dir():
-            check_predict(
-                folder, request, logs=logs
-            )  # the temporary build is not the user's
+            # Checked here, because a later message would name the temporary build.
+            check_predict(folder, request, logs=logs)
             folder = exits.enter_context(one_process_build(folder))
-        watch: Watch | None = None  # threads have none
+        watch: Watch | None = None  # Threads have no live table.
         if not in_process and quiet:
             watch = show_warnings
         elif not in_process:

@@ -20,7 +20,7 @@ from placer.command.options import (
 from placer.errors import PlacerError
 
 AUTO = "auto"
-"""The name of a node that finds out which one it is."""
+"""Value of `--node` that lets the process find the name of its node."""
 
 
 @click.command("run", cls=GroupedCommand, short_help="Run one node of a build.")
@@ -30,8 +30,8 @@ AUTO = "auto"
     "--node",
     required=True,
     metavar="NAME:ID",
-    help="The node to run, such as worker:0. `auto` finds it from its surroundings: "
-    "PLACER_NODE, PLACER_KIND and PLACER_INDEX, or the variables of Slurm.",
+    help="The node to run, such as worker:0. `auto` reads PLACER_NODE, or PLACER_KIND and "
+    "PLACER_INDEX, or the variables of Slurm.",
 )
 @endpoints_option
 @hosts_option
@@ -39,16 +39,15 @@ AUTO = "auto"
     "Machines and connections",
     "--bind",
     metavar="HOST:PORT",
-    help="The address to listen at, if it is not the one by which the others know this "
-    "node.",
+    help="The address to listen on, if it differs from the address to which other nodes connect.",
 )
 @data_option
 @grouped_option(
     "Run",
     "--events",
     metavar="FILE",
-    help="Write the events of the node to FILE, as JSON lines; - is standard output, and "
-    "what the node prints then goes to standard error.",
+    help="Write the events of the node to FILE, as JSON lines. With -, events go to standard "
+    "output, and the node's own output goes to standard error.",
 )
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
@@ -71,18 +70,18 @@ def run_command(
 ) -> None:
     """Run one node of BUILD.
 
-    `placer launch` does this for all nodes. To start them by hand, run this command
+    `placer launch` does this for all nodes. To start the nodes by hand, run this command
     once for each node, in any order and with the same options. Nodes on other machines
     need their addresses (--endpoints, --hosts) and a key (--key). The first node of the
-    build prints the result. A node reads the first rows of its files before it joins the
-    others, to find what does not fit the model. With --checkpoint or --save-params,
-    Ctrl-C or SIGTERM on any node stops all nodes after the same step, and they save.
+    build prints the result. Before a node joins the others, it checks that the first rows
+    of its files fit the model. With --checkpoint or --save-params, Ctrl-C or SIGTERM on
+    any node stops all nodes after the same step, and they save.
 
-    With - for BUILD, the build and the key come on standard input, and the node ends
-    with it: `placer launch BUILD --hosts FILE` starts nodes like this.
+    If BUILD is -, the node reads the build and the key from standard input, and ends when
+    standard input closes. `placer launch BUILD --hosts FILE` starts nodes this way.
     """
     relay = str(build) == "-"
-    if relay:  # before there are threads: it forks
+    if relay:  # The relay forks, so it comes before any thread is started.
         from placer.launcher.remote_node import become_node
 
         remote = become_node()
@@ -116,12 +115,12 @@ def run_command(
     reads_rows = any(each.reads_rows for each in plan.process(node))
     if data is not None and not data.is_dir() and reads_rows:
         raise PlacerError(
-            f"{node} reads rows, and there is no folder '{data}' for --data"
+            f"{node} reads rows, but the folder '{data}' of --data does not exist"
         )
     if hosts is not None and plan.processes.keys() <= (endpoints or {}).keys():
         raise PlacerError(
-            "--hosts has no effect: --endpoints, or PLACER_ENDPOINTS, has the address of"
-            " every node"
+            "--hosts has no effect: --endpoints or PLACER_ENDPOINTS gives the address of "
+            "every node"
         )
 
     def addresses_from(port: int | None) -> dict[str, str]:
@@ -136,7 +135,7 @@ def run_command(
     if not launched and not is_auto and events is None:  # started by hand
         check_build_data(plan, build, plan.process(node))
     is_control = plan.process(node)[0].name == plan.control
-    if is_control:  # which writes them
+    if is_control:  # the control node writes the results
         check_output_files(build, chosen)
     with signals_piped(launched=launched) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
@@ -157,20 +156,22 @@ def run_command(
             )
         except PlacerError as error:
             signals.raise_first(failure=str(error))
-            if is_control and not launched:  # else the launcher says it
+            if is_control and not launched:  # otherwise the launcher prints it
                 signals.interruption.explain(error)
             raise
-        if isinstance(result, PredictionResult):  # only a launcher asks for predictions
+        if isinstance(result, PredictionResult):  # only a launcher requests predictions
             return
-        if result is not None and not launched:  # else the launcher prints it
+        if result is not None and not launched:  # otherwise the launcher prints it
             for line in result_lines(result):
                 echo(line, err=events is not None)
             signals.raise_first(result.steps)
 
 
 def _open_events(path: str) -> int:
-    """Return a descriptor to write events to: a file, or standard output, in place of
-    which the process then has standard error."""
+    """Return a descriptor to write events to.
+
+    For standard output (`-`), prints of this process go to standard error from now on.
+    """
     if path == "-":
         events = os.dup(1)
         os.dup2(2, 1)

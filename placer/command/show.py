@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     "show", short_help="Show the placed graph, the tables, the schedule or a program."
 )
 @build_or_spec_argument
-@click.option("--summary", is_flag=True, help="Show the summary without the graph.")
+@click.option(
+    "--summary", is_flag=True, help="Show only the summary, without the graph."
+)
 @click.option(
     "--tables",
     is_flag=True,
-    help="Show which node stores which blocks of parameters, and the balance.",
+    help="Show which blocks of parameters each node stores, and how balanced they are.",
 )
 @click.option(
     "--schedule",
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--node",
     metavar="NAME:ID",
-    help="Show the program of this node, or list the threads of this process.",
+    help="Show the program of this node. For a process with several threads, list the threads.",
 )
 @set_option
 @code_option
@@ -52,9 +54,10 @@ def show_command(
 ) -> None:
     """Show a summary of a build or a spec, and the placed graph, colored by place.
 
-    The summary lists the layers with their output shapes, parameters and places, the
-    FLOPs and the bytes sent of a step, and the memory of each node. If the output is
-    not a terminal, it is a comment before the text of graph.txt in the build.
+    The summary lists the layers with their output shapes, parameters and places. It also
+    lists the FLOPs and the bytes sent in a step, and the memory of each node. If the
+    output is not a terminal, the summary is a comment before the text of the build's
+    graph.txt.
     """
     if summary + tables + schedule + (node is not None) > 1:
         raise click.UsageError(
@@ -97,7 +100,9 @@ def _graphs(build: LoadedBuild, screen: Console) -> None:
     if screen.is_terminal:
         screen.print(legend(graphs))
     for note in repeated_line(build.plan, graphs[0]):
-        echo(note, err=True)  # not on stdout, which can be parsed as graphs
+        echo(
+            note, err=True
+        )  # stdout can be parsed as graphs, so the note goes to stderr
 
 
 def _tables(build: LoadedBuild, screen: Console) -> None:
@@ -113,7 +118,7 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
     from placer.report.pipeline import draw_schedule
 
     if build.plan.settings.train.microbatches == 1:
-        echo("there is no schedule: train.microbatches (or gradient_accumulation) is 1")
+        echo("no schedule to show: train.microbatches (or gradient_accumulation) is 1")
         return
     schedule = make_schedule(build.graphs[0], build.plan.settings.train.schedule)
     if not screen.is_terminal:
@@ -124,7 +129,7 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
 
 
 def _program(build: LoadedBuild, name: str, screen: Console) -> None:
-    """Show the program of a node, or list the programs of the threads of a process."""
+    """Show the program of a node, or list the threads of a process."""
     nodes = build.plan.processes.get(name, ())
     if threads := [node for node in nodes if node.name != name]:
         _threads(name, threads)
@@ -147,6 +152,6 @@ def _threads(process: str, threads: Sequence[NodePlan]) -> None:
         users.setdefault(node.program, []).append(node.name)
     first = threads[0].name
     count = plural(len(threads), "thread")
-    echo(f"{process} has {count}; --node {first} shows the program of one:")
+    echo(f"{process} has {count}; show the program of one with --node {first}:")
     for program, names in users.items():
         echo(f"  {format_nodes(names)}  {program}")

@@ -22,7 +22,7 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
     """Convert the model that FILE.py:FUNCTION builds to a YAML spec.
 
     The spec compiles to the same build. Files of initial values, which `placer.trace`
-    creates, are written to the same folder as the spec.
+    creates, are written next to the spec.
     """
     from placer.compiler.frontend.python.read import run_builder
     from placer.compiler.frontend.python.yaml_text import to_yaml
@@ -34,7 +34,7 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
         echo(text, nl=False)
         if program.files:
             names = ", ".join(program.files)
-            echo(f"the spec needs {names}; --out writes it too", err=True)
+            echo(f"the spec needs {names}; use --out to write it as well", err=True)
         return
     model = program.model()
     sources = [rows.source for rows in (model.train, model.eval) if rows is not None]
@@ -42,7 +42,8 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
     if needs_files and out.parent.resolve() != program.folder.resolve():
         raise SpecError(
             f"{out} is not in the folder of {program.file}, but refers to files there",
-            hint="data and modules are read from the spec's folder: write it there",
+            hint="write the spec to that folder: its data and modules are read from the folder "
+            "of the spec",
         )
     try:
         for name, content in program.files.items():
@@ -53,7 +54,7 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
 
 
 def _write_new(file: Path, content: bytes) -> None:
-    """Write a file whose name the user did not choose; never overwrite another one."""
+    """Write a new file. Raise an error if a different file of this name exists."""
     from placer.errors import SpecError
     from placer.system.files.regular import UnreadableError, read_regular
 
@@ -63,7 +64,7 @@ def _write_new(file: Path, content: bytes) -> None:
         is_other = True
     if is_other:
         raise SpecError(
-            f"{file} exists already, with other content",
-            hint="placer.trace needs a file of this name: move the existing one",
+            f"{file} already exists, with different content",
+            hint="move the existing file: placer.trace needs this name",
         )
     file.write_bytes(content)

@@ -17,7 +17,7 @@ from placer.command.options import compile_options, spec_argument
 @click.command(
     "train",
     cls=GroupedCommand,
-    short_help="Compile a spec, and run it on this machine.",
+    short_help="Compile a spec and run it on this machine.",
 )
 @spec_argument
 @grouped_option(
@@ -25,8 +25,8 @@ from placer.command.options import compile_options, spec_argument
     "--out",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder of the run: a new or empty folder. By default runs/NAME-N in the "
-    "working folder, with the name of the model and the next number.",
+    help="Folder of the run: new or empty. Default: runs/NAME-N in the working folder, with the "
+    "name of the model and the next number.",
 )
 @compile_options
 @launch_options
@@ -43,11 +43,11 @@ def train_command(
 ) -> None:
     """Compile SPEC into a new folder, and run all nodes on this machine.
 
-    This is `placer compile` and `placer launch` in one command, with the options of
-    both. The build is in the folder `build` of the run's folder; `placer launch` runs it
-    again, also on other machines (--hosts) and clusters (--on). Checkpoints
-    are in its folder `checkpoints`, if the spec has train.checkpoint without a folder;
-    other files are written only where an option or the spec names them.
+    This combines `placer compile` and `placer launch`, with the options of both. The
+    build is the subfolder `build` of the run's folder; `placer launch` runs it again,
+    also on other machines (--hosts) and clusters (--on). Checkpoints are in the subfolder
+    `checkpoints` if the spec has train.checkpoint without a folder. Other files are
+    written only where an option or the spec names them.
     """
     from placer.compiler.driver import compile_in_memory
     from placer.launcher.run_folder import new_run
@@ -64,7 +64,9 @@ def train_command(
         for key, value in options.items()
         if key not in ("logs", "in_process", "quiet", "tensorboard")
     }
-    chosen = Options(**run_options)  # mistakes in options are reported before compiling
+    chosen = Options(
+        **run_options
+    )  # Errors in options are reported before the compilation.
     if single_process:
         check_one_process(chosen)
     if options["in_process"]:

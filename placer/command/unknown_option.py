@@ -1,4 +1,4 @@
-"""The errors of options that a command does not have."""
+"""Error messages for options that a command does not have."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import click
 def explain_unknown_option(
     error: click.NoSuchOption, words: Sequence[str]
 ) -> click.UsageError:
-    """Return the error of an unknown option with advice on what to write instead.
+    """Return the error for an unknown option, with advice on what to write instead.
 
-    `words` are those of the command line. The advice is the key of the spec that the
-    option names, the commands that have the option, or the options with a similar name.
+    The advice is the key of the spec with this name, the commands that have the option,
+    or options with a similar name.
+
+    Args:
+        error: the error of click.
+        words: the words of the command line.
     """
     context, name = error.ctx, error.option_name
     if context is None or not name.startswith("--"):
@@ -25,12 +29,14 @@ def explain_unknown_option(
         advice = f"Did you mean {instead}?"
     elif instead is not None and context.command.name in ("launch", "run"):
         advice = (
-            "A build is compiled already. Compile its spec again: placer compile SPEC"
-            f" --out BUILD {instead}."
+            "The build is already compiled. Compile its spec again: placer compile SPEC "
+            f"--out BUILD {instead}."
         )
     elif others:
         advice = f"It is an option of: {', '.join(others)}."
-    elif error.possibilities:  # in the order of similarity; click would sort them
+    elif (
+        error.possibilities
+    ):  # click would sort these by name; they are sorted by similarity
         advice = f"Did you mean {' or '.join(error.possibilities)}?"
     else:
         return error
@@ -38,7 +44,7 @@ def explain_unknown_option(
 
 
 def _instead(context: click.Context, name: str, words: Sequence[str]) -> str | None:
-    """Return the words that set the key of a spec which an option names, or None."""
+    """Return the `--set` option that replaces an unknown option, or None."""
     from placer.compiler.frontend.setting_names import find_node_kind, find_setting
 
     value = _value_of(name, words)

@@ -59,14 +59,15 @@ class Exchange:
         send, receive: the methods of a node that send and receive the message of a step.
         send_answer, receive_message: the methods of a node that serves, for one message.
         why: the reason for its ops; a template of the op's attributes.
-        received: how a program says which values a step receives, where that is not by
-            their layouts; a template with `{values}`, the number `{of}` of their senders,
-            and attributes of the op.
-        message: how a program says which values the message of one node has; a template
-            with `{place}`.
-        answer: how a program says which values an answer has; a template with `{place}`.
-        words: how `placer explain` says which values it moves; a template with the
-            attributes of the edge.
+        sent: the comment of a send in programs; a template of the receiving `{place}` and
+            the op's attributes.
+        received: the comment of a receive in programs; a template of the number `{of}` of
+            senders and the op's attributes.
+        message: the comment of a received message in `serve`; a template of the sending
+            `{place}`.
+        answer: the comment of an answer in `serve`; a template of the receiving `{place}`.
+        words: the description of the values in `placer explain`; a template of the edge's
+            attributes.
     """
 
     name: ExchangeName
@@ -86,6 +87,7 @@ class Exchange:
     send_answer: str = "answer"
     receive_message: str = "pushed"
     why: str = "inserted: group {group} is updated without lockstep"
+    sent: str = ""
     received: str = ""
     message: str = ""
     answer: str = ""
@@ -124,7 +126,7 @@ class Exchange:
         return self.handling in ("applies", "adds") and not self.is_answer
 
 
-_PUSH = "gradients of one {place}"
+_ONE = "of one {place}"
 
 EXCHANGES: Final[Mapping[str, Exchange]] = {
     each.name: each
@@ -137,7 +139,8 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             answers=("push", "request"),
             settings=("every",),
             receive="pull",
-            answer="parameters to {place}",
+            received="the newest that have arrived",
+            answer="a {place} needs the newest parameters",
             words="the newest version, in answer to each push",
         ),
         Exchange(
@@ -148,7 +151,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             handling="applies",
             waits_for_microbatches=True,
             send="push",
-            message=_PUSH,
+            message=_ONE,
             words="each worker's own, applied as it arrives",
         ),
         Exchange(
@@ -160,7 +163,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             handling="applies",
             waits_for_microbatches=True,
             send="push",
-            message="gradients of each {place}, added up",
+            message="the sum of the received gradients",
             words="each worker's own, applied by all as they come",
         ),
         Exchange(
@@ -172,7 +175,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             waits_for_microbatches=True,
             send="push",
             receive_message="add_to_sums",
-            message=_PUSH,
+            message=_ONE,
             words="each worker's own, added to the sums for all workers",
         ),
         Exchange(
@@ -183,8 +186,8 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             handling="applies",
             answers=("push", "request", "drain"),
             send_answer="send_sum",
-            message="sums of gradients from {place}",
-            answer="the sum since it has asked last, to one {place}",
+            message="the sum since this worker's last request",
+            answer="the sum since the {place}'s last request",
             words="the sum since a worker has asked last, in answer to each push",
         ),
         Exchange(
@@ -194,6 +197,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             to="workers",
             is_asynchronous=False,
             send="offer",
+            sent="sent to each {place} that begins this step",
             why="inserted: a step of group {group} does not wait for its last workers",
             words="to each worker that begins the step",
         ),
@@ -209,7 +213,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive="sum_of_first",
             why="inserted: a step of group {group} takes the gradients of the first"
             " {first} workers",
-            received="{values} of the first {first} of {of} workers, summed in node order",
+            received="from the first {first} of {of} workers, summed in node order",
             words="summed over the first {first}, in node order",
         ),
         Exchange(
@@ -222,7 +226,8 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             settings=("every", "dtype"),
             send="push_delta",
             why="inserted: workers exchange what they have trained every {every} steps",
-            message="difference of one {place}",
+            sent="every {every} steps: this worker's change of the parameters",
+            message=_ONE,
             words="each worker's own, every {every} steps",
         ),
         Exchange(
@@ -236,7 +241,8 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive="receive_keys",
             receive_message="asked_keys",
             why="inserted: asks for the rows of {operands}",
-            message="keys that one {place} looks up",
+            sent="each node gets the keys it stores",
+            message=_ONE,
             words="each node's own, to the nodes that hold them",
         ),
         Exchange(
@@ -250,7 +256,8 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive="receive_rows",
             send_answer="answer_rows",
             why="inserted: the rows that nodes have asked for",
-            answer="parameters to {place}",
+            sent="each node gets the rows of its keys",
+            answer="to the {place} that sent the keys",
             words="to each node those of its keys",
         ),
         Exchange(
@@ -265,7 +272,8 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive="receive_row_gradients",
             receive_message="pushed_rows",
             why="inserted: the gradients of the rows of a sparse table",
-            message="gradients of rows of one {place}",
+            sent="each node gets the gradients of its rows",
+            message=_ONE,
             words="each node's own, to the nodes that hold their rows",
         ),
     )

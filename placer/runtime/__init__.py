@@ -1,4 +1,4 @@
-"""The runtime of compiled nodes. Node programs import `Node` and `main` from it."""
+"""The runtime of compiled nodes. Node programs import `Node` and `main` from here."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_batch_that_is_no_number_of_rows_is_refused(batch, params, tmp_path, c
     spec, out = SPECS / "digits.yaml", tmp_path / "model"
     status, text = run(capsys, spec, "--params", params, "--out", out, "--batch", batch)
     assert status == 2
-    assert "is not a list of batches, such as 1,32" in text.err
+    assert "is not a list of batch sizes, such as 1,32" in text.err
     assert not out.exists()
 
 

@@ -43,8 +43,8 @@ def test_a_table_is_described_and_its_spec_named_like_it(init):
     assert status == 0
     assert out.splitlines() == [
         "people.csv: 40 rows; 4 columns: the label, 1 of numbers, 1 of words, 1 left out",
-        "  left out: id: it numbers the rows",
-        "label: income (a guess: --label COLUMN names another)",
+        "  left out: id: it contains row numbers",
+        "label: income (a guess; choose another with --label COLUMN)",
         "task: classification, 2 classes",
         "written to people.yaml; train it with: placer train people.yaml",
     ]
@@ -57,7 +57,9 @@ def test_the_path_of_the_table_is_relative_to_the_spec(init):
     Path("specs").mkdir()
     status, out, _ = init("data/people.csv", "--out", "specs/a.yaml", "--label", "age")
     assert status == 0
-    assert "label: age\ntask: regression (--task classification for the other)" in out
+    assert (
+        "label: age\ntask: regression (use --task classification for the other)" in out
+    )
     assert '"csv:../data/people.csv"' in Path("specs/a.yaml").read_text()
     placer.compile("specs/a.yaml", "build")
     assert placer.launch("build", in_process=True, steps=1).steps == 1
@@ -67,7 +69,7 @@ def test_an_existing_file_is_overwritten_only_with_force(init):
     Path("model.yaml").write_text("mine")
     status, _, err = init()
     assert status == 2
-    assert "model.yaml exists already; --force overwrites it" in err
+    assert "model.yaml already exists; overwrite it with --force" in err
     assert Path("model.yaml").read_text() == "mine"
     assert init("--force")[0] == 0
     assert "mine" not in Path("model.yaml").read_text()
@@ -78,7 +80,7 @@ def test_an_existing_file_is_overwritten_only_with_force(init):
     [
         (["nowhere.csv"], "'nowhere.csv' does not exist"),
         (["--label", "x"], "--label needs a FILE.csv or FILE.parquet"),
-        (["--out", "model.txt"], "a spec's name ends in .yaml"),
+        (["--out", "model.txt"], "the name of a spec must end in .yaml"),
         (["--out", "no/model.yaml"], "cannot write no/model.yaml: No such file"),
         (["people.csv", "--label", "incme"], "has no column 'incme'"),
     ],

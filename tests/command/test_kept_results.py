@@ -103,7 +103,7 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
 
 
 def test_a_result_of_another_origin_has_no_history() -> None:
-    with pytest.raises(placer.PlacerError, match=r"only a result of placer\.launch"):
+    with pytest.raises(placer.PlacerError, match=r"only the result of placer\.launch"):
         _ = placer.Result(1, {}, {}, 0.0, {}).history
 
 

@@ -160,7 +160,7 @@ def test_options_that_cannot_be_combined_are_refused(
 def test_options_about_other_processes_are_refused_for_one(
     one_process: Path, options: dict[str, Any]
 ) -> None:
-    message = "has no effect on a run of one process: there are no other processes"
+    message = "has no effect on a run of one process: it concerns several processes"
     with pytest.raises(placer.PlacerError, match=message):
         placer.launch(one_process, **options)
 
@@ -189,7 +189,7 @@ def test_files_that_a_run_must_not_write_are_refused(
         ({"tensorboard": build / "new"}, "TensorBoard to '.*inside the build folder"),
         (
             {"history": file, "save_params": file},
-            "the run writes another file to the same path",
+            "the run writes another file to this path",
         ),
         ({"history": tmp_path / "no" / "file"}, "the folder .* does not exist"),
     ):

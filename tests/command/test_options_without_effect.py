@@ -68,7 +68,7 @@ BEGINNINGS: Mapping[str, str] = {
 }
 """What each command needs before the words of an entry."""
 
-_SYNCHRONOUS = "all nodes of this build go in lockstep"
+_SYNCHRONOUS = "the nodes of this build train synchronously"
 _LIMIT = "a limit of waits, of which a run may have none"
 RUN: Mapping[str, Entry] = {
     "--steps": "the number of steps",
@@ -78,8 +78,8 @@ RUN: Mapping[str, Entry] = {
         "--init-params {params} --resume {folder}", "cannot be combined"
     ),
     "--checkpoint": "a checkpoint is saved at the end, at least",
-    "--checkpoint-every": Refused("--checkpoint-every 5", "needs checkpoints, and"),
-    "--checkpoint-keep": Refused("--checkpoint-keep 5", "needs checkpoints, and"),
+    "--checkpoint-every": Refused("--checkpoint-every 5", "needs checkpoints, but"),
+    "--checkpoint-keep": Refused("--checkpoint-keep 5", "needs checkpoints, but"),
     "--resume": Refused(
         "--resume {folder} --init-params {params}", "cannot be combined"
     ),
@@ -102,9 +102,9 @@ RUN: Mapping[str, Entry] = {
     ),
     "--key": Refused("--in-process --key {key}", "'key' cannot be used"),
     "--insecure-network": (
-        Refused("--insecure-network", "all nodes are on this machine"),
+        Refused("--insecure-network", "all nodes run on this machine"),
         Refused(
-            "--transport shared --insecure-network", "all nodes are on this machine"
+            "--transport shared --insecure-network", "all nodes run on this machine"
         ),
     ),
     "--record-order": Refused("--record-order {new}", _SYNCHRONOUS),
@@ -139,7 +139,7 @@ VIEW: Mapping[str, Entry] = {
     "--no-code": "no code of a build is run to show it, as it asks",
 }
 _ON = "--on slurm --write {new}"
-_FOR_ENGINES = Refused("--option partition=short", "are for engines")
+_FOR_ENGINES = Refused("--option partition=short", "need an engine")
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "init": {
         "--label": Refused("--label y", "--label needs a FILE.csv"),
@@ -155,7 +155,9 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--out": "the folder of the run",
         "--transport": (
             Refused("--in-process --transport tcp", "'transport' cannot be used"),
-            Refused("--single-process --transport tcp", "there are no other processes"),
+            Refused(
+                "--single-process --transport tcp", "it concerns several processes"
+            ),
         ),
     },
     "compile": {
@@ -172,16 +174,16 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "--on slurm --hosts {hosts}", "--hosts cannot be used with --on"
         ),
         "--option": _FOR_ENGINES,
-        "--write": Refused("--write {new}", "are for engines"),
+        "--write": Refused("--write {new}", "need an engine"),
         "--hosts": Refused(
             "--hosts {hosts} --in-process", "cannot be used with --hosts"
         ),
         "--ssh": (
-            Refused("--ssh 'ssh -4'", "--ssh names the OpenSSH to other machines"),
+            Refused("--ssh 'ssh -4'", "--ssh is for other machines"),
             Refused("--on slurm --ssh ssh", "--ssh cannot be used with --on"),
         ),
         "--python": (
-            Refused("--python python3", "names the Python of other machines"),
+            Refused("--python python3", "is for other machines"),
             Refused("--on slurm --python python3", "--python cannot be used with --on"),
         ),
         "--data": "the data, and what placer.data_folder() returns",
@@ -198,7 +200,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--base-port": (
             Refused("--in-process --base-port 9000", "'base_port' cannot be used"),
             Refused("--on slurm --base-port 9000", "cannot be used with an engine"),
-            Refused("--hosts {ports} --base-port 9000", "has a port of its own"),
+            Refused("--hosts {ports} --base-port 9000", "has an explicit port"),
         ),
     },
     "predict": {
@@ -213,15 +215,21 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--single-process": "where the rows are predicted",
         "--base-port": (
             Refused("--in-process --base-port 9000", "'base_port' cannot be used"),
-            Refused("--single-process --base-port 9000", "no other processes"),
+            Refused(
+                "--single-process --base-port 9000", "it concerns several processes"
+            ),
         ),
         "--join-timeout": (
             Refused("--in-process --join-timeout 9", "'join_timeout' cannot be used"),
-            Refused("--single-process --join-timeout 9", "no other processes"),
+            Refused(
+                "--single-process --join-timeout 9", "it concerns several processes"
+            ),
         ),
         "--transport": (
             Refused("--in-process --transport tcp", "'transport' cannot be used"),
-            Refused("--single-process --transport tcp", "no other processes"),
+            Refused(
+                "--single-process --transport tcp", "it concerns several processes"
+            ),
         ),
         "--deadline": _LIMIT,
         "--emulate": RUN["--emulate"],
@@ -264,7 +272,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--events": "a file that is written",
         "--base-port": Refused(
             "--base-port 9000 --endpoints worker:0=127.0.0.1:1,worker:1=127.0.0.1:2",
-            "has a port of its own",
+            "has an explicit port",
         ),
         "--join-timeout": _LIMIT,
         "--lost-after": _LIMIT,
@@ -421,7 +429,7 @@ OF_FUNCTIONS: Mapping[
         "columns": ({"columns": {"z": "pixels"}, "rows": "{rows}"}, "'z'"),
         "single_process": (
             {"single_process": True, "transport": "tcp", "rows": "{rows}"},
-            "no other processes",
+            "it concerns several processes",
         ),
         "in_process": "where the nodes run",
         "logs": (

@@ -146,11 +146,11 @@ def test_all_workers_share_one_program_of_a_few_lines(tmp_path):
     lines = [line.split("  # ")[0].strip() for line in step.splitlines()[1:]]
     assert [line for line in lines if line and not line.startswith("#")] == [
         'p = node.parameters("dense", Dense)',
-        "node.send(1, p)",
+        "node.send(ALL_GATHER_PARAMETERS, p)",
         'x, y = node.read("x", "y")',
-        "p_2 = node.receive(1, Dense)",
+        "p_2 = node.receive(ALL_GATHER_PARAMETERS, Dense)",
         "loss, g = forward_backward(x, p_2, y)",
         "node.record(loss=loss)",
-        "node.send(2, g)",
-        'node.update_from_edges("dense", 2)',
+        "node.send(REDUCE_SCATTER_GRADIENTS, g)",
+        'node.update_from_edges("dense", REDUCE_SCATTER_GRADIENTS)',
     ]

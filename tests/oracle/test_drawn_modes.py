@@ -102,7 +102,7 @@ def clip_of(entry):
 
 
 def all_free(spec):
-    """Return a spec with all groups that are in lockstep without it."""
+    """Return a spec with all synchronous groups made asynchronous."""
     spec = copy.deepcopy(spec)
     spec["train"].pop("bucket_cap_mb", None)
     entries = spec["train"]["optimizer"]
@@ -140,7 +140,7 @@ def check_order(drawn: DrawnModel, folder: Path, *, replays: bool = False) -> No
     initial = drawn.initial()
     rows = {which: drawn.rows(which) for which in ("train", "eval")}
     try:
-        # In the simulation each worker computes by itself, also for groups in lockstep.
+        # In the simulation each worker computes by itself, also for synchronous groups.
         if (free := all_free(drawn.spec)) != drawn.spec:
             compile(write_spec(free, rows, folder), folder / "free")
         file = write_spec(drawn.spec, rows, folder)

@@ -133,7 +133,7 @@ def run(mode, names, folder, *, order=None):
     does not depend on names."""
     build = folder / "build"
     plan = placer.compile(write_named(mode, names, folder), build)
-    # Without lockstep, a run depends on the order of its messages.
+    # An asynchronous run depends on the order of its messages.
     ordered = {}
     free = any(t.mode for node in plan.nodes for t in node.tables)
     if free or any(edge.first for edge in plan.step_edges):
@@ -300,8 +300,8 @@ def test_a_module_that_nodes_have_already_is_refused(tmp_path, module):
     file = write_named("servers", PLAIN, tmp_path)
     (tmp_path / f"{module}.py").write_text("TWO = 2.0\n")
     for text, message in (
-        (f"import {module}", f"layers.py imports '{module}', and nodes would import"),
-        ("", "a module beside the spec cannot have the name"),
+        (f"import {module}", f"layers.py imports '{module}', but nodes would import"),
+        ("", "a module next to the spec cannot be called"),
     ):
         (tmp_path / "layers.py").write_text(text)
         if not text:

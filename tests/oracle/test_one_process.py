@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.marks import slow_but
-from support.spec_models import LOCKSTEP
+from support.spec_models import SYNCHRONOUS
 
 from placer.compiler.driver import compile
 from placer.runtime.control.options import Options
@@ -25,7 +25,7 @@ error. From there on, runs in one process diverge too if initial values differ b
 rounding."""
 
 
-@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, LOCKSTEP))
+@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, SYNCHRONOUS))
 def test_100_steps_as_placed_equal_those_of_one_process(model, tmp_path):
     """In float32, from the initial values of the spec.
 

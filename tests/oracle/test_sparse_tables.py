@@ -380,7 +380,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"capacity": 3}, "from 256 "),
         ({"capacity": 2**60}, "to 1099511627776"),
         ({"bounds": [1.0, 0.0]}, "low < high"),
-        ({"dtype": "float16"}, "rows are float32 or float64"),
+        ({"dtype": "float16"}, "rows must be float32 or float64"),
     ],
 )
 def test_wrong_settings_are_refused(tmp_path, change, message):
@@ -505,5 +505,5 @@ def test_an_op_that_shares_a_table_has_its_score(tmp_path):
     content["graph"][1]["score"] = {"click": "other"}
     write_rows(tmp_path)
     (tmp_path / "wrong.yaml").write_text(json.dumps(content))
-    with pytest.raises(PlacerError, match=r"other settings .* 'a.table'"):
+    with pytest.raises(PlacerError, match=r"different settings .* 'a.table'"):
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")

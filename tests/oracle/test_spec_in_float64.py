@@ -7,8 +7,8 @@ from support.marks import slow_but
 from support.plain import specs as plain_specs
 from support.run_ways import check_same, run_build, run_plain
 from support.spec_models import (
-    LOCKSTEP,
     PLAIN_PROGRAMS,
+    SYNCHRONOUS,
     copy_spec,
     initial_parameters,
     read_rows,
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 @pytest.mark.parametrize("steps", slow_but([20], [20, 100]))
-@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, LOCKSTEP))
+@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, SYNCHRONOUS))
 def test_every_element_of_a_spec_equals_plain_jax(model, steps, tmp_path):
     """Evaluations too. The generic plain program is compared with those by hand."""
     spec = copy_spec(model, tmp_path, "float64")

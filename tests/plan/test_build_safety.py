@@ -237,7 +237,9 @@ def test_a_parent_folder_writable_by_everybody_must_be_sticky(
     else:
         with pytest.raises(BuildError, match="shared' is writable by every") as caught:
             read_plan(moved)
-        assert "move it to a folder that only you can write, such" in caught.value.hint
+        assert (
+            "move it to a folder that only you can write to, such" in caught.value.hint
+        )
         (tmp_path / "link").symlink_to(moved)
         assert "shared' is writable by everybody" in refusal(tmp_path / "link")
 

@@ -1,4 +1,4 @@
-"""Workers without lockstep, as processes: failures end the run, and Ctrl-C saves it."""
+"""Asynchronous workers, as processes: failures end the run, and Ctrl-C saves it."""
 
 from __future__ import annotations
 

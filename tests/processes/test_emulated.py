@@ -34,4 +34,4 @@ def test_processes_emulate_their_devices_and_say_so(tmp_path: Path) -> None:
 def test_without_emulation_the_missing_gpu_is_an_error(tmp_path: Path) -> None:
     ended = launch(compile_for_gpus(tmp_path), "--steps=3")
     assert ended.status == 1
-    assert "there is no gpu:0 on this machine, only cpu" in ended.last_message
+    assert "this machine has no gpu:0, only cpu" in ended.last_message

@@ -113,7 +113,7 @@ def test_nodes_that_read_different_rows_are_reported(tmp_path: Path) -> None:
         build,
         "worker:0 failed: the nodes do not read the same data: training rows differ: "
         "64 on worker:0; 60 on worker:1\n"
-        "  hint: a source must return the same rows on every node",
+        "  hint: make the source return the same rows on every node",
         "worker:0",
     )
 
@@ -232,8 +232,8 @@ def test_wrong_parameters_are_listed_by_name(build: Path, tmp_path: Path) -> Non
         "parameter out.b is missing; "
         "parameter out.c is not in the model; did you mean 'out.b'?; "
         "parameter out.w is float64[8, 1], the model has float32[8, 1]\n"
-        "  hint: use a file that the same model saved with --save-params, or a"
-        " checkpoint of it",
+        "  hint: use a file that --save-params wrote for this model, or a checkpoint of"
+        " this model",
         "ps:0",
     )
 
@@ -269,11 +269,14 @@ def test_a_full_disk_ends_the_run_when_the_history_is_written(build: Path) -> No
     ended = launch(build, MANY_STEPS, "--history=/dev/full")
     first, *rest = ended.last_message.splitlines()
     assert re.fullmatch(
-        "worker:0 failed: after the last step: the history cannot be written to "
+        "worker:0 failed: after the last step: cannot write the history to "
         "/dev/full: No space left on device",
         first,
     )
-    assert rest[0] == "  hint: name a file in a folder that exists and has room"
+    assert (
+        rest[0]
+        == "  hint: pass --history a file in an existing folder on a disk with free space"
+    )
     check_failed(ended, build, ended.last_message)
 
 
@@ -367,6 +370,6 @@ def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, transport: str) ->
         r" and no parameters were saved",
         message,
     )
-    assert hint.startswith("  hint: --debug-nans names the op")
+    assert hint.startswith("  hint: find the first op with NaN")
     check_failed(ended, build, ended.last_message)
     assert not saved.exists()

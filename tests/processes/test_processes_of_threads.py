@@ -163,7 +163,7 @@ def test_ctrl_c_saves_what_every_thread_has_computed(
     assert sorted(steps) == ["worker:0.0", "worker:0.1", "worker:1.0", "worker:1.1"]
 
 
-def test_a_run_of_threads_without_lockstep_is_replayed(
+def test_an_asynchronous_run_of_threads_is_replayed(
     free_build: Path, tmp_path: Path
 ) -> None:
     order = tmp_path / "order"
@@ -178,7 +178,7 @@ def test_a_run_of_threads_without_lockstep_is_replayed(
 def test_a_run_goes_on_with_another_number_of_threads(
     build: Path, tmp_path: Path
 ) -> None:
-    """In lockstep, on any placement."""
+    """Synchronously, on any placement."""
     one = compile_small(tmp_path, workers=2, size=512)
     saved = tmp_path / "saved"
     run_in_threads(build, Options(steps=4, checkpoint=saved))

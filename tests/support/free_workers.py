@@ -1,4 +1,4 @@
-"""Runs of a small model whose workers do not go in lockstep, and its gradients by plain
+"""Runs of a small model with asynchronous workers, and its gradients by plain
 JAX."""
 
 from __future__ import annotations

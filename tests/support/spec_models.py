@@ -37,10 +37,10 @@ compares, the one that needs more devices than this process has, and those whose
 are not shipped."""
 
 _FREE = re.compile(r"^ *update: (?!sync$)", re.MULTILINE)
-LOCKSTEP = tuple(
+SYNCHRONOUS = tuple(
     name for name in NAMES if not _FREE.search((SPECS / f"{name}.yaml").read_text())
 )
-"""Those of them whose workers go in lockstep, so that they train as one process does."""
+"""Their synchronous specs, which train as one process does."""
 
 PLAIN_PROGRAMS: dict[str, Callable[[], Program]] = {
     "digits": plain_specs.digits,

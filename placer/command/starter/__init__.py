@@ -1,1 +1,2 @@
-"""Writes a first spec: for a table of the user's, or for data that ships with placer."""
+"""Writes a first spec, for a table of the user or for a data set that ships with
+scikit-learn."""

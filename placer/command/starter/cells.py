@@ -1,4 +1,4 @@
-"""The cells of a column: as text, and as numbers or dates if all are."""
+"""Reads the cells of a column as text, numbers or dates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from placer.readers.parquet import can_be_words
 from placer.readers.times import DAY
 
 _NO_WORDS = frozenset(text for text in MISSING if text.lower() not in ("none", "-"))
-"""The cells that are no words: `none` and `-` are missing numbers, but words."""
+"""Cells that do not count as words. `none` and `-` are missing numbers, but they are
+words."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class Cells:
 
     Attributes:
         name: the name of the column.
-        position: returns where a row is in the file.
-        text: the values as text, "" if missing; None if they have no text.
-        numbers: the values as float64, NaN if missing; None if one is no number.
-        days: the values as days since 1970-01-01, float64, NaN if missing; None if one
-            is no date.
-        kind: what the values are, if they are neither numbers nor words.
-        is_text: whether the file has them as text.
+        position: returns the position of a row in the file.
+        text: the values as text, "" if missing; None if the column has no text.
+        numbers: the values as float64, NaN if missing; None if a value is not a number.
+        days: the values as days since 1970-01-01, float64, NaN if missing; None if a
+            value is not a date.
+        kind: the kind of the values, if they are neither numbers nor words.
+        is_text: True if the file stores the values as text.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Cells:
 
     @cached_property
     def words(self) -> Counter[str]:
-        """How many rows have each text."""
+        """The number of rows with each text."""
         pairs = pc.value_counts(self.text).to_pylist()
         words = Counter({pair["values"]: pair["counts"] for pair in pairs})
         del words[""]
@@ -58,7 +59,7 @@ class Cells:
 
     @cached_property
     def is_missing(self) -> np.ndarray:
-        """Which rows have no value."""
+        """A mask of the rows without a value."""
         is_missing = np.zeros(0, np.bool_)
         if self.numbers is not None:
             is_missing = np.isnan(self.numbers)
@@ -73,16 +74,16 @@ class Cells:
 
     @cached_property
     def distinct_numbers(self) -> int:
-        """How many different numbers a column of numbers has."""
+        """The number of different numbers in a column of numbers."""
         assert self.numbers is not None
         distinct = np.unique(self.numbers[~self.is_missing])
         if self.text is None or (np.abs(distinct) < 2**53).all():
             return len(distinct)
-        # Of larger numbers several are one float.
+        # Several large numbers can round to the same float.
         return len({Decimal(text) for text in self.words})
 
     def without(self, markers: frozenset[str]) -> Cells:
-        """Return cells of which those of `markers` are missing."""
+        """Return the cells with `markers` as missing values."""
         return _parse(self.name, self.position, self.text, markers)
 
 
@@ -94,7 +95,7 @@ def describe_cells(table: Table, name: str) -> Cells:
         cells = _parse(name, table.position, read_cells(array, table.position))
         has_text = is_text(type_) or pa.types.is_dictionary(type_)
         return replace(cells, is_text=has_text)
-    kind: str | None = f"it holds {type_}: only numbers and words are read here"
+    kind: str | None = f"it holds {type_}, but only numbers and words can be inputs"
     text = numbers = days = None
     if pa.types.is_boolean(type_):
         kind, text = None, read_text(array)
@@ -107,8 +108,8 @@ def describe_cells(table: Table, name: str) -> Cells:
         kind = "all its values are missing"
     elif pa.types.is_temporal(type_):
         kind = (
-            f"it holds times ({type_}): write numbers to the file, such as the month or"
-            " the days since a date"
+            f"it holds times ({type_}): write numbers to the file, such as the "
+            "month or the days since a date"
         )
         if pa.types.is_date(type_) or pa.types.is_timestamp(type_):
             whole, nanoseconds = split_times(array)
@@ -118,7 +119,7 @@ def describe_cells(table: Table, name: str) -> Cells:
 
 
 def _is_parsed(type_: pa.DataType) -> bool:
-    """Return whether a column is read as text, as that of a CSV file is."""
+    """Return True if a column is read as text, such as a column of a CSV file."""
     if pa.types.is_dictionary(type_):
         return can_be_words(type_)
     is_number = pa.types.is_decimal(type_) or pa.types.is_integer(type_)
@@ -131,7 +132,7 @@ def _parse(
     cells: pa.StringArray,
     markers: frozenset[str] = frozenset(),
 ) -> Cells:
-    """Return texts as numbers or dates, if all are."""
+    """Return texts as numbers or dates, if all texts can be converted."""
     text = _without(cells, MISSING | markers)
     if (numbers := _parse_numbers(text)) is not None:
         return Cells(name, position, text, numbers)
@@ -144,12 +145,13 @@ def _without(text: pa.StringArray, missing: frozenset[str]) -> pa.StringArray:
 
 
 def is_number(word: str) -> bool:
-    """Return whether a word is a finite number."""
+    """Return True if a word is a finite number."""
     return _parse_numbers(pa.array([word])) is not None
 
 
 def _parse_numbers(text: pa.StringArray) -> np.ndarray | None:
-    """Return texts as float64, NaN for ""; None if one is not a number for float32."""
+    """Return texts as float64, with NaN for ""; None if a text is not a number in
+    float32."""
     is_present = pc.not_equal(text, "")
     present = cast_floats(text.filter(is_present))
     if present is None or not len(present):
@@ -162,7 +164,8 @@ def _parse_numbers(text: pa.StringArray) -> np.ndarray | None:
 
 
 def _parse_days(text: pa.StringArray) -> np.ndarray | None:
-    """Return texts as days since 1970-01-01, NaN for ""; None if one is not a date."""
+    """Return texts as days since 1970-01-01, with NaN for ""; None if a text is not a
+    date."""
     encoded = text.dictionary_encode()
     is_present = pc.not_equal(encoded.dictionary, "")
     try:
@@ -188,8 +191,10 @@ def _infinite(numbers: np.ndarray) -> str | None:
 
 
 def _text_of_whole(numbers: np.ndarray) -> pa.StringArray | None:
-    """Return floats as text if all are whole numbers, as those of ids and classes with
-    gaps are; None if one is not."""
+    """Return whole floats as text, or None if a float is not whole.
+
+    Ids and classes with missing values are stored as such floats.
+    """
     is_nan = np.isnan(numbers)
     if not are_exact(numbers[~is_nan]):
         return None
@@ -198,5 +203,5 @@ def _text_of_whole(numbers: np.ndarray) -> pa.StringArray | None:
 
 
 def are_exact(numbers: np.ndarray) -> bool:
-    """Return whether numbers are whole, and no two of them are one float."""
+    """Return True if all numbers are whole and small enough to be exact floats."""
     return bool(((np.abs(numbers) < 2**53) & (numbers == np.floor(numbers))).all())

@@ -1,5 +1,4 @@
-"""What a column of a table holds: numbers, words, ids, dates, or nothing that a model can
-use."""
+"""Kinds of columns: numbers, words, ids, dates, and columns that a model cannot use."""
 
 from __future__ import annotations
 
@@ -9,9 +8,9 @@ from typing import Final
 import numpy as np
 
 MAX_CODES: Final = 10
-"""The most different whole numbers that are read as words."""
+"""The largest number of different whole numbers that are read as words."""
 SPARSE_IDS: Final = 4_000
-"""From so many different ids on, they have a sparse table."""
+"""The number of different ids from which on a column uses a sparse table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Values:
 
     Attributes:
         name: the name of the column.
-        values: the float64 of each row, NaN if missing.
+        values: a float64 for each row, NaN if missing.
     """
 
     name: str
@@ -28,7 +27,7 @@ class Values:
 
     @property
     def present(self) -> np.ndarray:
-        """The values of the rows that have one."""
+        """The values without the missing ones."""
         present: np.ndarray = self.values[~np.isnan(self.values)]
         return present
 
@@ -43,8 +42,8 @@ class Numbers(Values):
     """A column of numbers.
 
     Attributes:
-        markers: the words that mean a missing value here, besides the usual ones.
-        first_marker: how many cells have one of them, and the first.
+        markers: unusual words that mean a missing value in this column.
+        first_marker: the number of cells with a marker, and the first such cell.
     """
 
     markers: tuple[str, ...] = ()
@@ -52,7 +51,7 @@ class Numbers(Values):
 
     @property
     def may_be_ids(self) -> bool:
-        """Whether these are large whole numbers that many rows have in common."""
+        """True if the numbers are large and whole, and each is shared by many rows."""
         present = self.present
         distinct = np.unique(present)
         return bool(
@@ -74,10 +73,10 @@ class Words:
     Attributes:
         name: the name of the column.
         words: the words, sorted: numbers by value, others by their characters.
-        counts: how many rows have each of them.
+        counts: the number of rows with each word.
         missing: the number of rows without a word.
         others: the number of rows with a word that is too rare.
-        is_codes: whether the words are whole numbers.
+        is_codes: True if the words are whole numbers.
     """
 
     name: str
@@ -90,12 +89,12 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """A column that names things, each of which has a vector: users, items, words.
+    """A column of identifiers, such as users or items. Each id has a trained vector.
 
     Attributes:
         name: the name of the column.
-        distinct: how many different ids were found.
-        are_numbers: whether they are whole numbers, which are compared by value.
+        distinct: the number of different ids.
+        are_numbers: True if the ids are whole numbers, which are compared by value.
     """
 
     name: str
@@ -104,12 +103,12 @@ class Ids:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the table of vectors has a row for each id that training meets."""
+        """True if training adds a row to the table for each new id."""
         return self.distinct >= SPARSE_IDS
 
     @property
     def bins(self) -> int:
-        """The rows of the table: eight times the ids, so that few of them share one."""
+        """The number of rows of the table: eight per id, so that few ids share a row."""
         bins = 64
         while bins < 8 * self.distinct:
             bins *= 2
@@ -118,16 +117,16 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class Dates(Values):
-    """A column of dates, or of times of days: the values are days since 1970-01-01."""
+    """A column of dates or times, with values in days since 1970-01-01."""
 
     @property
     def has_times(self) -> bool:
-        """Whether some have a time of the day."""
+        """True if a value includes a time of day."""
         return bool((self.present % 1 != 0).any())
 
     @property
     def median(self) -> int:
-        """The day in the middle of all."""
+        """The median of the days."""
         return int(np.median(self.present))
 
     @property
@@ -143,7 +142,12 @@ class Dates(Values):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A column that the model does not use; `why` is a phrase after its name."""
+    """A column that the model does not use.
+
+    Attributes:
+        name: the name of the column.
+        why: the reason, as a phrase after the name.
+    """
 
     name: str
     why: str

@@ -1,4 +1,4 @@
-"""A first spec for data that scikit-learn bundles."""
+"""A first spec for the handwritten digits of scikit-learn."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ _TEXT = """\
 #
 #     placer train {spec}
 #
-# For a table of your own: placer init TABLE.csv
+# For your own table: placer init TABLE.csv
 
-# Two processes of this machine compute, each with half of the rows of a batch, and a
-# parameter server (ps) keeps and updates the parameters. With other counts, the result is
-# the same; only speed and memory change.
+# Two worker processes on this machine each compute half of the rows of a batch. A parameter
+# server (ps) stores and updates the parameters. Other counts change only speed and memory,
+# not the result.
 nodes:
   worker: {{count: 2}}
   ps: {{count: 1}}
 
-# What a source provides for each row. The first dimension is the batch.
+# The values that the data source provides for each row. The first dimension is the batch.
 inputs:
   image: float32[batch, 64]
   label: int32[batch]
 
-# Rows are permuted once with a fixed seed: the first four fifths train, the last fifth is
-# for evaluation after each epoch.
+# Rows are permuted once with a fixed seed. The first four fifths are for training, the last
+# fifth is for the evaluation after each epoch.
 data:
   train:
     source: "sklearn:digits"
     split: train
-    batch: 64  # rows of a step, of both workers together
-    shuffle: true  # another order in each epoch
+    batch: 64  # rows of a step, for both workers together
+    shuffle: true  # a new order in each epoch
     seed: 1
   eval: {{source: "sklearn:digits", split: test}}
 
 graph:
-  # The place of the ops inside: the CPU of every worker. Each computes its rows.
+  # These ops run on the CPU of every worker. Each worker computes its own rows.
   - place: /node:worker/cpu
     ops:
       - {{name: h1, op: fc, in: image, size: 128, activation: relu}}
       - {{name: logits, op: fc, in: h1, size: 10}}
 
-      # One logit for each of the 10 digits; softmax makes probabilities of them, and the
-      # largest is the prediction.
+      # One logit for each of the 10 digits. softmax turns the logits into probabilities; the
+      # most probable digit is the prediction.
       - {{name: loss, op: softmax_cross_entropy, in: [logits, label]}}
       - {{name: accuracy, op: accuracy, in: [logits, label]}}
       - {{name: probability, op: softmax, in: logits}}
@@ -54,11 +54,11 @@ train:
   minimize: loss
   epochs: 15  # passes over the training rows
   metrics: [loss, accuracy]
-  # At this place, the server sums the gradients of the workers. At /node:worker/cpu, the
-  # workers would exchange gradients (all-reduce) instead.
+  # At this place, the server sums the gradients of the workers. With /node:worker/cpu, the
+  # workers would sum them without a server (all-reduce).
   optimizer: {{op: adam, learning_rate: 0.005, place: /node:ps/cpu}}
 
-# What `placer predict` and `placer export` compute; labels are not needed.
+# The outputs of `placer predict` and `placer export`, which need no labels.
 predict: {{outputs: [probability]}}
 """
 

@@ -1,4 +1,4 @@
-"""Choose what a first model of a table has: its label, its inputs and its size."""
+"""Chooses the label, the inputs and the size of a first model for a table."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LARGE |= {"learning_rate": 0.002, "weight_decay": 0.1}
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """All that a spec for a table depends on.
+    """The choices for a spec of a table.
 
     Attributes:
         table: the table.
-        label: what the model predicts.
-        is_guess: whether the user has not named the label.
+        label: the label that the model predicts.
+        is_guess: True if the user did not name the label.
         numbers: the columns of numbers.
         words: the columns of words.
         ids: the columns of ids.
@@ -54,12 +54,12 @@ class Draft:
 
     @property
     def has_few_rows(self) -> bool:
-        """Whether a large model would learn the rows by heart."""
+        """True if a large model would memorize the rows."""
         return self.table.rows < _FEW_ROWS
 
     @property
     def size(self) -> dict[str, float]:
-        """The sizes of the hidden layers and what training needs, by name."""
+        """The sizes of the hidden layers and the hyperparameters, by name."""
         return _SMALL if self.has_few_rows else _LARGE
 
 
@@ -70,27 +70,27 @@ def draft_model(
 
     Args:
         table: the table.
-        label: the column to predict. By default the one named `label`, `target`,
-            `class` or `y`, else the last.
-        task: one of `TASKS`, by default what the label's values suggest.
-        ids: the columns that hold ids. Others are recognised by their names.
+        label: the column to predict. Default: the column named `label`, `target`, `class`
+            or `y`, or else the last one.
+        task: one of `TASKS`. Default: the task that fits the values of the label.
+        ids: the columns with ids. Other columns of ids are recognized by their names.
 
     Raises:
-        DataError: if the table has no such column, or no column to learn from, or if
-            its label has missing values or a single value.
+        DataError: if the table lacks one of the columns, if no column is left to learn
+            from, or if the label has missing values or a single value.
     """
     if not table.columns:
         raise DataError(f"{table.path} has no columns")
     if table.read < LEAST_ROWS:
         raise DataError(
             f"{table.path} has {format_count(table.read)} rows",
-            hint=f"a model to train and to evaluate needs at least {LEAST_ROWS}",
+            hint=f"training and evaluation need at least {LEAST_ROWS}",
         )
     name = find_label(table, label)
     if len(table.columns) == 1:
         raise DataError(
             f"{table.path} has no column to predict '{name}' from",
-            hint="it has no other column",
+            hint=f"'{name}' is the only column",
         )
     chosen = describe_label(table, name, task, is_guess=label is None)
     for each in ids:
@@ -129,12 +129,12 @@ def draft_model(
 
 
 def _check_ids(table: Table, column: str, label: str) -> None:
-    """Raise DataError for a name of `--ids` that is no column to learn from."""
+    """Raise DataError if a name of `--ids` is not a column to learn from."""
     if column not in table.columns:
         hint = did_you_mean(column, table.columns)
         raise DataError(f"{table.path} has no column '{column}'", hint=hint)
     if column == label:
         raise DataError(
-            f"the column '{column}' is to be predicted, and cannot be an id too",
-            hint="leave it out of --ids, or name another label with --label",
+            f"the column '{column}' is the label, so it cannot be an id",
+            hint="remove it from --ids, or choose another label with --label",
         )

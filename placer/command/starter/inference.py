@@ -1,4 +1,4 @@
-"""Infers from the cells of a column what it holds."""
+"""Finds the kind of a column from its cells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from placer.readers.cell_numbers import cast_whole
 from placer.report.numbers import format_count
 
 _MAX_WORDS: Final = 100
-"""The most words of a vocabulary."""
+"""The largest number of words in a vocabulary."""
 _LEAST_ROWS_PER_CODE: Final = 10
 _LEAST_ROWS_PER_ID: Final = 2
 _LEAST_NUMBERED: Final = 200
@@ -45,7 +45,13 @@ _WITH_COMMA = re.compile(r"[-+]?\d[\d.,]*")
 
 
 def describe_column(table: Table, name: str, *, is_id: bool = False) -> Column:
-    """Return what a column holds, as an input of a model. `is_id` says that it has ids."""
+    """Describe a column as an input of a model.
+
+    Args:
+        table: the table.
+        name: the name of the column.
+        is_id: True if the user says that the column has ids.
+    """
     if not name:
         return LeftOut("", "the column has no name")
     if name in table.repeated:
@@ -63,7 +69,7 @@ def describe_column(table: Table, name: str, *, is_id: bool = False) -> Column:
 
 
 def find_unscalable(values: np.ndarray) -> str:
-    """Return why different numbers cannot be scaled to variance 1; nothing if they can."""
+    """Return the reason why numbers cannot be scaled to variance 1, or "" if they can."""
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = values.std()
     if 0 < deviation < np.inf:
@@ -73,12 +79,13 @@ def find_unscalable(values: np.ndarray) -> str:
     if (values == largest).all():
         return f"its numbers, all about {largest:.6g}, are equal in float64"
     return (
-        f"its numbers, such as {largest:.6g}, are too {size} for a standard deviation"
+        f"the standard deviation of its numbers, such as {largest:.6g}, cannot be "
+        f"computed: they are too {size}"
     )
 
 
 def numbers_rows(values: np.ndarray) -> bool:
-    """Return whether different whole numbers are those of rows, in any order."""
+    """Return True if all numbers are whole, different and evenly spaced."""
     steps = np.unique(np.diff(np.unique(values)))
     is_even = len(steps) == 1 and bool((values % 1 == 0).all())
     is_unique = is_even and len(np.unique(values)) == len(values)
@@ -108,10 +115,10 @@ def _describe_numbers(cells: Cells) -> Column:
     is_whole = bool((present == np.floor(present)).all())
     if is_whole and distinct == rows:
         if numbers_rows(present):
-            return LeftOut(name, "it numbers the rows")
+            return LeftOut(name, "it contains row numbers")
         if _ROW_ID.fullmatch(name):
             return LeftOut(
-                name, "it is different in each row, and its name is of an id"
+                name, "it is different in each row and has the name of an id"
             )
     if is_whole and distinct > MAX_CODES and _ID.fullmatch(name):
         return _describe_ids(cells)
@@ -119,7 +126,7 @@ def _describe_numbers(cells: Cells) -> Column:
     enough = len(present) >= _LEAST_ROWS_PER_CODE * distinct
     if is_whole and few and enough and cells.text is not None:
         codes = all_words(cells)
-        if len(cells.words) == distinct:  # no number is written in two ways
+        if len(cells.words) == distinct:  # Each number is written in only one way.
             return codes
     if why := find_unscalable(present):
         return LeftOut(name, why)
@@ -127,9 +134,9 @@ def _describe_numbers(cells: Cells) -> Column:
 
 
 def _describe_ids(cells: Cells, *, is_asked: bool = False) -> Ids | Words | LeftOut:
-    """Describe a column of ids; `is_asked` says that the user has named it so."""
+    """Describe a column of ids. `is_asked` is True if the user says that it has ids."""
     if cells.text is None:
-        return LeftOut(cells.name, "ids are whole numbers or texts")
+        return LeftOut(cells.name, "only whole numbers and texts can be ids")
     distinct, rows = len(cells.words), len(cells.text)
     if not distinct:
         return LeftOut(cells.name, "all its cells are empty")
@@ -139,14 +146,16 @@ def _describe_ids(cells: Cells, *, is_asked: bool = False) -> Ids | Words | Left
         what = f"it has {format_count(distinct)} ids in {format_count(rows)} rows"
         if distinct == rows:
             what = "it is different in each row"
-        return LeftOut(cells.name, f"{what}, and so in new rows")
+        return LeftOut(cells.name, f"{what}, so new rows have unknown values")
     if distinct <= MAX_CODES and not is_asked:
         return all_words(cells)
     numbers = cells.numbers
     are_whole = numbers is not None and are_exact(numbers[~cells.is_missing])
-    if not are_whole and not cells.is_text:  # then they are not compared as text
+    if not are_whole and not cells.is_text:  # Such ids are not compared as text.
         if cast_whole(pa.array([*cells.words])) is None:
-            return LeftOut(cells.name, "ids are whole numbers of 64 bits or texts")
+            return LeftOut(
+                cells.name, "only whole numbers of 64 bits and texts can be ids"
+            )
         are_whole = True
     return Ids(cells.name, distinct, are_whole)
 
@@ -167,7 +176,7 @@ def _describe_words(cells: Cells) -> Column:
     if almost := _almost_numbers(cells):
         return almost
     example = _shorten(found[0])
-    # A word of a single row is known of no other row.
+    # The other rows say nothing about a word that only one row has.
     frequent = {word: counts[word] for word in found if counts[word] > 1}
     others = counts.total() - sum(frequent.values())
     is_rare, are_many = others > counts.total() / 2, len(frequent) > _MAX_WORDS
@@ -178,7 +187,7 @@ def _describe_words(cells: Cells) -> Column:
     if is_rare:
         what = f"{format_count(len(found))} different texts"
         if len(found) == rows:
-            what = "a text that is different in each row"
+            what = "its text is different in each row"
         return LeftOut(name, f"{what}, such as {example}")
     if are_many or (_ID.fullmatch(name) and len(found) > MAX_CODES):
         return _describe_ids(cells)
@@ -186,9 +195,10 @@ def _describe_words(cells: Cells) -> Column:
 
 
 def _almost_numbers(cells: Cells) -> Numbers | LeftOut | None:
-    """Describe a column of which few values are no numbers; None for other columns.
+    """Describe a column of numbers with a few other values; return None for other
+    columns.
 
-    Few different words, such as `unknown`, are missing values.
+    A few different words, such as `unknown`, count as missing values.
     """
     if not (wrong := _find_misfits(cells)):
         return None
@@ -201,21 +211,25 @@ def _almost_numbers(cells: Cells) -> Numbers | LeftOut | None:
         return Numbers(cells.name, others.numbers, tuple(sorted(wrong)), first)
     return LeftOut(
         cells.name,
-        f"its values are numbers but for {first}: correct them, or list them in"
-        " missing_values",
+        f"it has values that are not numbers ({first}): correct them, or list "
+        "them in missing_values",
     )
 
 
 def find_misfit(cells: Cells) -> str | None:
-    """Return how many values of a column are no numbers, and the first; None if all are
-    numbers, or few are."""
+    """Return the count and the first of the few values that are not numbers.
+
+    Return None if all values are numbers, or if many are not.
+    """
     wrong = _find_misfits(cells)
     return _first_misfit(cells, wrong) if wrong else None
 
 
 def _find_misfits(cells: Cells) -> dict[str, int]:
-    """Return the values that are no numbers, with their counts, if they are few, and so
-    are those of a column of numbers."""
+    """Return the values of a column of numbers that are not numbers, with their counts.
+
+    Return an empty dict if there are many such values.
+    """
     if cells.text is None or cells.numbers is not None:
         return {}
     counts = {word: count for word, count in cells.words.items() if word not in MISSING}
@@ -227,7 +241,7 @@ def _find_misfits(cells: Cells) -> dict[str, int]:
 
 
 def _first_misfit(cells: Cells, wrong: Iterable[str]) -> str:
-    """Return how many values are no numbers, and the first of them."""
+    """Describe the count and the first of the values that are not numbers."""
     assert cells.text is not None
     words = cells.text.to_pylist()
     first = next(i for i, word in enumerate(words) if word in wrong)
@@ -238,7 +252,7 @@ def _first_misfit(cells: Cells, wrong: Iterable[str]) -> str:
 def all_words(cells: Cells) -> Words | LeftOut:
     """Return all different values of a column as words."""
     if cells.text is None:
-        why = cells.kind or "it holds no words and no whole numbers"
+        why = cells.kind or "it holds neither words nor whole numbers"
         return LeftOut(cells.name, why)
     counts = cells.words
     is_codes = cells.numbers is not None and counts.keys().isdisjoint(_BOOLEANS)

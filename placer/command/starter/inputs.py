@@ -1,4 +1,4 @@
-"""The inputs of a first model: the columns and features that feed them."""
+"""The inputs of a first model, with the columns and features that feed them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from placer.compiler.frontend.entries.names import is_name
 from placer.compiler.frontend.python.yaml_text import WIDTH, one_line
 
 NUMBERS: Final = "numbers"
-"""The input with all columns of numbers."""
+"""The name of the input that holds all columns of numbers."""
 _BUCKETS: Final = 16
 _GAPS: Final = 0.01
 _LEAST_ROWS_PER_BUCKETED: Final = 300
@@ -26,12 +26,12 @@ _SUFFIXES = ("scaled", "log", "bucket", "key", "days", "hour", "weekday")
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature.
+    """A feature of the spec.
 
     Attributes:
         name: its name.
         kind: its kind, such as `buckets`.
-        operand: the column or the feature that it is computed from.
+        operand: the column or feature from which it is computed.
         options: its other keys.
     """
 
@@ -41,7 +41,10 @@ class Feature:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def lines(self, indent: int) -> Iterator[str]:
-        """Yield the entry under the key `features`; `indent` blanks are added later."""
+        """Yield the lines of the entry under the key `features`.
+
+        The caller adds `indent` blanks to each line; they count for its length.
+        """
         entry = {self.kind: self.operand, **self.options}
         line = f"{one_line(self.name)}: {one_line(entry, flow=True)}"
         if len(line) <= WIDTH - indent:
@@ -57,14 +60,14 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """An input of whole numbers, each of which has a vector.
+    """An input of whole numbers that are looked up in a table of vectors.
 
     Attributes:
         name: the name of the input.
-        source: the column or the feature that feeds it.
-        rows: how many numbers there are; None for a sparse table of any keys.
+        source: the column or feature that feeds it.
+        rows: the number of rows of the table; None for a sparse table of any keys.
         size: the length of a vector.
-        column: the column that it comes from.
+        column: the column behind the input.
     """
 
     name: str
@@ -76,14 +79,14 @@ class Embedded:
 
 @dataclass
 class Inputs:
-    """The inputs of a model but for its label.
+    """The inputs of a model, without its label.
 
     Attributes:
         features: the features, in their order.
         numbers: the features that feed the input `numbers`.
         embedded: the other inputs.
-        filled: the number that stands for a missing one, by column.
-        markers: the columns in which other words than the usual mean a missing value.
+        filled: the replacement of a missing number, by column.
+        markers: the columns with unusual words for a missing value.
     """
 
     features: list[Feature] = field(default_factory=list)
@@ -94,7 +97,7 @@ class Inputs:
 
 
 class Columns(Protocol):
-    """The columns that a model uses, by what they hold."""
+    """The columns that a model uses, by their kind."""
 
     @property
     def numbers(self) -> Sequence[Numbers]: ...
@@ -107,7 +110,7 @@ class Columns(Protocol):
 
 
 def has_gaps(column: Numbers) -> bool:
-    """Return whether so many numbers are missing that a gap may mean something."""
+    """Return True if so many numbers are missing that a gap may carry information."""
     return column.missing >= max(2, _GAPS * len(column.values))
 
 
@@ -118,13 +121,15 @@ def make_inputs(
 
     Args:
         columns: the columns.
-        names: a valid name for each, by column.
-        is_whole: whether all rows of the file were read. Else later rows may have gaps.
-        has_few_rows: whether there are too few rows to learn a vector for each bucket.
+        names: a valid name for each column.
+        is_whole: True if all rows of the file were read. If not, unread rows may have
+            missing values.
+        has_few_rows: True if there are too few rows to learn a vector for each bucket.
     """
     inputs = Inputs()
     rows = max((len(each.values) for each in columns.numbers), default=0)
-    # The vectors of many columns that say nothing would be learned by heart.
+    # With many columns, the model would memorize rows through the vectors of useless
+    # columns.
     has_buckets = rows >= _LEAST_ROWS_PER_BUCKETED * len(columns.numbers)
     for number in columns.numbers:
         name = names[number.name]
@@ -154,7 +159,7 @@ def make_inputs(
 
 
 def _add_filled(inputs: Inputs, column: Numbers, name: str, is_whole: bool) -> None:
-    """Add a column of numbers with mean 0 and variance 1, of which gaps are filled."""
+    """Add a column of numbers, scaled to mean 0 and variance 1, with its gaps filled."""
     if column.missing or not is_whole:
         inputs.filled[column.name] = _short(column.median)
     values, operand = column.present, column.name
@@ -167,8 +172,8 @@ def _add_filled(inputs: Inputs, column: Numbers, name: str, is_whole: bool) -> N
 def _add_dates(
     inputs: Inputs, column: Dates, name: str, is_whole: bool, has_few_rows: bool
 ) -> None:
-    """Add a column of dates: the days, of many rows also in buckets, the day of the week
-    and the hour."""
+    """Add a column of dates as days, day of the week and hour; with many rows also in
+    buckets."""
     if column.missing or not is_whole:
         inputs.filled[column.name] = column.median
     if column.first != column.last:
@@ -186,7 +191,8 @@ def _add_dates(
 
 
 def _add_scaled(inputs: Inputs, name: str, operand: str, values: np.ndarray) -> None:
-    """Add a feature with mean 0 and variance 1 of values, outliers aside."""
+    """Add a feature with mean 0 and variance 1. Outliers do not count for the two
+    numbers."""
     low, high = np.quantile(values, [0.01, 0.99])
     usual = np.clip(values, low, high)
     if usual.std() <= 1e-9 * max(1.0, abs(usual.mean())):
@@ -201,10 +207,10 @@ def _add_scaled(inputs: Inputs, name: str, operand: str, values: np.ndarray) -> 
 def _add_buckets(
     inputs: Inputs, column: Numbers | Dates, name: str, operand: str, values: np.ndarray
 ) -> None:
-    """Add an input with the bucket of a number, of which a missing one has its own."""
+    """Add an input with the bucket of a number. Missing numbers have a separate bucket."""
     deviation = float(values.std())
     digits = 2 - floor(log10(deviation)) if deviation > 0 else 2
-    # A value of many rows, such as 0, has a bucket of its own.
+    # A value that many rows share, such as 0, has a separate bucket.
     distinct, counts = np.unique(values, return_counts=True)
     is_frequent = counts > 2 / _BUCKETS * len(values)
     others = values[~np.isin(values, distinct[is_frequent])]
@@ -221,7 +227,7 @@ def _add_buckets(
 
 
 def _has_long_tail(values: np.ndarray) -> bool:
-    """Return whether the largest of numbers from 0 on is far from the others."""
+    """Return True if the numbers are not negative and the largest is far from the mean."""
     deviation = values.std()
     return bool(
         values.min() >= 0
@@ -231,27 +237,28 @@ def _has_long_tail(values: np.ndarray) -> bool:
 
 
 def _size(rows: int) -> int:
-    """Return the length of the vectors of so many words."""
+    """Return the length of a vector in a table with this number of rows."""
     return 4 if rows <= 10 else 8
 
 
 def rounded(value: float) -> float:
-    """Return a number with five digits."""
+    """Return a number rounded to five digits."""
     return float(f"{value:.5g}")
 
 
 def _short(value: float) -> float | int:
-    """Return a number as it is short to write: YAML has whole numbers of 64 bits."""
+    """Return a whole number as int, which is shorter in YAML, if YAML can hold it
+    exactly."""
     return int(value) if value == int(value) and abs(value) < 2**53 else value
 
 
 def name_columns(
     columns: Sequence[str], all_columns: Sequence[str], taken: set[str]
 ) -> dict[str, str]:
-    """Return a name for each column that a model uses.
+    """Return a unique name for each column that a model uses.
 
-    It is that of the column, with `_` for characters that names do not have, and no
-    feature of this name is a column.
+    Characters that a name cannot have become `_`. The features that are made from a name
+    never have the name of a column.
 
     Args:
         columns: the columns that the model uses.
@@ -261,9 +268,9 @@ def name_columns(
     used, names = {name.lower() for name in taken}, {}
     existing = set(all_columns)
     for column in columns:
-        # A path would lose what follows a dot.
+        # Dots are replaced as well: a path would lose the part after a dot.
         plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_")[:40]
-        is_plain = is_name(plain) and one_line(plain) == plain  # `true` is not
+        is_plain = is_name(plain) and one_line(plain) == plain  # False for `true`
         first = name = plain if is_plain else f"column_{plain}".strip("_")
         number = 2
         while not used.isdisjoint(_variants(name)) or any(
@@ -276,6 +283,6 @@ def name_columns(
 
 
 def _variants(name: str) -> set[str]:
-    """Return the names of inputs and ops that are made from a name."""
+    """Return the names of all inputs and ops that are made from a name."""
     inputs = [name.lower(), *(f"{name}_{s}".lower() for s in _SUFFIXES)]
     return {*inputs, *(f"{each}_vector" for each in inputs)}

@@ -31,9 +31,9 @@ class Classes:
     Attributes:
         name: the column.
         words: the classes.
-        counts: how many rows have each class.
-        is_numbered: whether the file has the numbers of the classes, from 0.
-        may_be_quantity: whether the classes are numbers.
+        counts: the number of rows of each class.
+        is_numbered: True if the file contains class numbers, from 0.
+        may_be_quantity: True if the classes are numbers.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Classes:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A label that is a number, with the mean and the standard deviation of it."""
+    """A label that is a number, with its mean and standard deviation."""
 
     name: str
     mean: float
@@ -56,13 +56,17 @@ Label = Classes | Quantity
 
 
 def find_label(table: Table, label: str | None) -> str:
-    """Return the column to predict: `label`, or a guess. Raises DataError without one."""
+    """Return the column to predict: `label`, or a guess.
+
+    Raises:
+        DataError: if the table has no such column.
+    """
     names = [name for name in table.columns if name and name not in table.repeated]
     if label is not None:
         if label in table.repeated:
             raise DataError(
                 f"{table.path} has more than one column '{label}'",
-                hint="give each column a name of its own",
+                hint="give the columns distinct names",
             )
         if label not in names:
             raise DataError(
@@ -70,7 +74,7 @@ def find_label(table: Table, label: str | None) -> str:
             )
         return label
     if not names:
-        raise DataError(f"{table.path} has no column with a name of its own")
+        raise DataError(f"{table.path} has no column with a unique name")
     usual = [name for name in names if name.lower() in _LABELS]
     return usual[0] if len(usual) == 1 else names[-1]
 
@@ -78,13 +82,13 @@ def find_label(table: Table, label: str | None) -> str:
 def describe_label(
     table: Table, name: str, task: str | None, *, is_guess: bool = False
 ) -> Label:
-    """Return what a model predicts.
+    """Describe the label of a model.
 
     Args:
         table: the table.
         name: the column with the label.
-        task: one of `TASKS`, by default what its values suggest.
-        is_guess: whether the user has not named the column.
+        task: one of `TASKS`. Default: the task that fits the values.
+        is_guess: True if the user did not name the column.
 
     Raises:
         DataError: if the column cannot be predicted.
@@ -97,17 +101,17 @@ def describe_label(
             rows = f"{format_count(cells.missing)} rows have"
         first = "" if cells.missing == 1 else "the first "
         raise DataError(
-            f"{table.path}: {rows} no value in the column '{name}', which is to be"
-            f" predicted: {first}{cells.position(int(np.argmax(cells.is_missing)))}",
-            hint="remove these rows, or name another column: --label COLUMN",
+            f"{table.path}: {rows} no value for the label '{name}': "
+            f"{first}{cells.position(int(np.argmax(cells.is_missing)))}",
+            hint="remove these rows, or choose another column with --label COLUMN",
         )
     if cells.numbers is not None and cells.kind is not None:
         raise _useless_error(table, name, cells.kind)
     if cells.numbers is not None and task != "classification":
         if is_guess and numbers_rows(cells.numbers):
             raise DataError(
-                f"{table.path}: the column '{name}', which is a guess, numbers the rows",
-                hint="name the column to predict: --label COLUMN",
+                f"{table.path}: the guessed label '{name}' contains row numbers",
+                hint="name the column to predict with --label COLUMN",
             )
         are_whole = bool((cells.numbers % 1 == 0).all())
         few = are_whole and cells.distinct_numbers <= MAX_CODES
@@ -115,14 +119,15 @@ def describe_label(
             return _describe_quantity(table, cells)
     if (misfit := find_misfit(cells)) is not None:
         raise DataError(
-            f"{table.path}: the column '{name}', which is to be predicted, holds numbers"
-            f" but for {misfit}",
-            hint="correct these rows, or name another column: --label COLUMN",
+            f"{table.path}: the label '{name}' has values that are not numbers "
+            f"({misfit})",
+            hint="correct these rows, or choose another column with --label COLUMN",
         )
     if task == "regression":
         raise DataError(
-            f"{table.path}: the column '{name}' holds no numbers",
-            hint="a regression predicts a number: name another column with --label",
+            f"{table.path}: the label '{name}' is not a column of numbers",
+            hint="a regression predicts a number; choose another column with --label "
+            "COLUMN",
         )
     if isinstance(values, LeftOut):
         raise _useless_error(table, name, values.why)
@@ -145,19 +150,19 @@ def _describe_classes(table: Table, values: Words) -> Classes:
         raise _constant_error(table, values.name, *values.words)
     if sum(values.counts) < 2 * len(values.words):
         raise DataError(
-            f"{table.path}: the column '{values.name}' has"
-            f" {format_count(len(values.words))} different values in"
-            f" {format_count(sum(values.counts))} rows, so most are of one row only",
-            hint="nothing can be learned of a class with one row: name another column"
-            " with --label",
+            f"{table.path}: the label '{values.name}' has "
+            f"{format_count(len(values.words))} different values in "
+            f"{format_count(sum(values.counts))} rows, so most values occur only "
+            "once",
+            hint="a class with one row cannot be learned; choose another column with "
+            "--label COLUMN",
         )
     if len(values.words) > _MAX_CLASSES:
         raise DataError(
-            f"{table.path}: the column '{values.name}' has"
-            f" {format_count(len(values.words))} different values, which are too many"
-            " classes",
-            hint=f"a classification has at most {_MAX_CLASSES} here: name another"
-            " column with --label",
+            f"{table.path}: the label '{values.name}' has "
+            f"{format_count(len(values.words))} classes, which are too many",
+            hint=f"use at most {_MAX_CLASSES} classes, or choose another column with "
+            "--label COLUMN",
         )
     numbered = tuple(map(str, range(len(values.words))))
     return Classes(
@@ -172,12 +177,12 @@ def _describe_classes(table: Table, values: Words) -> Classes:
 def _useless_error(table: Table, name: str, why: str) -> DataError:
     return DataError(
         f"{table.path}: the column '{name}' cannot be predicted: {why}",
-        hint="name another column: --label COLUMN",
+        hint="choose another column with --label COLUMN",
     )
 
 
 def _constant_error(table: Table, name: str, value: str) -> DataError:
     return DataError(
-        f"{table.path}: all values of the column '{name}' are {value}",
-        hint="name another column: --label COLUMN",
+        f"{table.path}: all values of the label '{name}' are {value}",
+        hint="choose another column with --label COLUMN",
     )

@@ -1,4 +1,4 @@
-"""Write the text of a first spec: fill its template."""
+"""Writes the text of a first spec by filling its template."""
 
 from __future__ import annotations
 
@@ -26,12 +26,17 @@ from placer.compiler.frontend.python.yaml_text import WIDTH, one_line
 from placer.report.numbers import format_count, plural
 
 Values = dict[str, object]
-"""Values of the template, by name."""
+"""The values of the template, by name."""
 
 
 def write_spec(draft: Draft, out: Path) -> str:
-    """Return the text of a spec for a table. `out` is the file of the spec, to whose
-    folder the path of the table is relative."""
+    """Return the text of a spec for a table.
+
+    Args:
+        draft: the choices for the spec.
+        out: the file of the spec; the path of the table is written relative to its
+            folder.
+    """
     used = (draft.label, *draft.numbers, *draft.dates, *draft.words, *draft.ids)
     names = name_columns(
         [each.name for each in used], [*draft.table.columns], OWN_NAMES
@@ -48,7 +53,7 @@ def write_spec(draft: Draft, out: Path) -> str:
 
 
 def _keys(*names: str) -> dict[str, str]:
-    """Return each name of a column or feature as a key that no other name matches."""
+    """Return each name of a column or feature as a YAML key that matches no other name."""
 
     def key(name: str) -> str:
         is_pattern = escape(name) != name
@@ -60,7 +65,7 @@ def _keys(*names: str) -> dict[str, str]:
 
 
 def _table(draft: Draft, out: Path) -> Values:
-    """Return the file, and what the first comment tells about it."""
+    """Return the template values for the file and the first comment."""
     table, left_out = draft.table, []
     for each in draft.left_out:
         name = one_line(each.name, flow=True)
@@ -85,7 +90,8 @@ def _table(draft: Draft, out: Path) -> Values:
 def _columns(
     draft: Draft, inputs: Inputs, label: str, keys: Mapping[str, str]
 ) -> Values:
-    """Return the inputs with their types, the features, and the columns of inputs."""
+    """Return the template values for inputs with their types, features, and input
+    columns."""
     types = {each.name: "int32[batch]" for each in inputs.embedded}
     sparse = [each.name for each in inputs.embedded if each.rows is None]
     types |= dict.fromkeys(sparse, "int64[batch]")
@@ -115,7 +121,7 @@ def _sparse_optimizer(name: str) -> tuple[str, ...]:
 
 
 def _cells(draft: Draft, inputs: Inputs, keys: Mapping[str, str]) -> Values:
-    """Return how cells become numbers: the key `csv` or `parquet`."""
+    """Return the template values of the key `csv` or `parquet`, which converts cells."""
     form, label = draft.table.form, draft.label
     written: list[str] = []
     markers: list[str] = []
@@ -148,7 +154,7 @@ def _cells(draft: Draft, inputs: Inputs, keys: Mapping[str, str]) -> Values:
 
 
 def _layers(inputs: Inputs) -> Values:
-    """Return the ops up to the first layer: the vectors, and how they are joined."""
+    """Return the template values for the embeddings and the op that joins the inputs."""
     parts = ["clipped"] if inputs.numbers else []
     parts += [f"{each.name}_vector" for each in inputs.embedded]
     concat = []
@@ -171,9 +177,9 @@ def _embedding_lines(inputs: Inputs) -> Iterator[str]:
     for each in inputs.embedded:
         if isinstance(each.column, Words) and each.column.is_codes:
             yield from comment(
-                f"{each.name} has {len(each.column.words)} different whole numbers, which"
-                " are read as codes. If they are quantities, add the column to"
-                f" `{NUMBERS}` instead.",
+                f"{each.name} has {len(each.column.words)} different whole "
+                "numbers, which are read as codes. If they are quantities, add "
+                f"the column to `{NUMBERS}` instead.",
                 indent=6,
             )
         size = f"size: [{each.rows}, {each.size}]"
@@ -183,7 +189,7 @@ def _embedding_lines(inputs: Inputs) -> Iterator[str]:
 
 
 def _label(label: Label) -> Values:
-    """Return what the last layer and the metrics depend on."""
+    """Return the template values for the last layer and the metrics."""
     count = len(label.words) if isinstance(label, Classes) else 0
     values: Values = {"classes": count, "is_quantity": count == 0}
     values |= {"has_two_classes": count == 2, "has_more_classes": count > 2}
@@ -193,7 +199,7 @@ def _label(label: Label) -> Values:
         return values | {
             "mean": f"{label.mean:g}",
             "deviation": f"{label.deviation:g}",
-            # Not rounded: `prediction` is the inverse of `scaled_label`.
+            # Not rounded, so that `prediction` is the exact inverse of `scaled_label`.
             "to_scaled": f"factor: {one_line(1 / deviation)},"
             f" bias: {one_line(-mean / deviation)}",
             "from_scaled": f"factor: {one_line(deviation)}, bias: {one_line(mean)}",

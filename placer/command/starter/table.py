@@ -1,4 +1,4 @@
-"""Read the first rows of a CSV or Parquet file, to find out what its columns hold."""
+"""Reads the first rows of a CSV or Parquet file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from placer.readers.file_errors import file_errors
 from placer.system.files.regular import open_regular
 
 MAX_CELLS: Final = 4_000_000
-"""The most cells of a file that are read."""
+"""The largest number of cells to read from a file."""
 MAX_ROWS: Final = 200_000
-"""The most rows of a file that are read."""
+"""The largest number of rows to read from a file."""
 _PREFIX_NBYTES: Final = 1 << 18
-"""The bytes of a text file that tell its delimiter and whether it has a header."""
+"""The number of bytes from which the delimiter and the header of a text file are
+detected."""
 _DELIMITERS: Final = ",;\t|"
 _TEXT: Final = (".csv", ".tsv", ".txt", ".data")
 _PARQUET: Final = (".parquet", ".pq")
@@ -39,9 +40,9 @@ class Table:
     Attributes:
         path: the file.
         kind: the kind of source that reads it, `csv` or `parquet`.
-        form: how the text of a `csv` file is read.
-        columns: the columns by name, as text in the case of `csv`. Of columns with the
-            same name, the last.
+        form: the format of the text of a `csv` file.
+        columns: the columns by name, as text in the case of `csv`. For a repeated name,
+            the last column.
         repeated: the names that several columns have.
         read: the number of rows that were read.
         rows: the number of rows of the file, estimated if not all were read.
@@ -56,15 +57,17 @@ class Table:
     rows: int
 
     def position(self, row: int) -> str:
-        """Return where a row is in the file."""
+        """Return the position of a row in the file."""
         if self.kind == "parquet":
             return f"row {row}"
         return f"line {find_line(str(self.path), self.path, self.form, row)}"
 
     @property
     def doubtful_header(self) -> str | None:
-        """A name of a column that is also a word in this column, if the names are those of
-        the first row."""
+        """The first column name that also occurs as a word in its column, or None.
+
+        Such a name suggests that the first row is not a header.
+        """
         if self.form.header is not None or self.kind != "csv":
             return None
         for name, column in self.columns.items():
@@ -74,23 +77,23 @@ class Table:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all rows were read."""
+        """True if all rows were read."""
         return self.read == self.rows
 
     @property
     def has_header(self) -> bool:
-        """Whether the file has the names of its columns."""
+        """True if the file contains the names of its columns."""
         return self.form.header is None
 
 
 def read_table(path: Path) -> Table:
     """Read at most `MAX_ROWS` rows and about `MAX_CELLS` cells of a file.
 
-    The kind of file is that of its name, `.csv`, `.tsv`, `.txt` or `.data`, also with
-    `.gz`, or `.parquet`.
+    The ending of the file name determines the format: `.csv`, `.tsv`, `.txt` or `.data`,
+    optionally followed by `.gz`, or `.parquet`.
 
     Raises:
-        DataError: if the file cannot be read or is of another kind.
+        DataError: if the file cannot be read or has another ending.
     """
     suffix = Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
     if suffix in _PARQUET and path.suffix != ".gz":
@@ -98,8 +101,9 @@ def read_table(path: Path) -> Table:
     if suffix in _TEXT:
         return _read_csv(path)
     raise DataError(
-        f"{path} is not the name of a CSV or Parquet file",
-        hint=f"such files end in {', '.join((*_TEXT, *_PARQUET))}, or in .csv.gz",
+        f"{path} does not have the name of a CSV or Parquet file",
+        hint="use a file with one of these endings: "
+        f"{', '.join((*_TEXT, *_PARQUET))}, or .csv.gz",
     )
 
 
@@ -119,7 +123,8 @@ def _read_csv(path: Path) -> Table:
     }
     count = read = rows.num_rows
     if whole.num_rows > read:
-        # The size of a compressed file says little: it has at least one row more.
+        # The size of a compressed file does not tell its number of rows. It has at least
+        # one more row than was read.
         nbytes = 0 if path.suffix == ".gz" else path.stat().st_size
         lengths = (pc.sum(pc.binary_length(column)).as_py() for column in rows.columns)
         size = sum(lengths) + read * len(names)
@@ -128,17 +133,17 @@ def _read_csv(path: Path) -> Table:
 
 
 def _detect_form(path: Path) -> Csv:
-    """Return how a text file is read: its delimiter, its comments and its header."""
-    hint = "a CSV file is a text file of cells, or such a file in gzip format (.gz)"
+    """Detect the delimiter, the comments and the header of a text file."""
+    hint = "use a text file of cells, or such a file in gzip format (.gz)"
     with open_bytes(str(path), path, hint) as file:
         prefix = file.read(_PREFIX_NBYTES)
     lines = prefix.decode(errors="replace").splitlines(keepends=True)
     if len(prefix) == _PREFIX_NBYTES:
-        lines = lines[:-1] or lines  # the last line is incomplete
+        lines = lines[:-1] or lines  # The last line is incomplete.
     comment = "#" if lines and lines[0].startswith("#") else None
     lines = [s for s in lines if s.strip() and not (comment and s.startswith(comment))]
-    # The delimiter that gives most rows the same number of cells, of several the one
-    # that gives more cells.
+    # Prefer the delimiter that gives the most rows the same number of cells; among
+    # equals, the one that gives more cells.
     delimiter = max(_DELIMITERS, key=lambda each: _regularity(lines, each))
     rows = _split(lines, delimiter)
     header = None
@@ -162,7 +167,7 @@ def _split(lines: list[str], delimiter: str) -> list[list[str]]:
         for row in table:
             rows.append([cell.strip() for cell in row])
     except csv.Error:
-        pass  # the reader of the whole file reports it with its line
+        pass  # The reader of the whole file will report the error with its line.
     return rows
 
 
@@ -175,7 +180,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _read_parquet(path: Path) -> Table:
-    hint = "a Parquet file has the format of Apache Parquet"
+    hint = "use a file in the format of Apache Parquet"
     kinds = OSError, ValueError, pa.ArrowException
     with (
         file_errors(str(path), hint, *kinds),

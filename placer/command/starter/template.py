@@ -1,4 +1,4 @@
-"""The text of a first spec, with gaps for what depends on its table."""
+"""The template of a first spec."""
 
 import re
 
@@ -11,66 +11,66 @@ TEMPLATE = """\
 % if is_part
 #
 # Only the first $read rows were read to write this spec. If a later row has another
-# class, or a word in a column of numbers, the run ends with its line and what to write.
+# class, or a word in a column of numbers, the run ends with an error that names the line
+# and the remedy.
 % if has_no_header
 #
-# The first row of the file has numbers, so the columns have no names: `header` below gives
-# them some. Write better ones there, and change them below it. If the first row is the
-# header, delete `header`.
+# The first row of the file contains numbers, so the columns have no names. `header` below
+# names them. Choose better names there, and use them in the rest of the file. If the first
+# row is the header, delete `header`.
 % if left_out
 #
-# Columns that are left out:
+# Columns that the model does not use:
 $left_out
 % always
 
-# Two processes of this machine compute, each with half of the rows of a batch, and a
-# parameter server (ps) keeps and updates the parameters. With other counts, the result is
-# the same; only speed and memory change.
+# Two worker processes on this machine each compute half of the rows of a batch. A parameter
+# server (ps) stores and updates the parameters. Other counts change only speed and memory,
+# not the result.
 nodes:
   worker: {count: 2}
   ps: {count: 1}
 
-# What a source provides for each row. The first dimension is the batch.
+# The values that the data source provides for each row. The first dimension is the batch.
 inputs:
   $inputs
 
-# Rows are permuted once with a fixed seed: the first four fifths train, the last fifth is
-# for evaluation after each epoch. To evaluate on another file, change the source of eval
-# and leave out both splits.
+# Rows are permuted once with a fixed seed. The first four fifths are for training, the last
+# fifth is for the evaluation after each epoch. To evaluate on another file, change the
+# source of eval and delete both splits.
 data:
   train:
     source: $source
     split: train
-    batch: $batch  # rows of a step, of both workers together
-    shuffle: true  # another order in each epoch
+    batch: $batch  # rows of a step, for both workers together
+    shuffle: true  # a new order in each epoch
     seed: 1
 % if features
-    # Features are computed from columns. `standardize` gives numbers mean 0 and variance 1:
-    # with very different scales, training is slow.
+    # Features are computed from columns. `standardize` scales numbers to mean 0 and variance
+    # 1, because training is slow with very different scales.
 % if has_log1p
-    # `log1p`, ln(1 + x), is for numbers of which a few are very large.
+    # `log1p`, ln(1 + x), compresses columns with a few very large numbers.
 % if has_buckets
-    # `buckets` are ranges, numbered from 0; a missing number has one of its own.
+    # `buckets` are ranges, numbered from 0; missing numbers have a separate bucket.
 % if has_days
-    # `days` are those since 1970-01-01.
+    # `days` counts the days since 1970-01-01.
 % if has_hash
-    # `hash` makes a number below `bins` of an id; a few ids share one.
+    # `hash` maps an id to a number below `bins`; a few ids share a number.
 % if features
     features:
       $features
 % if columns
-    columns:  # an input that is not listed reads the column of its name
+    columns:  # an input that is not listed reads the column with its name
       $columns
 % if has_options
     $kind:
       $form
 % if markers
-      # Words in columns of numbers that count as a missing number, as NA, n/a, - and other
-      # usual ones do.
+      # More words that mean a missing number, besides NA, n/a, - and other common ones.
       missing_values:
         $markers
 % if filled
-      # The number to use for an empty cell: the median of its column.
+      # The number that replaces an empty cell: the median of its column.
       missing:
         $filled
 % if vocabulary
@@ -78,40 +78,39 @@ data:
       vocabulary:
         $vocabulary
 % if unknown
-      # The number of every other cell: a missing, a rare or a new word.
+      # The number of all other cells: missing, rare or new words.
       unknown:
         $unknown
 % always
   eval: {source: $source_in_braces, split: test}
 
 graph:
-  # The place of the ops inside: the CPU of every worker. Each computes its rows.
+  # These ops run on the CPU of every worker. Each worker computes its own rows.
   - place: /node:worker/cpu
     ops:
 % if has_numbers
-      # A value far from all others counts as 10 standard deviations.
+      # Outliers are limited to 10 standard deviations.
       - {name: clipped, op: clip, in: numbers, min: -10, max: 10}
 % if has_both
 
 % if embeddings
-      # An embedding is a table with a trained vector for each number, such as that of a
-      # word; size is [numbers, length of a vector].
+      # An embedding is a table with a trained vector for each number, such as the number of a
+      # word. size is [count of numbers, length of a vector].
       $embeddings
 % always
 
       $concat
       - {name: h1, op: fc, in: $first, size: $width1, activation: relu}
-      # In training, dropout leaves out some of these numbers, others in each step: so the
-      # model does not learn the rows by heart.
+      # In training, dropout sets random outputs of the layer to zero. This keeps the model
+      # from memorizing the rows.
       - {name: dropped1, op: dropout, in: h1, rate: $dropout}
       - {name: h2, op: fc, in: dropped1, size: $width2, activation: relu}
       - {name: dropped2, op: dropout, in: h2, rate: $dropout}
 % if is_quantity
       - {name: out, op: fc, in: dropped2, size: 1}
 
-      # $label is $mean on average, with a standard deviation of $deviation. The network
-      # predicts it as a number with mean 0 and variance 1, and `prediction` has the scale
-      # of the file again.
+      # $label has mean $mean and standard deviation $deviation. The network predicts it
+      # scaled to mean 0 and variance 1. `prediction` has the scale of the file again.
       - {name: scaled_prediction, op: reshape, in: out, shape: [batch]}
       - {name: scaled_label, op: scale, in: $label, $to_scaled}
       - {name: prediction, op: scale, in: scaled_prediction, $from_scaled}
@@ -119,20 +118,20 @@ graph:
         op: mean_squared_error
         in: [scaled_prediction, scaled_label]
 
-      # The root mean squared error, in the unit of the file. A model that always predicts
-      # the average has $deviation.
+      # The root mean squared error, in the unit of the file. It is $deviation for a model
+      # that always predicts the mean.
       - {name: rmse, op: root_mean_squared_error, in: [prediction, $label]}
 % if has_two_classes
       - {name: out, op: fc, in: dropped2, size: 1}
 
-      # The logit of $class1: its sigmoid is the probability, and above 0 the prediction is
-      # $class1, not $class0. The loss is the log loss.
+      # The logit of $class1. Its sigmoid is the probability of $class1. If the logit is above
+      # 0, the prediction is $class1, otherwise $class0. The loss is the log loss.
       - {name: logit, op: reshape, in: out, shape: [batch]}
       - {name: loss, op: sigmoid_cross_entropy, in: [logit, $label]}
       - {name: auc, op: auc, in: [logit, $label], logits: true}
 
-      # accuracy compares the logits of all classes; here that of the first class is the
-      # negative. A model that always predicts $frequent has accuracy $share.
+      # accuracy needs the logits of both classes. The logit of the first class is the
+      # negative of the other. A model that always predicts $frequent has accuracy $share.
       - {name: opposite, op: negative, in: out}
       - {name: both, op: concat, in: [opposite, out], axis: 1}
       - {name: accuracy, op: accuracy, in: [both, $label]}
@@ -140,9 +139,9 @@ graph:
 % if has_more_classes
       - {name: logits, op: fc, in: dropped2, size: $classes}
 
-      # One logit for each of the $classes classes; softmax makes probabilities of them, and
-      # the largest is the prediction. A model that always predicts $frequent has accuracy
-      # $share.
+      # One logit for each of the $classes classes. softmax turns the logits into
+      # probabilities; the most probable class is the prediction. A model that always predicts
+      # $frequent has accuracy $share.
       - {name: loss, op: softmax_cross_entropy, in: [logits, $label]}
       - {name: accuracy, op: accuracy, in: [logits, $label]}
       - {name: probability, op: softmax, in: logits}
@@ -151,14 +150,14 @@ graph:
 train:
   minimize: loss
   metrics: [$metrics]
-  # At most $epochs passes over the training rows. The run ends before if the loss of
-  # 8 evaluations in a row is not the best one. The parameters of the best
-  # evaluation are in the folder of the run, in checkpoints/best.
+  # At most $epochs passes over the training rows. The run ends early if the loss does not
+  # improve in 8 evaluations in a row. The parameters of the best evaluation are saved in
+  # the folder of the run, in checkpoints/best.
   epochs: $epochs
   early_stopping: {metric: loss, mode: min, patience: 8}
   checkpoint: {every: 10m, best: {metric: loss, mode: min}}
-  # At this place, the server sums the gradients of the workers. At /node:worker/cpu, the
-  # workers would exchange gradients (all-reduce) instead. weight_decay keeps the weights
+  # At this place, the server sums the gradients of the workers. With /node:worker/cpu, the
+  # workers would sum them without a server (all-reduce). weight_decay keeps the weights
   # small.
   optimizer:
 % if sparse
@@ -174,10 +173,10 @@ train:
     place: /node:ps/cpu
 % always
 
-# What `placer predict` and `placer export` compute; labels are not needed.
+# The outputs of `placer predict` and `placer export`, which need no labels.
 predict: {outputs: [$output]}
 """
 
 OWN_NAMES = {*re.findall(r"name: (\w+)", TEMPLATE)}
 OWN_NAMES |= {"numbers", "features", "minimize", "batch"}
-"""The names in the spec that no input may have, most of them of ops."""
+"""Names that an input cannot have, because the spec uses them, mostly for ops."""

@@ -1,4 +1,4 @@
-"""Lines of YAML and of comments, and the template that they fill."""
+"""Writes lines of YAML and of comments, and fills templates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from placer.compiler.frontend.python.yaml_text import WIDTH, one_line
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """Return the text of a template.
+    """Return a template with its values filled in.
 
-    A line `% if NAME` or `% always` says when the lines up to the next of these are
-    written: if a value is true, or always. In a line, $NAME is a value. A line that is
-    only $NAME, whose value is a list, is the lines of this list, with its indent. Comment
-    lines that follow each other are wrapped as one paragraph.
+    A line `% if NAME` or `% always` says when the lines up to the next such line are
+    written: if the value NAME is true, or always. Elsewhere, $NAME stands for a value. A
+    line with only $NAME, where the value is a list, stands for the lines of this list,
+    with the same indent. Consecutive comment lines are wrapped as one paragraph.
     """
     lines: list[str] = []
     for block in re.split("^% ", template, flags=re.MULTILINE)[1:]:
@@ -28,7 +28,7 @@ def render(template: str, values: Mapping[str, object]) -> str:
 
 
 def _fill(text: str, values: Mapping[str, object]) -> Iterator[str]:
-    """Yield the lines of a part of a template that is written."""
+    """Yield the lines of one part of a template."""
     for prefix, lines in groupby(text.splitlines(), _start_of_comment):
         if prefix:
             paragraph = " ".join(line.removeprefix(prefix) for line in lines)
@@ -49,14 +49,17 @@ def _start_of_comment(line: str) -> str:
 
 
 def comment_text(text: str) -> str:
-    """Return a text for one line of a comment, without characters that would end it."""
+    """Return a text without the characters that would end a line of a comment."""
     return "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
 def comment(
     text: str, first: str = "# ", then: str | None = None, indent: int = 0
 ) -> list[str]:
-    """Return comment lines; `indent` blanks are added to them later."""
+    """Return a text as comment lines.
+
+    The caller adds `indent` blanks to each line; they count for its length.
+    """
     return wrap(
         comment_text(text),
         WIDTH - indent,
@@ -68,8 +71,10 @@ def comment(
 
 
 def flow_list(key: str, items: Iterable[object], indent: int) -> Iterator[str]:
-    """Yield a key with a list, in as many lines as it needs; `indent` blanks are added to
-    them later."""
+    """Yield a key with a list, on as many lines as needed.
+
+    The caller adds `indent` blanks to each line; they count for its length.
+    """
     texts = [one_line(item, flow=True) for item in items]
     joined = f"{one_line(key)}: [{', '.join(texts)}]"
     if len(joined) <= WIDTH - indent:

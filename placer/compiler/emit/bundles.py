@@ -1,5 +1,6 @@
-"""Values that belong together as one Python value: the parameters of a table, and their
-gradients, are a NamedTuple with a field for each layer.
+"""NamedTuples for the parameters of a table and for their gradients.
+
+A program defines a class for each table, with a field for each layer:
 
     Fc = namedtuple("Fc", "w b")
 
@@ -8,25 +9,35 @@ gradients, are a NamedTuple with a field for each layer.
         h1: Fc  # w float32[64, 128], b float32[128]
         logits: Fc  # w float32[128, 10], b float32[10]
 
-A value of a bundle is written `p.h1.w`, all values of a layer `*p.h1`, and the whole `p`.
+`p.h1.w` is one value of the bundle `p`; `*p.h1` are all values of a layer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Literal, NamedTuple, TypeAlias
 
 from placer.compiler.emit.code import Call, Expression, add_comment, literal
 from placer.compiler.emit.names import RESERVED_FOR_FIELDS, Names
-from placer.compiler.graph.graph import Graph
+
+Role: TypeAlias = Literal["p", "state", "frozen"]
+"""The variable of a table: `p` if it is trained, `state` if each step stores it (running
+averages), `frozen` otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A field of a bundle: the parameters of one layer, in a namedtuple of class `kind`
-    with a key for each; or one parameter, without `kind`."""
+    """A field of a bundle: the parameters of one layer, or one parameter without a layer.
+
+    Attributes:
+        name: the name of the field.
+        members: the parameters.
+        kind: the namedtuple class of the layer; empty for a parameter without a layer.
+        keys: the field of each parameter in the namedtuple.
+    """
 
     name: str
     members: tuple[str, ...]
@@ -36,12 +47,24 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The NamedTuple class of a table, with the types of its parameters in words."""
+    """The NamedTuple class of a table.
+
+    Attributes:
+        name: the name of the class.
+        table: the name of the table.
+        layers: the fields of the class.
+        types: the type of each parameter, such as `float32[64, 128]`.
+        variable: the variable of the parameters, such as `p` or `p0`.
+        number: the number in the variables of the table, such as `0` in `p0` and `g0`;
+            empty if they have none.
+    """
 
     name: str
     table: str
     layers: tuple[Layer, ...]
     types: Mapping[str, str]
+    variable: str
+    number: str
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -49,7 +72,7 @@ class Bundle:
         return tuple(self.types)
 
     def fields(self, variable: str) -> dict[str, Expression]:
-        """Return the expression of each member, in a variable of this class."""
+        """Return the expression of each member of a variable of this class."""
         fields = {}
         for layer in self.layers:
             path = f"{variable}.{layer.name}"
@@ -73,45 +96,101 @@ class Bundle:
         return ["", "", head, *fields]
 
 
-class Bundles:
-    """The bundles of one program, by table and by parameter."""
+class Contents(NamedTuple):
+    """The parameters of one bundle.
 
-    def __init__(self, graph: Graph, names: Names) -> None:
-        self._graph = graph
-        self._names = names
-        self._kinds: dict[tuple[str, tuple[str, ...]], str] = {}
+    Attributes:
+        key: the key of the bundle in `Bundles.of_table`.
+        table: the name of the table.
+        role: the variable of the parameters, without a number.
+        types: the type of each parameter, such as `float32[64, 128]`.
+        written: the parameter that a local copy is named after.
+    """
+
+    key: str
+    table: str
+    role: Role
+    types: Mapping[str, str]
+    written: Mapping[str, str]
+
+    def named_layers(self) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        """Yield the name, the parameters and the keys of each layer.
+
+        A parameter without a layer has no keys.
+        """
+        named = {member: self.written.get(member, member) for member in self.types}
+        parts = groupby(self.types, lambda m: named[m].partition(".")[:2])
+        for (layer, dot), run in parts:
+            members = tuple(run)
+            if not dot:
+                for member in members:
+                    yield layer, (member,), ()
+                continue
+            names = Names(reserved=RESERVED_FOR_FIELDS)
+            keys = (named[member].partition(".")[2] for member in members)
+            yield layer, members, tuple(names.new_name(_identifier(k)) for k in keys)
+
+
+class Bundles:
+    """The bundles of one program, by table and by parameter.
+
+    Args:
+        contents: the parameters of each bundle, in the order of the classes.
+        names: the names of the program.
+        kinds: the kind of each layer.
+        numbered: the roles for which variables have the number of their table.
+
+    Attributes:
+        of_table: each bundle by its key.
+        of_member: the bundle of each parameter.
+    """
+
+    def __init__(
+        self,
+        contents: Sequence[Contents],
+        names: Names,
+        kinds: Mapping[str, str],
+        numbered: Container[str],
+    ) -> None:
         self.of_table: dict[str, Bundle] = {}
         self.of_member: dict[str, Bundle] = {}
-
-    def add(
-        self, table: str, types: Mapping[str, str], written: Mapping[str, str]
-    ) -> None:
-        """Add a bundle for the parameters of a table, whose types are given in words.
-
-        `written` has the names of those whose fields are not called as they are.
-        """
-        name = self._names.new_name(_class_name(table))
-        fields = Names(reserved=RESERVED_FOR_FIELDS)
-        layers = []
-        named = {member: written.get(member, member) for member in types}
-        for (layer, dot), run in groupby(types, lambda m: named[m].partition(".")[:2]):
-            members = tuple(run)
-            field = fields.new_name(_identifier(layer))
-            if not dot:
-                layers.append(Layer(field, members))
-                continue
-            keys = _field_names(named[member].partition(".")[2] for member in members)
-            layers.append(Layer(field, members, self._kind(layer, keys), keys))
-        bundle = self.of_table[table] = Bundle(name, table, tuple(layers), types)
-        self.of_member.update(dict.fromkeys(types, bundle))
-
-    def _kind(self, layer: str, keys: tuple[str, ...]) -> str:
-        """Return the class of a layer, which is named after its op."""
-        op = self._graph.producers.get(layer)
-        kind = layer if op is None else op.kind
-        if (kind, keys) not in self._kinds:
-            self._kinds[kind, keys] = self._names.new_name(_class_name(kind))
-        return self._kinds[kind, keys]
+        found = [
+            [
+                (layer, members, keys, f"{kinds.get(layer, 'layer')}{_of_state(each)}")
+                for layer, members, keys in each.named_layers()
+            ]
+            for each in contents
+        ]
+        self._kinds = _name_kinds(
+            dict.fromkeys(
+                (kind, keys) for layers in found for *_, keys, kind in layers
+            ),
+            names,
+        )
+        numbers = _numbers(contents, numbered)
+        class_names = _table_classes(contents)
+        for each, class_name, number, layers in zip(
+            contents, class_names, numbers, found, strict=True
+        ):
+            fields = Names(reserved=RESERVED_FOR_FIELDS)
+            bundle = Bundle(
+                names.new_name(class_name),
+                each.table,
+                tuple(
+                    Layer(
+                        fields.new_name(_identifier(layer)),
+                        members,
+                        self._kinds[kind, keys] if keys else "",
+                        keys,
+                    )
+                    for layer, members, keys, kind in layers
+                ),
+                each.types,
+                f"{each.role}{number}",
+                number,
+            )
+            self.of_table[each.key] = bundle
+            self.of_member.update(dict.fromkeys(each.types, bundle))
 
     @property
     def imports(self) -> list[str]:
@@ -130,13 +209,66 @@ class Bundles:
         return lines
 
 
-def _field_names(keys: Iterable[str]) -> tuple[str, ...]:
-    names = Names(reserved=RESERVED_FOR_FIELDS)
-    return tuple(names.new_name(_identifier(key)) for key in keys)
+def _of_state(contents: Contents) -> str:
+    return "_state" if contents.role == "state" else ""
+
+
+def _name_kinds(
+    layers: Iterable[tuple[str, tuple[str, ...]]], names: Names
+) -> dict[tuple[str, tuple[str, ...]], str]:
+    """Return the class name of layers by their kind and keys.
+
+    A layer with all its keys has the name of its kind: `Fc`. Other layers also have the
+    names of one or two keys, such as `FcB` and `FcWBlock1`, or `Part`.
+    """
+    keys_of: dict[str, list[tuple[str, ...]]] = {}
+    kinds = [(kind, keys) for kind, keys in layers if keys]
+    for kind, keys in kinds:
+        keys_of.setdefault(kind, []).append(keys)
+    named = {}
+    for kind, keys in kinds:
+        others = {each for found in keys_of[kind] for each in found}
+        is_whole = len(keys_of[kind]) == 1 or {*map(_whole, others)} == {*keys}
+        suffix = f"_{'_'.join(keys)}" if len(keys) < 3 else "_part"
+        suffix = "" if is_whole else suffix
+        named[kind, keys] = names.new_name(_class_name(f"{kind}{suffix}"))
+    return named
+
+
+def _whole(key: str) -> str:
+    """Return the key of a parameter, given the key of one of its blocks."""
+    return re.sub(r"_block\d+$", "", key)
+
+
+def _numbers(contents: Sequence[Contents], numbered: Container[str]) -> list[str]:
+    """Return the number of each table, or an empty text for roles without numbers.
+
+    It is the number in the table's name if all tables of the role have one, otherwise
+    the position of the table.
+    """
+    numbers = []
+    for each in contents:
+        same = dict.fromkeys(c.table for c in contents if c.role == each.role)
+        own = [re.fullmatch(r"[a-z]+(\d+)", table) for table in same]
+        position = [*same].index(each.table)
+        match = own[position]
+        number = match[1] if match and all(own) else str(position)
+        numbers.append(number if each.role in numbered else "")
+    return numbers
+
+
+def _table_classes(contents: Sequence[Contents]) -> list[str]:
+    """Return the proposed name of each class; it has the devices of the table only if
+    another table has the same name."""
+    short = [re.sub(r"_[a-z]+:[^ ]*", "", each.key) for each in contents]
+    return [
+        _class_name(name if short.count(name) == 1 else each.key.replace("-", "_to_"))
+        for name, each in zip(short, contents, strict=True)
+    ]
 
 
 def _identifier(name: str) -> str:
-    """Return a name as a field of a NamedTuple, which does not begin with `_`."""
+    """Return a name as a field of a NamedTuple, which cannot begin with `_`."""
     text = re.sub(r"\W", "_", name).lstrip("_")
     return text if text.isidentifier() else f"value{text}"
 

@@ -1,5 +1,4 @@
-"""The `choices` of a plan: every place that placer chose and every op that it inserted,
-each with the reason."""
+"""Lists the choices of the compiler, with reasons: chosen places and inserted ops."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from placer.plan.plan import Choice
 
 
 def explain_choices(model: Model, step: Graph) -> tuple[Choice, ...]:
-    """Return what the compiler chose or inserted for a step, in program order."""
+    """Return the choices of the compiler for a step, in program order."""
     return tuple(_choices(model, step))
 
 
@@ -61,8 +60,8 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
 
 
 def _why_inserted(step: Graph, op: Op) -> str:
-    """Why placer inserted an op, from the declaration of its kind; empty if it did
-    not."""
+    """Return the reason for an inserted op, from the declaration of its kind; empty for
+    other ops."""
     template = op.structure.why
     if is_conversion(op.kind):
         template = "inserted: converts '{operands}' to layout {layout}"
@@ -75,7 +74,7 @@ def _why_inserted(step: Graph, op: Op) -> str:
 
 
 def _idle(step: Graph) -> Iterator[Choice]:
-    """Servers without blocks and ops."""
+    """Yield a choice about the servers without blocks and ops."""
     nodes = step.cluster.all_nodes()
     servers = [node for node in nodes if node.kind == SERVER]
     busy = {node for nodes in node_tuples(step) for node in nodes}

@@ -59,10 +59,17 @@ Argument = str | Expression
 
 
 class Call(Struct, frozen=True):
-    """The statement `targets = function(arguments)  # note`.
+    """The statement `targets = function(arguments).attribute  # note`.
 
-    If the call returns a tuple of one value, `is_tuple` unpacks it. Instead of being
-    assigned, the result may be returned by the statement.
+    Attributes:
+        function: the function.
+        arguments: its arguments.
+        targets: the variables that the result is assigned to.
+        is_tuple: whether the call returns a tuple, so that one target unpacks it.
+        note: the comment.
+        about: the ops that an error in the statement is about.
+        is_returned: whether the statement returns the result.
+        attribute: an attribute of the result, such as `.values`.
     """
 
     function: str
@@ -72,6 +79,7 @@ class Call(Struct, frozen=True):
     note: str = ""
     about: About = ()
     is_returned: bool = False
+    attribute: str = ""
 
     @property
     def reads(self) -> Iterator[str]:
@@ -89,18 +97,19 @@ class Call(Struct, frozen=True):
 
     def _texts(self, depth: int) -> list[str]:
         pad, targets, call = INDENT * depth, self.targets, f"{self.function}("
+        closing = f"){self.attribute}"
         left = f"{', '.join(targets)} = " if targets else ""
         if self.is_tuple and len(targets) == 1:
             left = f"({targets[0]},) = "
         if self.is_returned:
             left = "return "
         if len(f"{pad}{left}{call}") <= WIDTH or not targets:
-            return bracketed(f"{left}{call}", self.arguments, ")", depth)
+            return bracketed(f"{left}{call}", self.arguments, closing, depth)
         if len(targets) == 1:
-            inner = bracketed(call, self.arguments, ")", depth + 1)
+            inner = bracketed(call, self.arguments, closing, depth + 1)
             return [f"{pad}{left}(", *inner, f"{pad})"]
         assigned = [f"{pad}{INDENT}{target}," for target in targets]
-        called = bracketed(f") = {call}", self.arguments, ")", depth)
+        called = bracketed(f") = {call}", self.arguments, closing, depth)
         return [f"{pad}(", *assigned, *called]
 
 

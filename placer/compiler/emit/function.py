@@ -1,40 +1,132 @@
-"""A segment of one node as a jitted function."""
+"""Emits the computation of one node between two messages as a jitted function."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from placer.compiler.emit.code import Call, Expression, Line, bracketed, listed, literal
+from placer.compiler.emit.code import (
+    Call,
+    Expression,
+    Line,
+    add_comment,
+    bracketed,
+    listed,
+    literal,
+)
 from placer.compiler.emit.computed import OpWriter
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.names import STATIC_ARGUMENTS
 from placer.compiler.emit.outputs import group_outputs
 from placer.compiler.emit.roles import spec_op
 from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.structural_ops import CLIP_PART, ROW_ESTIMATE
 from placer.compiler.schedule.units import Unit
+
+
+class Statement(NamedTuple):
+    """A statement of a function.
+
+    Attributes:
+        call: the statement.
+        numbers: the static arguments that it uses.
+    """
+
+    call: Call
+    numbers: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.text for line in self.call.lines(1))
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A jitted function: its definition, the statement that calls it, and whether it is
-    jitted with options."""
+    """A function of a program.
 
-    lines: Sequence[Line]
-    call: Call
-    has_options: bool
+    Attributes:
+        name: the name.
+        parameters: the class of each parameter; empty for arrays.
+        statements: the statements before the `return`.
+        results: the variables that the function returns.
+        options: arguments of `jax.jit` besides the static arguments: `keep_unused`.
+        is_jitted: whether the function is jitted; otherwise jitted functions call it.
+    """
+
+    name: str
+    parameters: Mapping[str, str]
+    statements: Sequence[Statement]
+    results: Sequence[str]
+    options: Sequence[str] = ()
+    is_jitted: bool = True
+
+    @property
+    def numbers(self) -> list[str]:
+        """The static arguments."""
+        used = frozenset().union(*(each.numbers for each in self.statements))
+        return [number for number in STATIC_ARGUMENTS if number in used]
+
+    @property
+    def jit_options(self) -> list[str]:
+        """The arguments of `jax.jit`."""
+        if not self.is_jitted or not (numbers := self.numbers):
+            return [*self.options]
+        names = literal(numbers if len(numbers) > 1 else numbers[0])
+        return [f"static_argnames={names}", *self.options]
+
+    def call(self, prefix: str, targets: Sequence[str]) -> Call:
+        """Return the statement that calls the function.
+
+        Args:
+            prefix: the text before the values of static arguments, such as `node.`.
+            targets: the variables that the results are assigned to.
+        """
+        arguments = [Expression(variable, variable) for variable in self.parameters]
+        numbers = [f"{number}={prefix}{number}" for number in self.numbers]
+        return Call(self.name, [*arguments, *numbers], targets)
+
+    def lines(self) -> list[Line]:
+        """Return the definition."""
+        annotated = [f"{p}: {c}" if c else p for p, c in self.parameters.items()]
+        annotated += ["*", *self.numbers] if self.numbers else []
+        head = []
+        if options := self.jit_options:
+            head = [f"@functools.partial(jax.jit, {', '.join(options)})"]
+            if self.options:
+                head = add_comment(head, "waits for all arguments")
+        elif self.is_jitted:
+            head = ["@jax.jit"]
+        head += bracketed(f"def {self.name}(", annotated, "):", 0)
+        calls = [each.call for each in self.statements]
+        last = calls[-1]
+        returned = []
+        if (
+            [*last.targets] == [*self.results]
+            and len(self.results) == 1
+            and not last.is_tuple
+        ):
+            calls[-1] = replace(last, targets=(), is_returned=True)
+        elif self.results:
+            returned = listed("return", self.results, 1)
+        body = [line for each in calls for line in each.lines(1)]
+        return [
+            *map(Line, head),
+            *body,
+            *(Line(text, (self.name,)) for text in returned),
+        ]
 
 
 def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
-    """Return a unit as a function of its inputs, or None if it would return nothing but
-    its inputs. Its outputs get their expressions in the scope.
+    """Return a unit as a jitted function, or None if its results are its inputs.
 
-    The function takes `count`, `rows` of a microbatch, and the `share` of the rows that
-    the node has, which are static, if not every batch is full. In training an input that another segment computes is passed
-    even if XLA would not use it (`keep_unused`): the function then ends only after that
-    segment, which updates in place rely on.
+    Binds the outputs of the unit in the scope of the hook. Numbers of rows are static
+    arguments unless every batch is full.
+
+    In training, `keep_unused` passes inputs of other segments even if XLA does not need
+    them. The function then ends after these segments, as updates in place require.
     """
     graph, scope = hook.graph, hook.scope
     saved, bundles = group_outputs(hook, unit)
@@ -48,9 +140,12 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     for variable, (bundle, members) in bundles.items():
         writer.list_gradients(variable, bundle, members)
     statements = []
-    for op in unit.ops:
-        if (statement := writer.statement(op)) is not None:
-            statements.append(replace(statement, about=(name, spec_op(graph, op))))
+    for position, op in enumerate(unit.ops):
+        _keep_variables(hook, unit, position)
+        writer.numbers.clear()
+        if (call := writer.statement(op)) is not None:
+            call = replace(call, about=(name, spec_op(graph, op)))
+            statements.append(Statement(call, frozenset(writer.numbers)))
     bundled = {v for _, members in bundles.values() for v in members.values()}
     unbundled = [scope[value] for value in unit.outputs if value not in bundled]
     used = [v for v in saved if any(each.variable == v for each in unbundled)]
@@ -59,35 +154,36 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     if not results:
         return None
     created = [Call("ops.Saved", (), [variable], about=(name,)) for variable in used]
-    for variable, (bundle, members) in bundles.items():
-        made = scope.construct(bundle, members, variable)
-        statements.append(replace(made, about=(name,)))
-    returned = [Line(text, (name,)) for text in listed("return", results, 1)]
-    last = statements[-1] if statements else None
-    if last and [*last.targets] == results[:1] == results and not last.is_tuple:
-        statements[-1] = replace(last, targets=(), is_returned=True)
-        returned = []
-    body = [line for each in [*created, *statements] for line in each.lines(1)]
-    static = [number for number in STATIC_ARGUMENTS if number in writer.numbers]
-    options = []
-    if static:
-        names = literal(static if len(static) > 1 else static[0])
-        options.append(f"static_argnames={names}")
-    if not hook.lowered.has_batches and is_awaited(graph, unit.inputs):
-        options.append("keep_unused=True")
+    made = [scope.construct(b, members, v) for v, (b, members) in bundles.items()]
+    made = [replace(call, about=(name,)) for call in made]
     classes = {variable: bundle.name for variable, (bundle, _) in scope.bundles.items()}
-    annotated = [f"{p}: {classes[p]}" if p in classes else p for p in parameters]
-    annotated += ["*", *static] if static else []
-    partial = f"@functools.partial(jax.jit, {', '.join(options)})"
-    head = [partial if options else "@jax.jit"]
-    head += bracketed(f"def {name}(", annotated, "):", 0)
-    arguments = [Expression(variable, variable) for variable in parameters]
-    call = Call(name, [*arguments, *(f"{n}=node.{n}" for n in static)], results)
-    return Function([*map(Line, head), *body, *returned], call, bool(options))
+    is_kept = not hook.lowered.has_batches and is_awaited(graph, unit.inputs)
+    return Function(
+        name,
+        {parameter: classes.get(parameter, "") for parameter in parameters},
+        [*map(Statement, created), *statements, *map(Statement, made)],
+        results,
+        ["keep_unused=True"] if is_kept else [],
+    )
+
+
+def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
+    """Assign clipped or estimated gradients to the variables of their operands, unless a
+    later statement uses the operands."""
+    op = unit.ops[position]
+    if op.kind not in (CLIP_PART, ROW_ESTIMATE):
+        return
+    later = {name for each in unit.ops[position + 1 :] for name in each.operands}
+    local = {value.name for each in unit.ops[:position] for value in each.results}
+    for before, after in zip(op.operands, op.results, strict=True):
+        expression = hook.scope[before]
+        is_variable = expression.text == expression.variable
+        if is_variable and before in local - later - {*unit.outputs}:
+            hook.scope.bind(after.name, expression)
 
 
 def is_awaited(graph: Graph, names: Iterable[str]) -> bool:
-    """Whether some segment computes one of these values, here or on another node."""
+    """Whether a jitted function of any node computes one of these values."""
     for op in dict.fromkeys(map(graph.producers.__getitem__, names)):
         operands: Iterable[str] = ()
         if op.received_edge is not None:

@@ -1,13 +1,12 @@
-"""Python names for the values of a graph: valid, unique and easy to recognize."""
+"""Chooses Python names for the values of a graph: valid, unique and easy to recognize."""
 
 from __future__ import annotations
 
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from placer.compiler.graph.fresh_names import unique_name
 from placer.compiler.graph.structural_ops import MOVING_KINDS
 from placer.plan.hooks import HOOKS
 
@@ -17,36 +16,38 @@ _KEYWORDS = frozenset({*keyword.kwlist, *keyword.softkwlist})
 PYTHON_WORDS = _KEYWORDS | frozenset(dir(builtins))
 
 STATIC_ARGUMENTS = ("count", "rows", "share")
-"""The static arguments of jitted functions: the rows of the global batch, those of a
-microbatch, and the part of them that the node has."""
+"""The static arguments of jitted functions: the rows of the global batch, the rows of a
+microbatch, and the node's fraction of these rows."""
 _IMPORTED = ("functools", "jax", "namedtuple", "NamedTuple", "ops", "runtime")
 _VARIABLES = ("node", "message", "task")
 RESERVED = PYTHON_WORDS.union(HOOKS, _IMPORTED, _VARIABLES, STATIC_ARGUMENTS)
-"""The names that have one meaning in all node programs: no value has one of them."""
+"""The names with one meaning in all node programs; values have other names."""
 RESERVED_FOR_FIELDS = _KEYWORDS.union(n for n in dir(tuple) if not n.startswith("_"))
-"""What a field of a namedtuple cannot be called: keywords and the methods of tuples."""
+"""The names that a field of a namedtuple cannot have: keywords and methods of tuples."""
 
 
 class Names:
-    """The names of one program. A value has the same name in all of its functions.
+    """The names of one namespace, such as a program.
 
     The value `h1.w` is called `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
     A name is never special to Python, as `__class__` is.
 
     Args:
         modules: the modules of the spec that the program imports. Each keeps its name,
-            or gets a number after it if the name is used.
-        reserved: the names that have another meaning in the program.
+            with a number after it if the name is used.
+        reserved: the names with another meaning in the program.
 
     Attributes:
-        conventions: those of the names with a meaning that the program uses: variables
-            such as `p` and `g`, and `d_x` for gradients.
+        modules: the name of each imported module.
+        conventions: the conventional names in use, such as `p` and `g`; `d_x` stands
+            for the names of gradients.
     """
 
     def __init__(
         self, modules: Iterable[str] = (), reserved: Iterable[str] = RESERVED
     ) -> None:
         self._used = {*reserved}
+        self._used_in_hooks: set[str] = set()
         self._names: dict[str, str] = {}
         self.conventions: set[str] = set()
         self.modules = {module: self.new_name(module) for module in modules}
@@ -55,33 +56,68 @@ class Names:
         """Return the name of a value; the first call chooses it."""
         name = self._names.get(value)
         if name is None:
-            first, *others = value.split(".")
-            if "grad" in others:
-                self.conventions.add("d_x")
-            name = self._names[value] = self.new_name(_readable(first, others))
+            name = self._names[value] = self.new_name(self._proposal(value))
         return name
 
     def new_name(self, proposal: str) -> str:
         """Return the proposal, or if it is used, the first unused name of `proposal_2`,
-        `proposal_3` and so on."""
+        `proposal_3`, and so on."""
         assert _LEGAL.match(proposal), proposal
-        if _SPECIAL.match(proposal):
-            self._used.add(proposal)
-        return unique_name(proposal, self._used, "_", first=2)
+        name, number = proposal, 2
+        while _SPECIAL.match(name) or self._is_used(name):
+            name, number = f"{proposal}_{number}", number + 1
+        self._used.add(name)
+        return name
 
-    def release(self, names: Iterable[str]) -> None:
-        """Allow names to be used again."""
-        self._used.difference_update(names)
+    def _is_used(self, name: str) -> bool:
+        return name in self._used or name in self._used_in_hooks
+
+    def _proposal(self, value: str) -> str:
+        first, *others = value.split(".")
+        if "grad" in others:
+            self.conventions.add("d_x")
+        name = _readable(first, others)
+        return f"{name}_" if name in PYTHON_WORDS and name != "_" else name
+
+
+class HookNames(Names):
+    """The names of one hook and of its functions.
+
+    They differ from the functions and classes of the program, but not from the variables
+    of other hooks.
+
+    Args:
+        program: the names of the program.
+        shortened: other names for some values, in the form of values: `x.grad` for
+            `x.grad.clipped`.
+    """
+
+    def __init__(self, program: Names, shortened: Mapping[str, str]) -> None:
+        super().__init__(reserved=())
+        self._program = program
+        self._shortened = shortened
+        self.conventions, self.modules = program.conventions, program.modules
+
+    def new_name(self, proposal: str) -> str:
+        name = super().new_name(proposal)
+        self._program._used_in_hooks.add(name)
+        return name
+
+    def _is_used(self, name: str) -> bool:
+        return name in self._used or name in self._program._used
+
+    def _proposal(self, value: str) -> str:
+        return super()._proposal(self._shortened.get(value, value))
 
 
 def is_argument_name(text: str) -> bool:
-    """Whether a call can have a keyword argument of this name."""
+    """Whether a keyword argument of a call can have this name."""
     return text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
 
 
 def _readable(first: str, others: Sequence[str]) -> str:
-    """Return the name of a value as an identifier, from its parts between dots."""
-    # In the program of one node, a converted value has the name of the value itself.
+    """Return an identifier for a value, given the parts of its name between dots."""
+    # A received or converted value is named like the original value.
     parts = [first, *[part for part in others if part not in MOVING_KINDS]]
     if "grad" in others:
         at = parts.index("grad", 1)

@@ -1,11 +1,12 @@
-"""Comments in programs: what a message contains and where it goes, how a table is
-updated."""
+"""Comments in programs: how messages are divided and joined, and how tables are updated."""
 
 from __future__ import annotations
 
 from placer.compiler.emit.roles import describe
 from placer.compiler.graph.graph import Graph, Op
 from placer.place import Place
+from placer.place.layouts import Layout
+from placer.place.layouts.companions import goes_between_companions
 from placer.plan.plan import Table
 from placer.plan.settings.training.schedules import (
     LinearScaling,
@@ -16,58 +17,74 @@ from placer.plan.settings.training.schedules import (
 
 
 def sent(graph: Graph, op: Op) -> str:
-    """Return the comment of a send: "activations to worker:1"."""
-    note = f"{describe(graph, op.operands)} to {short_place(op.attrs['to'])}"
-    return f"bucket {op.attrs['bucket']} of {note}" if "bucket" in op.attrs else note
+    """Return the comment of a send: the part that each receiver gets, if not all."""
+    receivers = len(graph.nodes(graph.receives[op.attrs["edge"]]))
+    if op.exchange is not None:
+        if op.exchange.is_by_key and receivers == 1:
+            return ""
+        return op.exchange.sent.format(place=short_place(op.attrs["to"]), **op.attrs)
+    layouts = {*layouts_of(graph, op)}
+    if any(target == "F" for _, target in layouts):
+        values = describe(graph, op.operands)
+        return f"each node gets its range of the flattened {values}"
+    if any(source == "F" for source, _ in layouts):
+        return "this node's range"
+    is_split = receivers > 1 and any(target == "S" for _, target in layouts)
+    return "each node gets its rows" if is_split and not is_paired(graph, op) else ""
 
 
 def received(graph: Graph, send: Op) -> str:
-    """Return the comment of the receive that belongs to a send: "gradients from worker,
-    summed in node order"."""
-    values = describe(graph, send.operands)
-    note = f"{values} from {short_place(send.place)}"
-    if send.exchange is not None and (template := send.exchange.received):
-        return template.format(values=values, of=len(graph.nodes(send)), **send.attrs)
-    if send.exchange is not None and send.exchange.is_by_key:
-        return note
-    if len(graph.nodes(send)) > 1:
-        layouts = {graph.values[name].layout for name in send.operands}
-        if "P" in layouts:
-            note += ", summed in node order"
-        if "S" in layouts:
-            note += ", rows concatenated"
-        if "F" in layouts:
-            note += ", ranges joined"
-    return note
+    """Return the comment of a receive: how the values of several senders are joined."""
+    senders = len(graph.nodes(send))
+    if send.exchange is not None:
+        return send.exchange.received.format(of=senders, **send.attrs)
+    if senders == 1 or is_paired(graph, send):
+        return ""
+    sources = {source for source, _ in layouts_of(graph, send)}
+    notes = []
+    if any(target == "F" for _, target in layouts_of(graph, send)):
+        notes.append("this node's range")
+    if "P" in sources:
+        ring = send.attrs.get("ring", False)
+        notes.append("summed around the ring" if ring else "summed in node order")
+    if "S" in sources:
+        notes.append("rows concatenated")
+    if "F" in sources:
+        notes.append("ranges joined")
+    return ", ".join(notes)
 
 
-def pushed(op: Op) -> str:
-    """Return the comment of a message without lockstep: "gradients of one worker"."""
+def merged(graph: Graph, send: Op) -> str:
+    """Return the comment of a `merge`: how a worker uses the parameters of a server."""
+    mode = graph.modes[send.attrs["group"]]
+    if mode is not None and mode.in_rounds:
+        return "after an exchange: waits for new parameters, and takes them"
+    return "adds the changes of other workers, if received"
+
+
+def served(op: Op) -> str:
+    """Return the comment of a message in `serve`: "of one worker"."""
     assert op.exchange is not None, op
-    return op.exchange.message.format(place=short_place(op.attrs["from"]))
-
-
-def answered(op: Op) -> str:
-    """Return the comment of an answer to a message: "parameters to worker"."""
-    assert op.exchange is not None, op
-    return op.exchange.answer.format(place=short_place(op.attrs["to"]))
+    template, end = op.exchange.answer, "to"
+    if op.structure.receives:
+        template, end = op.exchange.message, "from"
+    return template.format(place=short_place(op.attrs[end]))
 
 
 def updated(table: Table) -> str:
-    """Return the comment of an update: "adam, learning rate 0.001", "adam, cosine
-    learning rate"."""
+    """Return the comment of an update: "adam, learning rate 0.001"."""
     return updated_by(str(table.rule), table.learning_rate)
 
 
 def updated_by(rule: str, rate: Rate) -> str:
-    """Return the comment of an update by a rule at a learning rate."""
+    """Return the comment of an update: "adam, cosine learning rate"."""
     if isinstance(rate, Schedule):
         return f"{rule}, {_schedule(rate)} learning rate"
     return f"{rule}, learning rate {rate:g}"
 
 
 def short_place(place: Place | None) -> str:
-    """Return a place without its parts that are the same everywhere: `worker:1`, `ps`."""
+    """Return the nodes of a place, in words: `worker:1`, `ps`."""
     return str(place).removeprefix("/node:").removesuffix("/cpu")
 
 
@@ -76,3 +93,22 @@ def _schedule(rate: Schedule) -> str:
         case Warmup(then=Schedule() as then) | LinearScaling(then=Schedule() as then):
             return f"{rate.name} and {_schedule(then)}"
     return rate.name
+
+
+def layouts_of(graph: Graph, send: Op) -> list[tuple[Layout, Layout]]:
+    """Return the layouts of each value of a message, at its senders and its receivers."""
+    received = graph.receives[send.attrs["edge"]].results
+    return [
+        (graph.layout(name), graph.layout(result.name))
+        for name, result in zip(send.operands, received, strict=True)
+    ]
+
+
+def is_paired(graph: Graph, send: Op) -> bool:
+    """Whether each message goes between a worker and its heter node."""
+    sources = graph.nodes(send)
+    targets = graph.nodes(graph.receives[send.attrs["edge"]])
+    return all(
+        goes_between_companions(layouts, sources, targets, graph.cluster.worker_nodes)
+        for layouts in layouts_of(graph, send)
+    )

@@ -1,4 +1,4 @@
-"""Which values of a hook are grouped into one variable."""
+"""Groups values of a hook into one variable."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from placer.compiler.schedule.units import Unit
 def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
     """Return the variables that hold several outputs of a function.
 
-    The first hold values that only later functions use, those with the same users
-    together; the others the gradients, or new values, of all parameters of a table.
+    Returns:
+        Variables such as `s`, each with values that the same later functions use, and no
+        other statements. Then variables such as `g`, each with the gradients or the new
+        values of all parameters of a table.
     """
     scope, graph = hook.scope, hook.graph
     bundles: Held = {}
     pairs = [(hook.parameter_for(value), value) for value in unit.outputs]
     for bundle, values in _complete_bundles(hook, pairs):
         is_gradient = differentiated(graph, values[0]) is not None
-        variable = scope.new_variable("g" if is_gradient else "new")
+        variable = scope.new_variable(f"{'g' if is_gradient else 'new'}{bundle.number}")
         bundles[variable] = bundle, dict(zip(bundle.members, values, strict=True))
     bundled = {value for _, values in bundles.values() for value in values.values()}
     saved: dict[tuple[int, ...], list[str]] = {}
@@ -38,11 +40,11 @@ def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
 
 
 def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, list[str]]]]:
-    """Return the bundles of parameters that functions take, by the number of the unit
-    that assigns the last of their values.
+    """Return the bundles of parameters that functions take, with the value of each member.
 
-    A table whose functions take different values of one parameter, or values on several
-    sets of devices, has no bundle.
+    They are listed by the number of the unit that assigns the last value of the bundle. A
+    table has no bundle if functions take different values of one parameter, or values on
+    several sets of devices.
     """
     graph = hook.graph
     numbers = {
@@ -65,8 +67,12 @@ def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, list[str]]]]
 def _complete_bundles(
     hook: Hook, pairs: Iterable[tuple[str | None, str]]
 ) -> Iterator[tuple[Bundle, list[str]]]:
-    """Yield the bundles of which the pairs of parameters and values contain each
-    parameter, and none twice, with the value of each."""
+    """Yield the bundles with exactly one value for each parameter, and these values.
+
+    Args:
+        hook: the hook.
+        pairs: parameters, each with one of its values.
+    """
     of_table: dict[str, list[tuple[str, str]]] = {}
     for parameter, value in pairs:
         bundle = hook.bundles.of_member.get(parameter or "")

@@ -1,17 +1,26 @@
-"""The node programs of a build: jitted functions, and the steps that call them."""
+"""Emits the node programs of a build: jitted functions, and the hooks that call them."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from placer.compiler.emit.bundles import Bundles
-from placer.compiler.emit.code import About, Line
+from msgspec import structs
+
+from placer.compiler.emit.bundles import Bundles, Contents, Role
+from placer.compiler.emit.code import INDENT, WIDTH, About, Line
 from placer.compiler.emit.computed import has_row_indices
+from placer.compiler.emit.constants import Constants
 from placer.compiler.emit.function import Function
+from placer.compiler.emit.layer_kinds import find_layer_kinds
 from placer.compiler.emit.names import Names
 from placer.compiler.emit.roles import parameter_of
-from placer.compiler.emit.step import emit_hook, emit_serve
+from placer.compiler.emit.shared_model import share_model
+from placer.compiler.emit.step import Written, emit_hook, emit_serve
 from placer.compiler.graph.declared import calls_user_code
 from placer.compiler.graph.graph import Graph
 from placer.compiler.schedule.schedule import Schedule
@@ -26,9 +35,11 @@ from placer.plan.plan import Table
 class Programs:
     """The node programs of a build.
 
-    `files` are their texts, by path in the build folder; `of_node` is the path of the
-    program that each node runs. `about` says for lines of programs what an error there
-    is about, by path and number: a function, then ops of the spec.
+    Attributes:
+        files: the text of each program, by its path in the build folder.
+        of_node: the path of the program that each node runs.
+        about: for the lines of each program, by number: the function of the line, then
+            the ops of the spec that the line computes.
     """
 
     files: dict[str, str]
@@ -44,16 +55,16 @@ def emit_programs(
 ) -> Programs:
     """Emit the program of every node of the graph's cluster.
 
-    Nodes of a kind with equal programs share one file without a node's name, such as
-    `worker/program.py`. A process without a program of its own also gets
-    `worker-0/program.py`, which a user can start.
+    Nodes of one kind with equal programs share a file, such as `worker/program.py`. For
+    each process of these nodes, a short program such as `worker-0/program.py` starts it.
     """
     bodies: dict[str, _Body] = {}
+    kinds = find_layer_kinds(graphs[0].graph)
     sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
     for node, same in _group_by_program(graphs).items():
         if same not in bodies:
             task_names = schedule.task_names(same)
-            bodies[same] = _emit_body(same, graphs, tables, task_names)
+            bodies[same] = _emit_body(same, graphs, tables, kinds, task_names)
         body = bodies[same]
         sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
     programs = Programs({}, {}, {})
@@ -82,13 +93,19 @@ def emit_programs(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A program after its docstring: its text, its hooks, what an error in its lines is
-    about, and the conventions of its names."""
+    """A program without its docstring.
+
+    Attributes:
+        text: the text.
+        hooks: the names of its hooks.
+        about: the function and the ops of its lines, as in `Programs.about`.
+        conventions: the conventional names that the docstring explains.
+    """
 
     text: str
     hooks: Sequence[str]
     about: Mapping[int, About]
-    conventions: Container[str]
+    conventions: Iterable[str]
 
 
 def _shared_path(kind: str, used: Container[str]) -> str:
@@ -99,18 +116,12 @@ def _shared_path(kind: str, used: Container[str]) -> str:
 
 
 def _emit_starter(process: str, paths: Sequence[str], graph: Graph) -> str:
-    """Return the program that starts a process whose code is in other files.
-
-    Args:
-        process: the name of the process.
-        paths: the program of each of its nodes.
-        graph: a graph of the model.
-    """
+    """Return the program that starts a process and runs the programs of other files."""
     of_others = "which other nodes share"
     if len(paths) > 1:
         of_others = f"in {len(paths)} threads"
     return (
-        f'"""{_title(process, graph)}\n\n'
+        f'"""{_title(process, graph)}\n'
         f'Runs {" and ".join(dict.fromkeys(paths))}, {of_others}.\n"""\n\n'
         f"from placer import runtime\n{_emit_main('')}"
     )
@@ -124,8 +135,8 @@ def _emit_main(hooks: str) -> str:
 def _group_by_program(graphs: Sequence[LoweredGraph]) -> dict[NodeId, NodeId]:
     """Return for each node the first node with an equal program.
 
-    They are of one class in every graph, and their programs do not contain the indices
-    of the rows that each of them has.
+    Such nodes run the same ops in every graph. Their programs contain no indices of rows,
+    which differ from node to node.
     """
     representatives: dict[tuple[str, ...], NodeId] = {}
     has_indices: dict[str, bool] = {}
@@ -145,40 +156,66 @@ def _emit_body(
     node: str,
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
+    kinds: Mapping[str, str],
     task_names: Sequence[str],
 ) -> _Body:
     names = Names(_modules(node, graphs))
-    bundles = _bundles(node, graphs, tables, names)
-    functions: list[Function] = []
-    hooks: dict[str, list[Line]] = {}
+    constants = Constants(node, graphs, names)
+    bundles = _bundles(node, graphs, tables, names, kinds)
+    functions: dict[str, list[Function]] = {}
+    hooks: dict[str, list[Written]] = {}
     for lowered in graphs:
-        emitted, hook = emit_hook(
-            node, lowered, names, tables[node], bundles, task_names
+        functions[lowered.hook], hooks[lowered.hook] = emit_hook(
+            node, lowered, names, tables[node], bundles, constants, task_names
         )
-        functions += emitted
-        hooks[lowered.hook] = hook
         if lowered.hook == "step" and lowered.units_of_messages(node):
-            emitted, hook = emit_serve(node, lowered, names, tables[node], bundles)
-            functions += emitted
-            hooks[SERVE] = hook
+            functions[SERVE], hooks[SERVE] = emit_serve(
+                node, lowered, names, tables[node], bundles, constants
+            )
+    shared = share_model(
+        functions.pop("evaluate", ()), functions.pop("predict", ()), names
+    )
+    in_order = [*shared.models, *chain(*functions.values()), *shared.others]
     imports = [*bundles.imports]
-    if any(function.has_options for function in functions):
+    if any(function.jit_options for function in in_order):
         imports.insert(0, "import functools")
     head = ["", *imports, *[""] * bool(imports)]
     head += ["from placer import runtime  # first: before jax loads", ""]
-    if functions:
+    if in_order:
         head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         head += [*(_import(*each) for each in names.modules.items()), ""]
+    if defined := constants.lines():
+        head += [*defined, ""]
     if classes := bundles.lines():
         head += [*classes, ""]
     lines = [*map(Line, head)]
-    definitions = [*(function.lines for function in functions), *hooks.values()]
+    definitions = [function.lines() for function in in_order]
+    definitions += [[*_hook_lines(hook, shared.renamed)] for hook in hooks.values()]
     for definition in definitions:
         lines += [Line(""), *definition, Line("")]
-    about = {i: line.about for i, line in enumerate(lines) if line.about}
+    about = {
+        i: _renamed(line.about, shared.renamed)
+        for i, line in enumerate(lines)
+        if line.about
+    }
     text = "\n".join(line.text for line in lines)
     return _Body(text, tuple(hooks), about, names.conventions)
+
+
+def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator[Line]:
+    """Yield the lines of a hook, with the new names of the functions that it calls."""
+    for item in hook:
+        if isinstance(item, Line):
+            yield item
+            continue
+        name = renamed.get(item.call.function, item.call.function)
+        yield from structs.replace(item.call, function=name).lines(item.depth)
+
+
+def _renamed(about: About, renamed: Mapping[str, str]) -> About:
+    function, *ops = about
+    return (renamed[function], *ops) if function in renamed else about
 
 
 def _bundles(
@@ -186,18 +223,29 @@ def _bundles(
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
     names: Names,
+    kinds: Mapping[str, str],
 ) -> Bundles:
-    """Return bundles of the tables of a node, and of the parameters of other nodes that
-    its functions use, in the order of the spec."""
+    """Return the bundles of a program, sorted by table.
+
+    They are the tables that the node stores, and the parameters of other nodes that its
+    functions use.
+    """
     graph = graphs[0].graph
-    bundles = Bundles(graph, names)
+    contents: dict[str, Contents] = {}
     for table in tables[node]:
         blocks = [block.name for block in table.blocks]
         types = {name: str(graph.tensor_type(name)) for name in blocks}
-        parameters = {block.name: block.parameter for block in table.blocks}
-        bundles.add(table.name, types, parameters if table.local else {})
+        written = {block.name: block.parameter for block in table.blocks}
+        contents[table.name] = Contents(
+            table.name,
+            table.name,
+            _role(graph, table),
+            types,
+            written if table.local else {},
+        )
+    own = {name for each in contents.values() for name in each.types}
     table_of = {
-        name: table.name
+        name: table
         for stored in tables.values()
         for table in stored
         if not table.local
@@ -212,19 +260,56 @@ def _bundles(
         for value in unit.inputs
         if (parameter := parameter_of(lowered.graph, value)) is not None
     }
-    others: dict[str, dict[str, str]] = {}
+    others: dict[str, tuple[Table, dict[str, str]]] = {}
     for op in graph.parameters:
         for name in (op.name, op.attrs.get("whole", op.name)):
-            if name in used and name not in bundles.of_member:
-                others.setdefault(table_of[name], {})[name] = used[name]
-    for table_name, types in others.items():
-        is_own = table_name in bundles.of_table
-        bundles.add(f"{table_name} parameters" if is_own else table_name, types, {})
-    return bundles
+            if name in used and name not in own:
+                table = table_of[name]
+                is_stored = any(table.name == each.name for each in tables[node])
+                key = f"{table.name} parameters" if is_stored else table.name
+                others.setdefault(key, (table, {}))[1][name] = used[name]
+    for key, (table, types) in others.items():
+        contents[key] = Contents(key, table.name, _role(graph, table), types, {})
+    in_order = sorted(contents.values(), key=lambda each: _natural(each.key))
+    return Bundles(in_order, names, kinds, _numbered(node, graphs, in_order))
+
+
+def _numbered(
+    node: str, graphs: Sequence[LoweredGraph], contents: Iterable[Contents]
+) -> set[str]:
+    """Return the roles for which a hook of the node uses several tables."""
+    contents_of = {member: each for each in contents for member in each.types}
+    numbered: set[str] = set()
+    for lowered in graphs:
+        values: set[str] = set()
+        for unit in lowered.units_on(node):
+            if unit.computed:
+                values.update(unit.inputs)
+            elif unit.ops[0].kind in ("parameter", "local_parameter"):
+                values.update(op.name for op in unit.ops)
+        found = {parameter_of(lowered.graph, value) or "" for value in values}
+        seen = {(c.role, c.table) for name in found if (c := contents_of.get(name))}
+        roles = Counter(role for role, _ in seen)
+        numbered |= {role for role, count in roles.items() if count > 1}
+    return numbered
+
+
+def _role(graph: Graph, table: Table) -> Role:
+    """Return the variable of the parameters of a table."""
+    if table.rule is not None:
+        return "p"
+    is_state = graph.producers[table.blocks[0].name].attrs.get("state")
+    return "state" if is_state else "frozen"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return the key that sorts `dense2` before `dense10`."""
+    parts = re.findall(r"(\d+)|(\D+)", name)
+    return [(int(number or 0), text) for number, text in parts]
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
-    """Return the modules of the spec whose functions the node's ops call."""
+    """Return the user modules that define functions called by the node's ops."""
     called = {
         op.attrs["fn"].partition(":")[0]
         for lowered in graphs
@@ -239,29 +324,35 @@ def _import(module: str, name: str) -> str:
 
 
 def program_path(node: str) -> str:
-    """Return the path, in the build folder, of the program that starts a node."""
+    """Return the path of the program that starts a node, relative to the build folder."""
     return f"{NodeId(node).stem}/program.py"
 
 
 _CONVENTIONS = {
-    "p": "parameters",
-    "g": "their gradients",
-    "s": "what a function saves for a later one",
-    "d_x": "the gradient of x",
+    r"p\d*": "parameters",
+    r"g\d*": "their gradients",
+    r"g\d*_sum": "gradients summed over nodes",
+    r"g\d*_total": "gradients summed over microbatches",
+    r"delta\d*": "the change of one worker's parameters",
+    r"s": "values saved for a later function",
+    r"d_x": "the gradient of x",
 }
+"""The meaning of conventional names, by a pattern of the names."""
 
 
-def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
-    """Return the docstring of a program, with the conventions of names that it uses."""
-    used = [
-        f"{name}: {text}" for name, text in _CONVENTIONS.items() if name in conventions
-    ]
-    legend = f"\n\n{', '.join(used)}.\n" if used else ""
+def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
+    """Return the docstring of a program; it explains the conventional names in use."""
+    used = []
+    for pattern, text in _CONVENTIONS.items():
+        names = sorted(n for n in conventions if re.fullmatch(pattern, n))
+        used += [f"{', '.join(names)}: {text}"] if names else []
+    legend = "\n".join(textwrap.wrap("; ".join(used), WIDTH, break_on_hyphens=False))
+    legend = f"\n{legend}.\n" if used else ""
     return f'"""{_title(owner, graph)}{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:
-    """Return the first line of a program's docstring."""
+    """Return the first lines of a program's docstring."""
     kinds = ", ".join(
         f"{k.count} {_plural(k.name, k.count)}"
         + (
@@ -271,10 +362,9 @@ def _title(owner: str, graph: Graph) -> str:
         )
         for k in graph.cluster.kinds
     )
-    return (
-        f"{owner} of {graph.name}: {kinds}. "
-        "Compiled by placer; change the spec, not this file."
-    )
+    title = f"{owner} of {graph.name}: {kinds}."
+    wrapped = textwrap.fill(title, WIDTH - len(INDENT), break_on_hyphens=False)
+    return f"{wrapped}\n\nCompiled by placer; change the spec, not this file."
 
 
 def _plural(name: str, count: int) -> str:

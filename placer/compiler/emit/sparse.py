@@ -128,7 +128,7 @@ def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
         message = Expression("message", "message")
         rows = [hook.scope[name] for name in op.operands]
         return [Call(f"node.{exchange.send_answer}", [message, *rows])]
-    arguments: list[Argument] = [str(op.attrs["edge"])]
+    arguments: list[Argument] = [hook.edge(op)]
     for name in op.operands:
         if exchange.moves == "gradients":
             arguments.append(hook.scope[keys_of(hook.graph, name).results[0].name])
@@ -148,7 +148,7 @@ def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
         method = f"node.{exchange.receive_message}"
         return [Call(method, [message], targets, is_tuple=True)]
     send = graph.sends[op.attrs["edge"]]
-    arguments: list[Argument] = [str(op.attrs["edge"])]
+    arguments: list[Argument] = [hook.edge(op)]
     if exchange.moves == "rows":
         names = (keys_of(graph, value.name).results[0].name for value in op.results)
         arguments += [hook.scope[name] for name in names]
@@ -163,7 +163,11 @@ def _keys_ahead(what: str, hook: Hook, send: Op) -> list[Call]:
     if not send.exchange.sends_keys_ahead:
         return []
     return [
-        Call(f"node.{what}_keys_ahead", [str(edge)], note="those of the next step")
+        Call(
+            f"node.{what}_keys_ahead",
+            [hook.constants.edge(edge)],
+            note="keys of the next step",
+        )
         for edge in ahead_of(hook.graph, send)
     ]
 

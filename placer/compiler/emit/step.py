@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -13,10 +14,12 @@ from placer.compiler.emit.code import (
     About,
     Call,
     Line,
+    add_comment,
     listed,
     literal,
     wrap_comment,
 )
+from placer.compiler.emit.constants import Constants
 from placer.compiler.emit.function import Function, emit_function
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.kept_variables import assigned, keep_variables
@@ -32,26 +35,38 @@ from placer.plan.hooks import SERVE
 from placer.plan.plan import Table
 
 
+class Indented(NamedTuple):
+    """A statement of a hook, after a number of indentations."""
+
+    call: Call
+    depth: int
+
+
+Written = Line | Indented
+
+
 def emit_hook(
     node: str,
     lowered: LoweredGraph,
     names: Names,
     tables: Sequence[Table],
     bundles: Bundles,
+    constants: Constants,
     turns: Sequence[str],
-) -> tuple[list[Function], list[Line]]:
+) -> tuple[list[Function], list[Written]]:
     """Return the jitted functions of one graph of a node, and the lines of the hook
     that calls them."""
     units = lowered.units_of_hook(node)
-    writer = _Writer(Hook(node, lowered, names, tables, bundles, units, lowered.hook))
+    writer = _Writer(
+        Hook(node, lowered, names, tables, bundles, units, lowered.hook, constants)
+    )
     if lowered.graph.microbatches > 1:
         lines = writer.microbatches(turns)
     else:
         lines = writer.batches()
     if lowered.hook == "step" and lowered.serves_workers(node):
-        note = "until this step of every worker is applied: see `serve`"
+        note = "until `serve` has applied this step of every worker"
         lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
-    writer.hook.scope.close()
     if not lines:
         nothing = _why_nothing(node, lowered, tables)
         lines = [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
@@ -60,13 +75,13 @@ def emit_hook(
 
 
 def _why_nothing(node: str, lowered: LoweredGraph, tables: Sequence[Table]) -> str:
-    """Return why a hook of a node is empty, in words."""
+    """Return the reason for an empty hook, in words."""
     if lowered.hook == "step" and lowered.units_of_messages(node):
         return f"`{SERVE}` handles the messages of workers"
     sparse = (lowered.graph.nodes(op) for op in lowered.graph.sparse_tables)
     stores = tables or any(node in nodes for nodes in sparse)
-    is_idle_server = NodeId(node).kind == SERVER and not stores
-    return "this server stores no block" if is_idle_server else "no ops"
+    is_empty_server = NodeId(node).kind == SERVER and not stores
+    return "this server stores no parameters" if is_empty_server else "no ops"
 
 
 def emit_serve(
@@ -75,33 +90,36 @@ def emit_serve(
     names: Names,
     tables: Sequence[Table],
     bundles: Bundles,
-) -> tuple[list[Function], list[Line]]:
-    """Return the jitted functions of the hook `serve` of a node with messages without
-    lockstep, and its lines: a loop over the messages, with a case for each edge."""
+    constants: Constants,
+) -> tuple[list[Function], list[Written]]:
+    """Return the jitted functions and the lines of the hook `serve`: a loop over messages,
+    with a branch for each edge."""
     functions: list[Function] = []
-    when = "what has come, before the next step"
+    when = "received since the last step"
     if NodeId(node).kind == SERVER:
         when = "of workers, as they arrive"
-    lines = [
+    lines: list[Written] = [
         Line(text, (SERVE,))
         for text in (
             f"def {SERVE}(node: runtime.Node) -> None:",
             f"{INDENT}for message in node.messages():  # {when}",
-            f"{INDENT * 2}match message.edge:",
         )
     ]
+    keyword = "if"
     for edge, units in sorted(lowered.units_of_messages(node).items()):
-        hook = Hook(node, lowered, names, tables, bundles, units, SERVE)
+        hook = Hook(node, lowered, names, tables, bundles, units, SERVE, constants)
         writer = _Writer(hook)
         op = next(
             op for unit in units for op in unit.ops if edge == op.attrs.get("edge")
         )
-        note = notes.pushed(op) if op.structure.receives else notes.answered(op)
-        lines.append(Line(f"{INDENT * 3}case {edge}:  # {note}", (SERVE,)))
+        test = f"{INDENT * 2}{keyword} message.edge == {constants.edge(edge)}:"
+        lines += [
+            Line(text, (SERVE,)) for text in add_comment([test], notes.served(op))
+        ]
+        keyword = "elif"
         for unit in units:
-            lines += _print(writer.unit(unit), 4)
+            lines += _print(writer.unit(unit), 3)
         functions += writer.functions
-        hook.scope.close()
     return functions, lines
 
 
@@ -112,11 +130,11 @@ class _Writer:
         self.hook = hook
         self.functions: list[Function] = []
         self._parameters = parameters_to_group(hook)
-        self._titles = name_functions(hook.units, hook.scope.names, hook.lowered.hook)
+        self._titles = name_functions(hook.units, hook.names, hook.lowered.hook)
 
-    def batches(self) -> list[Line]:
+    def batches(self) -> list[Written]:
         """Return a step, or another hook with its loop over batches."""
-        lines: list[Line] = []
+        lines: list[Written] = []
         depth = 1
         for unit in self.hook.units:
             if self.hook.lowered.has_batches and depth == 1 and not unit.once:
@@ -126,12 +144,14 @@ class _Writer:
             lines += _print(self.unit(unit), depth)
         return lines
 
-    def microbatches(self, turns: Sequence[str]) -> list[Line]:
+    def microbatches(self, turns: Sequence[str]) -> list[Written]:
         """Return a step whose tasks run for one microbatch after the other."""
         step = split_into_tasks(self.hook.graph, self.hook.units)
         lines = _print(self._task(step.before), 1)
         if step.tasks:
-            lines += map(Line, wrap_comment(turns, 1))
+            first, *others = turns
+            order = [f"The tasks in order, each with its microbatch: {first}", *others]
+            lines += map(Line, wrap_comment(order, 1))
             lines.append(self._line(f"{INDENT}for task in node.microbatches():"))
         bodies = [self._task(task) for task in step.tasks]
         tasks = [*zip(step.tasks, bodies, strict=True)]
@@ -176,12 +196,12 @@ class _Writer:
             hook.computes(unit.outputs, about)
             function = emit_function(hook, unit, name)
             self.functions += [function] if function else []
-            statements = [function.call] if function else []
+            statements = [function.call("node.", function.results)] if function else []
         else:
             statements = emit_structural(hook, unit.ops)
             about = hook.about(unit.ops)
         for bundle, values in self._parameters.get(hook.number, ()):
-            statements += hook.bundle_variable(bundle, values, "p")[1]
+            statements += hook.bundle_variable(bundle, values, bundle.variable)[1]
         return self._complete(statements, about)
 
     def _complete(self, statements: Iterable[Call], about: About) -> list[Call]:
@@ -192,5 +212,5 @@ class _Writer:
         return complete
 
 
-def _print(statements: Iterable[Call], depth: int) -> list[Line]:
-    return [line for statement in statements for line in statement.lines(depth)]
+def _print(statements: Iterable[Call], depth: int) -> list[Written]:
+    return [Indented(statement, depth) for statement in statements]

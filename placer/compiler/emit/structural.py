@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.compiler.emit import notes
+from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Argument, Call, Expression, literal
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.names import is_argument_name
 from placer.compiler.emit.roles import parameter_of
+from placer.compiler.emit.short_names import is_sum_of_nodes
 from placer.compiler.emit.sparse import (
     emit_distinct_keys,
     emit_exact_squares,
@@ -60,10 +62,7 @@ def _parameters(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         bundle = hook.bundles.of_table[table.name]
         if hook.scope.is_bound(op.name):
             continue
-        proposal = "p"
-        if table.rule is None:
-            proposal = "state" if op.attrs.get("state") else "frozen"
-        variable = hook.scope.new_variable(proposal)
+        variable = hook.scope.new_variable(bundle.variable)
         blocks = {block.name: block.name for block in table.blocks}
         hook.scope.hold(variable, bundle, blocks)
         arguments = [literal(table.name), bundle.name]
@@ -79,14 +78,13 @@ def _assemble(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the cut, unless its value is only sent: `send` cuts by the plan."""
+    """Return the cut as an array, unless its value is only sent: a send cuts it."""
     (op,) = ops
     users = [u for u in hook.graph.uses.get(op.name, ()) if _is_here(hook, u)]
     if all(user.sent_edge is not None for user in users):
         return []
-    limits = [literal(op.attrs["start"]), literal(op.attrs["stop"])]
-    whole = hook.scope[op.operands[0]]
-    return [Call("node.slice_gradient", [whole, *limits], hook.targets([op.name]))]
+    part, targets = _part(hook, op), hook.targets([op.name])
+    return [Call(part.text, part.items, targets, attribute=".values")]
 
 
 def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -139,14 +137,13 @@ def _is_here(hook: Hook, op: Op) -> bool:
 
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    edge, exchange = str(op.attrs["edge"]), op.exchange
-    note = ", ".join([notes.sent(hook.graph, op), *_ranges(hook, op)])
+    edge, exchange = hook.edge(op), op.exchange
+    note = notes.sent(hook.graph, op)
     if exchange is None:
         return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
     if exchange.is_by_key:
         return emit_sent_rows(hook, op)
     if exchange.moves == "differences":
-        note = f"every {op.attrs['every']} steps, {notes.sent(hook.graph, op)}"
         return [Call(f"node.{exchange.send}", [edge], note=note)]
     if not hook.is_of_message:
         return [Call(f"node.{exchange.send}", [edge, *_sent(hook, op)], note=note)]
@@ -166,13 +163,13 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     if exchange is not None and exchange.handling == "adds":
         message = Expression("message", "message")
         return [Call(f"node.{exchange.receive_message}", [message])]
-    edge = op.attrs["edge"]
+    send = hook.graph.sends[op.attrs["edge"]]
     if _is_merged(hook, op):
-        note = notes.received(hook.graph, hook.graph.sends[edge])
-        return [Call("node.merge", [str(edge)], note=f"if there are newer {note}")]
+        note = notes.merged(hook.graph, send)
+        return [Call("node.merge", [hook.edge(op)], note=note)]
     method = f"node.{exchange.receive if exchange else 'receive'}"
-    arguments: list[Argument] = [str(edge)]
-    note = notes.received(hook.graph, hook.graph.sends[edge])
+    arguments: list[Argument] = [hook.edge(op)]
+    note = notes.received(hook.graph, send)
     if hook.is_of_message:
         assert exchange is not None, op
         method, note = f"node.{exchange.receive_message}", ""
@@ -185,12 +182,39 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     members = [parameter_of(hook.graph, v) or hook.trained.get(v, "") for v in values]
     bundle = hook.bundles.of_member.get(members[0])
     if bundle is None or [*bundle.members] != members:
+        _keep_variables(hook, op)
         targets = hook.targets(values)
         return [Call(method, arguments, targets, is_tuple=True, note=note)]
     is_parameters = parameter_of(hook.graph, values[0]) is not None
-    variable = hook.scope.new_variable("p" if is_parameters else "g")
+    if is_parameters:
+        proposal = bundle.variable
+    else:
+        proposal = _received_variable(hook, op, bundle, values[0])
+    variable = hook.bundle_target(bundle, proposal)
     hook.scope.hold(variable, bundle, dict(zip(members, values, strict=True)))
     return [Call(method, [*arguments, bundle.name], [variable], note=note)]
+
+
+def _keep_variables(hook: Hook, op: Op) -> None:
+    """Let received values have the variables of the same values that this node has sent,
+    if these are not used again."""
+    scope, graph = hook.scope, hook.graph
+    sent = graph.sends[op.attrs["edge"]].operands
+    for value, before in zip(op.results, sent, strict=True):
+        if graph.values[before].layout != "R" or not scope.is_bound(before):
+            continue
+        expression = scope[before]
+        is_here = scope.parts.get(expression.text) == scope.part
+        if is_here and expression.variable and hook.is_last_use(before):
+            scope.bind(value.name, expression)
+
+
+def _received_variable(hook: Hook, op: Op, bundle: Bundle, value: str) -> str:
+    """Return the variable of the received gradients of a table, or of a worker's change."""
+    if op.exchange is not None and op.exchange.moves == "differences":
+        return f"delta{bundle.number}"
+    suffix = "_sum" if is_sum_of_nodes(hook.graph, value) else ""
+    return f"g{bundle.number}{suffix}"
 
 
 def _is_merged(hook: Hook, op: Op) -> bool:
@@ -213,32 +237,28 @@ def _delta(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 def _send_and_receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    back = op.attrs["back"]
-    arguments = [Expression(str(op.attrs["edge"])), *_sent(hook, op)]
-    arguments.append(Expression(f"back={back}"))
-    reply = notes.received(hook.graph, hook.graph.sends[back])
-    note = f"{notes.sent(hook.graph, op)}; {reply}"
+    arguments = [Expression(hook.edge(op)), *_sent(hook, op)]
+    arguments.append(Expression(f"back={hook.edge(op, 'back')}"))
+    reply = notes.received(hook.graph, hook.graph.sends[op.attrs["back"]])
+    note = "; ".join(filter(None, [notes.sent(hook.graph, op), reply]))
     targets = hook.targets(value.name for value in op.results)
     return [Call("node.send_and_recv", arguments, targets, is_tuple=True, note=note)]
 
 
 def _sent(hook: Hook, op: Op) -> list[Expression]:
-    """Return the arguments of a send, which cuts by the plan."""
+    """Return the arguments of a send, with `node.cut` for parts of values."""
     producers = [hook.graph.producers[name] for name in op.operands]
-    return hook.arguments(
-        made.operands[0] if made.kind == "cut" else name
+    expressions = [
+        _part(hook, made) if made.kind == "cut" else hook.scope[name]
         for name, made in zip(op.operands, producers, strict=True)
-    )
-
-
-def _ranges(hook: Hook, op: Op) -> list[str]:
-    """Return which elements are sent of the values that are cut."""
-    cuts = [hook.graph.producers[name] for name in op.operands]
-    return [
-        f"{hook.scope[cut.operands[0]]}[{cut.attrs['start']}:{cut.attrs['stop']}]"
-        for cut in cuts
-        if cut.kind == "cut"
     ]
+    return hook.scope.collapse(expressions, whole=True)
+
+
+def _part(hook: Hook, cut: Op) -> Expression:
+    """Return a part of a value: `node.cut(g.h1.w, 0, 16384)`."""
+    limits = [Expression(literal(cut.attrs[name])) for name in ("start", "stop")]
+    return Expression("node.cut", items=(hook.scope[cut.operands[0]], *limits))
 
 
 # Metrics and microbatches.
@@ -282,8 +302,11 @@ def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
         variable = expression.text
         if variable in scope.bundles:
             bundle, members = scope.bundles[variable]
-            scope.hold(variable, bundle, {m: total_of[v] for m, v in members.items()})
-            targets.append(variable)
+            totals_of = {m: total_of[v] for m, v in members.items()}
+            is_gradient = variable == f"g{bundle.number}"
+            total = scope.new_variable(f"{variable}_total") if is_gradient else variable
+            scope.hold(total, bundle, totals_of)
+            targets.append(total)
         else:
             targets += hook.targets(total_of[value] for value in values)
     return [Call("node.microbatch_totals", names, targets, is_tuple=True)]

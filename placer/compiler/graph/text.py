@@ -1,6 +1,6 @@
 """The text form of a graph. `parse_graph` is the inverse of `print_graph`.
 
-Positions in the spec can be printed as comments; the parser ignores them.
+Positions in the spec can be printed as comments, which the parser ignores.
 """
 
 from __future__ import annotations
@@ -15,36 +15,30 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, to_builtins
 
-from placer.compiler.graph.declared import attribute, is_declared
+from placer.compiler.graph.declared import is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.errors import GraphError, OpError, PlacerError, Span
-from placer.ops.attributes import check_value
+from placer.compiler.graph.op_lines import (
+    RESERVED,
+    make_value,
+    parse_number,
+    read_attribute,
+    read_graph_lines,
+)
+from placer.errors import GraphError, PlacerError, Span
 from placer.place import Cluster, Place
-from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
-from placer.plan.settings.training.initializers import Init, read_init
-from placer.plan.settings.training.schedules import Rate, read_rate
-from placer.plan.settings.training.update_modes import Settings, from_text, to_text
+from placer.plan.settings.training.update_modes import Settings, to_text
 from placer.system.resources import find_file
 
 T = TypeVar("T")
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
-_RESERVED = {"true": True, "false": False, "none": None}
 _NUMBERS = frozenset({"inf", "nan"})
-_READERS: Mapping[object, Callable[[Any], object]] = {
-    Init: read_init,
-    Rate: read_rate,
-    Settings: from_text,
-}
-"""The types of attributes that are structs, and what reads these from their text."""
 
 
 def print_graph(graph: Graph, *, reasons: bool = False) -> str:
-    """Return the graph as text, one op per line, in program order.
-
-    With `reasons`, a line ends with why a pass put the op where it is, as a comment.
-    """
+    """Return the graph as text, one op per line, in program order. With `reasons`, a
+    comment at the end of a line says why a pass placed the op there."""
     head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
     if graph.evaluation_batch is not None:
         head += f" evaluation({graph.evaluation_batch})"
@@ -95,7 +89,7 @@ def _format_attr(term: Any) -> str:
     if isinstance(term, Settings):
         return _format_attr(to_text(term))
     if isinstance(term, str):
-        plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
+        plain = _WORD.match(term) and term not in RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
     if isinstance(term, Struct):
         return _format_attr(to_builtins(term))
@@ -115,11 +109,8 @@ def _format_float(number: float) -> str:
 
 
 def parse_graph(text: str, file: str = "<graph>") -> Graph:
-    """Read the text of exactly one graph.
-
-    `file` is the file name in errors. Raises GraphError, with the line and the column,
-    if the text is not that of one graph.
-    """
+    """Parse the text of exactly one graph. `file` is the file name in errors. Raises
+    GraphError with the line and column if the text is invalid."""
     graphs = parse_graphs(text, file)
     if len(graphs) != 1:
         raise GraphError(f"expected one graph, found {len(graphs)}")
@@ -127,11 +118,20 @@ def parse_graph(text: str, file: str = "<graph>") -> Graph:
 
 
 def parse_graphs(text: str, file: str = "<graph>") -> tuple[Graph, ...]:
-    """Read the text of any number of graphs, one after the other.
+    """Parse the text of any number of graphs.
 
-    `file` is the file name in errors. Raises GraphError, with the line and the column,
-    if the text is not that of graphs.
+    `file` is the file name in errors. Raises GraphError with the line and column if the
+    text is invalid.
     """
+    graphs = read_graph_lines(text)
+    if graphs is not None:
+        return graphs
+    return read_by_grammar(text, file)
+
+
+def read_by_grammar(text: str, file: str) -> tuple[Graph, ...]:
+    """Parse the text with the grammar: slow, but it accepts any white space and finds the
+    position of a mistake."""
     from lark.exceptions import UnexpectedEOF, UnexpectedInput
 
     try:
@@ -165,7 +165,7 @@ def _parser() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns the parser's trees into graphs, and checks places, types and clusters."""
+    """Converts the parser's trees to graphs, and checks places, types and clusters."""
 
     text: str
     file: str
@@ -184,7 +184,6 @@ class _Reader:
         )
 
     def _number(self, token: Any) -> int | None:
-        """Return the number in a token such as `batch(128)`; None without a token."""
         if token is None:
             return None
         return self._convert(token, lambda text: int(text[text.index("(") + 1 : -1]))
@@ -200,13 +199,13 @@ class _Reader:
         )
 
     def _attributes(self, kind: str, tree: Any) -> dict[str, Any]:
-        """Return the attributes of an op. Raises GraphError at one that it may not have;
-        of an unknown kind it may have any."""
+        """Return the attributes of an op. Raises GraphError for an undeclared
+        attribute; an op of an unknown kind may have any."""
         attrs = self._mapping(tree)
         if is_declared(kind):
             for pair in filter(None, tree.children):
                 key = pair.children[0]
-                read = partial(_read_attribute, kind, attrs[str(key)])
+                read = partial(read_attribute, kind, attrs[str(key)])
                 attrs[str(key)] = self._convert(key, read)
         return attrs
 
@@ -220,11 +219,8 @@ class _Reader:
             value_type = ResidualType(
                 tuple(self._convert(part, TensorType.parse) for part in parts)
             )
-        if layout is not None and layout.startswith("F"):
-            flat = self._convert(layout, _parse_flat)
-            return Value(str(name)[1:], value_type, "F", flat=flat)
-        places, _, over = str(layout or "").partition("/")
-        return Value(str(name)[1:], value_type, places or None, over or None)  # type: ignore[arg-type]
+        read = partial(make_value, str(name)[1:], value_type)
+        return read(None) if layout is None else self._convert(layout, read)
 
     def _mapping(self, tree: Any) -> dict[str, Any]:
         pairs = [pair for pair in tree.children if pair is not None]
@@ -234,14 +230,14 @@ class _Reader:
         children = [child for child in tree.children if child is not None]
         match tree.data:
             case "number":
-                return self._convert(children[0], _parse_number)
+                return self._convert(children[0], parse_number)
             case "string":
                 return self._convert(children[0], json.loads)
             case "place":
                 return self._place(children[0])
             case "word":
                 word = str(children[0])
-                return _RESERVED.get(word, word)
+                return RESERVED.get(word, word)
             case "list":
                 return tuple(map(self._term, children))
             case _:
@@ -251,7 +247,6 @@ class _Reader:
         return self._convert(token, lambda text: Place.parse(text[skipped:]))
 
     def _convert(self, token: Any, read: Callable[[str], T]) -> T:
-        """Convert a token with `read`. Raises GraphError at the token if that fails."""
         try:
             return read(str(token))
         except (ValueError, PlacerError) as error:
@@ -259,25 +254,3 @@ class _Reader:
             if isinstance(error, PlacerError):
                 raise GraphError(error.message, span=at, hint=error.hint) from error
             raise GraphError(str(error), span=at) from error
-
-
-def _read_attribute(kind: str, term: object, name: str) -> object:
-    """Return the value of an attribute from its text. Raises OpError for a wrong one."""
-    attr = attribute(kind, name)
-    if attr.type in _READERS:
-        try:
-            term = _READERS[attr.type](term)
-        except ValueError as error:
-            message = f"cannot have {name}: {term!r}: {error}"
-            raise OpError(message, attr=name).of(kind) from error
-    check_value(kind, attr, term)
-    return term
-
-
-def _parse_flat(text: str) -> Flat:
-    at, total = map(int, re.findall(r"\d+", text))
-    return Flat(at, total)
-
-
-def _parse_number(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)

@@ -1,1 +1,1 @@
-"""Tables without lockstep: the ends of workers and servers."""
+"""Asynchronous tables, on workers and on servers, and backup workers."""

@@ -1,5 +1,4 @@
-"""The messages of workers without lockstep to a server: which one is next, and whether it
-fits what has come before."""
+"""Reads the messages of workers to a server of asynchronous tables, and checks their order."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ class ArrivingMessages:
 
     Args:
         channel: the node's channel.
-        served: the tables, by the number of the edge by which workers push.
-        order: records which message comes next, or replays that.
-        read_keys: returns the keys in a message of an edge of keys, from a worker.
+        served: the tables, by the number of the edge on which workers push.
+        order: records the order of the messages, or replays it.
+        read_keys: returns the keys in a worker's message on an edge of keys.
     """
 
     def __init__(
@@ -51,8 +50,8 @@ class ArrivingMessages:
         """Wait for the next message of these workers, on these edges.
 
         Returns:
-            The table; the message; its kind; and its number, which is a step: of a push and
-            of a drain the last one, of a request and of keys the one that they wait for.
+            The table; the message; its kind; and a step. For a push or a drain, it is the
+            worker's last step. For a request, it is the step that must be applied first.
         """
         addresses = [
             (worker, Key(edge, self._served[edge].received[worker] + 1))
@@ -108,8 +107,9 @@ class ArrivingMessages:
     def _read_ask(
         self, served: ServedTable, worker: str, key: Key, pieces: Iterator[Piece]
     ) -> WorkerMessage:
-        """Read the keys whose rows a worker asks for; it asks for those of a step and of the
-        next one before it pushes the gradients of the first."""
+        """Read the keys of a worker's request for rows. A worker has at most two open
+        requests: it may request the rows of the next step before it pushes the
+        gradients of the current step."""
         waiting = served.asked.setdefault(worker, [])
         if served.ask is None or self._read_keys is None or len(waiting) > 1:
             raise malformed_on(worker, key)
@@ -123,12 +123,12 @@ class ArrivingMessages:
         return WorkerMessage(served.ask.id, worker, key.step, keys=keys)
 
     def _next_recorded(self, open_workers: set[tuple[int, str]]) -> tuple[str, Key]:
-        """Return the address of the message that is next in a replayed order."""
+        """Return the address of the next message in the replayed order."""
         edge, worker = self._order.next(TAKE, ALL_EDGES)
         if (edge, worker) not in open_workers:
             raise RunError(
-                f"the recorded order has a message of {worker} on edge {edge}, which has"
-                " no more",
+                f"the recorded order expects another message of {worker} on edge {edge},"
+                " which has sent all its messages",
                 hint="replay with the options of the run that was recorded",
             )
         return worker, Key(edge, self._served[edge].received[worker] + 1)

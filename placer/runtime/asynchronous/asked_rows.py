@@ -1,7 +1,7 @@
-"""A worker's end of sparse tables that servers update without lockstep.
+"""A worker's side of asynchronous sparse tables that servers update.
 
-What a worker sends a server is one stream of numbered messages, so that the server handles
-them in their order: the rows that a step gets contain all of this worker's own updates. See
+A worker sends each server one stream of numbered messages, and the server handles them in
+order. So the rows that a worker receives for a step contain all its own updates. See
 `placer.runtime.exchange.worker_messages`.
 """
 
@@ -22,10 +22,10 @@ from placer.tables.sparse.batch_keys import BatchKeys
 
 @dataclass(slots=True, eq=False)
 class AskedRows(WorkerEnd):
-    """A worker's end of the tables that are looked up together.
+    """A worker's side of the tables that are looked up together.
 
     Args:
-        rows: the worker's end of the edges of rows by key.
+        rows: the worker's side of edges that carry rows by key.
         give_edge, push_edge: the edges of the rows and of their gradients.
         mode: how the workers agree on updates.
     """
@@ -34,14 +34,14 @@ class AskedRows(WorkerEnd):
     give_edge: Edge
     push_edge: Edge
     mode: Mode
-    _number: int = 0  # of the last message
-    _asked: deque[int] = field(default_factory=deque)  # messages without an answer yet
-    _versions: Sequence[int] = ()  # of the rows in use, of each server
+    _number: int = 0  # number of the last message
+    _asked: deque[int] = field(default_factory=deque)  # numbers of unanswered requests
+    _versions: Sequence[int] = ()  # version of the rows in use, for each server
     _done: int = 0
 
     def send_keys(self, step: int, keys: Sequence[BatchKeys]) -> None:
-        """Ask for the rows of the keys of a step; servers answer once the steps are
-        applied that the mode wants."""
+        """Request the rows of the keys of a step. A server answers once it has applied
+        the steps that the mode's bound requires."""
         bound = self.mode.bound
         wanted = 0 if bound is None else max(0, step - 1 - bound)
         head = header(MessageKind.ASK, wanted)
@@ -52,8 +52,7 @@ class AskedRows(WorkerEnd):
             self._send(server, [head, *arrays])
 
     def receive_rows(self, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
-        """Wait for the rows of the keys that were sent first, of those without rows; see
-        `RowExchange.receive_rows`."""
+        """Wait for the rows of the oldest request; see `RowExchange.receive_rows`."""
         key = Key(self.give_edge.id, self._asked.popleft())
         arrays, heads = self.rows.receive_answers(self.give_edge, key, keys)
         self._versions = [int(head[0]) for head in heads]
@@ -67,8 +66,15 @@ class AskedRows(WorkerEnd):
         keys: Sequence[BatchKeys],
         gradients: Sequence[Array],
     ) -> None:
-        """Send the gradients of the rows of a step. `rows` are those of this worker in
-        the step, and of the batch. Without rows of its own a worker has no gradients."""
+        """Send the gradients of the rows of a step.
+
+        Args:
+            step: the step.
+            rows: the number of this worker's rows, and of all rows of the batch. A worker
+                without rows sends no gradients.
+            keys: the keys of each table.
+            gradients: the gradients of the rows of each table.
+        """
         self._number += 1
         for i, server in enumerate(self.push_edge.targets):
             message = [header(MessageKind.PUSH, step, 1, self._versions[i], *rows)]
@@ -80,22 +86,19 @@ class AskedRows(WorkerEnd):
             self._send(server, message)
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Tell the servers that `step` was the last one, be it that of the run or not."""
         self._number += 1
         for server in self.push_edge.targets:
             self._send(server, [header(MessageKind.DRAIN, step)])
-        while ends and self._asked:  # rows of a step that there is not
+        while ends and self._asked:  # requested ahead for a step after the last one
             key = Key(self.give_edge.id, self._asked.popleft())
             for server in self.give_edge.sources:
                 self.rows.channel.receive(server, key)
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the steps of workers."""
         self._done = min(steps.values())
 
     @property
     def horizon(self) -> int:
-        """The newest step known up to which all steps of all workers are applied."""
         return self._done
 
     @property

@@ -1,20 +1,21 @@
-"""Backup workers: a step takes the gradients of the workers that are first (Chen et al.,
-"Revisiting distributed synchronous SGD", 2016).
+"""Backup workers: a step uses the gradients of the fastest workers only.
 
-A worker tells each server what it has done, in messages on COMPUTED, numbered from 1.
-The server answers each of them on NEWEST, with the same number, but for those of kind
-DRAIN. Every message is an int64 array:
+Source: Chen et al., "Revisiting distributed synchronous SGD", 2016.
+
+A worker reports to each server in messages on the edge COMPUTED, numbered from 1. The server
+answers each message on NEWEST with the same number, except messages of kind DRAIN. Every
+message is an int64 array:
 
     COMPUTED  kind and step:
-              PUSH     the worker has sent its gradients of a step
-              REQUEST  the worker waits for the parameters of a step, or of a later one
-              DRAIN    the step was the last one before a drain
-    NEWEST    newest step; whether the step of the last push has taken its gradients;
+                PUSH     the worker has sent its gradients of a step
+                REQUEST  the worker waits for the parameters of this step or a later one
+                DRAIN    the step was the last one before a drain
+    NEWEST    newest step; whether the step of the last push has used its gradients;
               whether the parameters of the newest step follow, on the edges `offer`
-    FIRST     from the first server to the others: the numbers of the workers whose
-              gradients a step takes, in the order of the workers
+    FIRST     from the first server to the other servers: the numbers of the workers whose
+              gradients a step uses, in the order of the workers
 
-Between two steps the answer is the next step, without parameters.
+Between two steps, the answer names the next step and has no parameters.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ import numpy as np
 from placer.channel.interface import Array, Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Edge
-from placer.runtime.asynchronous.all_workers import AllWorkers
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, JOIN, TAKEN, Order
+from placer.runtime.asynchronous.step_workers import StepWorkers
 from placer.runtime.control.barrier import COMPUTED, FIRST, NEWEST
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves
@@ -38,7 +39,7 @@ from placer.tables.protocol import ProgramTable
 
 
 class Kind(IntEnum):
-    """What a worker tells a server."""
+    """The kind of a worker's message to a server."""
 
     PUSH = 1
     REQUEST = 2
@@ -47,12 +48,12 @@ class Kind(IntEnum):
 
 @dataclass(slots=True)
 class _Peer:
-    """A worker as a server sees it.
+    """The state of a worker, as its server knows it.
 
     Attributes:
         received: the number of its last message.
-        wanted: the step that it waits for; None if no message is to be answered.
-        is_taken: whether the step of its last push has taken its gradients.
+        wanted: the step that it waits for; None if it waits for no answer.
+        is_taken: whether the step of its last push has used its gradients.
     """
 
     received: int = 0
@@ -60,17 +61,17 @@ class _Peer:
     is_taken: bool = False
 
 
-class FirstWorkers(AllWorkers):
-    """A server's part: whose gradients a step takes, and who gets its parameters.
+class FirstWorkers(StepWorkers):
+    """A server's part: chooses the workers of each step, and sends them the parameters.
 
     All methods are called by the compute thread.
 
     Args:
-        exchange: the node's end of all edges.
-        sums: the edges by which this server gets gradients.
-        servers: the servers with such edges; the first one decides.
-        rows_of: returns how many rows each worker has of a batch of so many rows.
-        order: records what is decided, or replays that.
+        exchange: the node's side of all edges.
+        sums: the edges on which this server receives gradients.
+        servers: the servers with such edges; the first server decides for all.
+        rows_of: maps the number of rows of a batch to the rows of each worker.
+        order: records the decisions, or replays them.
     """
 
     has_drains = True
@@ -95,7 +96,7 @@ class FirstWorkers(AllWorkers):
         self._rows: Mapping[str, int] = {}
         self._total = 0  # rows of the step
         self._offered: list[tuple[int, Sequence[Array]]] = []
-        self._arrived: list[str] = []  # in this step, in their order
+        self._arrived: list[str] = []  # workers in order of arrival, in this step
         self._taken: tuple[str, ...] = ()
         self._drained: set[str] = set()
 
@@ -117,7 +118,6 @@ class FirstWorkers(AllWorkers):
         return sums if kind is None else fill_tree(kind, sums)
 
     def drain(self, step: int) -> None:
-        """Wait until all workers have ended their step."""
         for worker, peer in self._peers.items():
             if peer.wanted is not None:
                 self._answer(worker, self._step + 1, [])
@@ -131,7 +131,7 @@ class FirstWorkers(AllWorkers):
         self._drained.clear()
 
     def _take(self) -> None:
-        """Find out which workers this step takes, and wait for their gradients."""
+        """Determine the workers whose gradients this step uses, and wait for the gradients."""
         for worker in self._workers:
             self._answer_if_due(worker)
         if self._decides:
@@ -152,8 +152,7 @@ class FirstWorkers(AllWorkers):
                 self._discard(worker, self._step)
 
     def _decide(self) -> tuple[str, ...]:
-        """Wait for the workers that this step takes; a worker without rows has no
-        gradients."""
+        """Wait for the fastest workers and return them; workers without rows do not count."""
         with_rows = [worker for worker in self._workers if self._rows[worker]]
         chosen: list[str] = []
         if self._order.replays:
@@ -166,7 +165,7 @@ class FirstWorkers(AllWorkers):
         return tuple(worker for worker in self._workers if worker in chosen)
 
     def _handle(self, workers: Iterable[str]) -> None:
-        """Handle the next message of workers, or the decision of the first server."""
+        """Handle the next message of these workers, or the decision of the first server."""
         addresses = self._addresses(workers)
         if not self._decides and not self._taken:
             addresses.append((self._first_server, Key(FIRST, self._step)))
@@ -193,13 +192,13 @@ class FirstWorkers(AllWorkers):
     def _receive(
         self, addresses: Sequence[tuple[str, Key]]
     ) -> tuple[str, Key, Sequence[int]]:
-        """Wait for the first of some messages; return its numbers."""
+        """Wait for the first of several messages; return its source, key and numbers."""
         source, key, pieces = self._channel.pieces_of_first(addresses)
         numbers = [int(number) for *_, view in pieces for number in view]
         return source, key, numbers
 
     def _read(self, worker: str, numbers: Sequence[int]) -> tuple[Kind, int]:
-        """Note what a worker wants; return the kind of its message, and the step."""
+        """Note a worker's message; return its kind and step."""
         peer = self._peers[worker]
         peer.received += 1
         try:
@@ -211,7 +210,7 @@ class FirstWorkers(AllWorkers):
             peer.wanted, peer.is_taken = step + 1, False
         elif kind == Kind.REQUEST:
             peer.wanted = step
-        else:  # another server has ended this step already
+        else:  # DRAIN can arrive early: another server has already ended this step
             self._drained.add(worker)
         return kind, step
 
@@ -233,7 +232,7 @@ class FirstWorkers(AllWorkers):
         peer.wanted = None
 
     def _discard(self, worker: str, step: int) -> None:
-        """Receive gradients that are too late, and forget them."""
+        """Receive gradients that are too late, and drop them."""
         for edge in self._sums:
             for _ in self._channel.pieces(worker, Key(edge.id, step)):
                 pass
@@ -245,9 +244,9 @@ class _Newest:
 
     Attributes:
         sent: the number of the last message to the server.
-        answered: the number of the last message that it has answered.
+        answered: the number of the last message that the server has answered.
         step: the newest step.
-        has_values: whether the parameters of this step follow.
+        has_values: whether unread parameters of this step follow.
     """
 
     sent: int = 0
@@ -256,15 +255,15 @@ class _Newest:
     has_values: bool = False
 
 
-class NewestStep(AllWorkers):
-    """A worker's part: which step it computes next, and what becomes of its gradients.
+class NewestStep(StepWorkers):
+    """A worker's part: chooses its next step, and learns whether its gradients were used.
 
     All methods are called by the compute thread.
 
     Args:
         channel: the node's channel.
         offers: the `offer` edges from each server.
-        order: records which steps have taken this worker's gradients, or replays that.
+        order: records the steps that used this worker's gradients, or replays them.
     """
 
     has_drains = True
@@ -279,13 +278,13 @@ class NewestStep(AllWorkers):
         self.is_taken = False
 
     def joins(self, step: int) -> bool:
-        """Wait until a step has begun, on all servers, or is over on one of them."""
+        """Wait until a step has begun on all servers, or is over on one server."""
         wanted = step
         if self._order.replays:
             if self._order.peek(JOIN, ALL_EDGES) == [step]:
                 self._order.next(JOIN, ALL_EDGES)
             else:
-                wanted = step + 1  # wait until it is over
+                wanted = step + 1  # the recorded run skipped this step
         self._settle()
         while max(each.step for each in self._servers.values()) <= step:
             behind = [
@@ -304,18 +303,16 @@ class NewestStep(AllWorkers):
         self._stored.append((table, values))
 
     def end(self, step: int) -> None:
-        """Tell all servers that the gradients of a step are sent."""
         self._computed, self.is_taken = step, None
         for server, each in self._servers.items():
-            each.has_values = False  # they are used
+            each.has_values = False  # the program has read them
             self._send(server, Kind.PUSH, step)
 
     def drain(self, step: int) -> None:
-        """Tell all servers that a step is over, which is the last one for now."""
         self._settle()
         for server in self._servers:
             self._send(server, Kind.DRAIN, step)
-            self._servers[server].answered += 1  # it is not answered
+            self._servers[server].answered += 1  # servers do not answer DRAIN
 
     def _send(self, server: str, kind: Kind, step: int) -> None:
         each = self._servers[server]
@@ -324,7 +321,7 @@ class NewestStep(AllWorkers):
         self._channel.send(server, Key(COMPUTED, each.sent), [numbers])
 
     def _settle(self) -> None:
-        """Wait for all answers, and load what the last step has stored if it counts."""
+        """Wait for all answers. If the last step counts, load the values that it stored."""
         for server, each in self._servers.items():
             if each.answered == each.sent:
                 continue
@@ -343,7 +340,7 @@ class NewestStep(AllWorkers):
         self._stored = []
 
     def _discard(self, server: str, step: int) -> None:
-        """Receive parameters of a step that is over, and forget them."""
+        """Receive parameters of a step that is over, and drop them."""
         for edge in self._offers[server]:
             for _ in self._channel.pieces(server, Key(edge, step)):
                 pass
@@ -351,6 +348,6 @@ class NewestStep(AllWorkers):
 
 def _unexpected(worker: str) -> RunError:
     return RunError(
-        f"{worker} sent a message that no worker of this build sends",
+        f"{worker} sent a message that does not belong to this build",
         hint="give every node of a run the same build",
     )

@@ -1,5 +1,7 @@
-"""A worker's part in a table without lockstep: it sends gradients and receives answers in
-a thread of its own, while the next step computes."""
+"""A worker's side of an asynchronous table.
+
+A thread sends gradients and receives answers while the next step is computed.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +21,30 @@ from placer.system.owned_threads import END_LIMIT, OwnedThreads
 from placer.tables.half_sums import mean_of
 
 Versions = tuple[int, ...]
-"""The version of each server of a table."""
+"""The version number of each server of a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Gradients:
-    """The gradients of a step, and the versions that they are computed from; `rows` are
-    those of the worker and of the batch."""
+    """The gradients of a step."""
 
     step: int
-    versions: Versions
-    rows: tuple[int, int]
+    versions: Versions  # of the parameters that the gradients were computed from
+    rows: tuple[int, int]  # of the worker, and of the batch
     arrays: Sequence[Array]
 
 
 class Communicator(WorkerEnd):
-    """A worker's end of one table without lockstep.
+    """A worker's side of one asynchronous table.
 
-    `push` and `drain` are called by the compute thread. What a worker does with answers
-    is what the kinds of communicators differ in.
+    The compute thread calls `push` and `drain`. Subclasses define how answers are used.
 
     Args:
         channel: the node's channel.
-        pull, push: the edges of the table: of one server, or of several that have ranges
-            of the gradients.
-        mode: how the workers agree.
-        order: records what is sent when; or replays that.
+        pull, push: the edges of the table. They connect to one server, or to several
+            servers that each hold a range of the gradients.
+        mode: how the workers agree on updates.
+        order: records when messages are sent, or replays them.
     """
 
     def __init__(
@@ -63,23 +63,19 @@ class Communicator(WorkerEnd):
         self._threads = OwnedThreads()
         self._changed = self._threads.changed
         self._queue: deque[_Gradients] = deque()
-        self._sending = False  # gradients whose answer is not there yet
-        self._horizon = 0  # steps of workers that have not drained
-        self._done = 0  # steps of all workers
-        self._used: Versions = (0,) * len(self._servers)  # what the running step uses
+        self._sending = False  # a push has no answer yet
+        self._horizon = 0  # newest step applied for all workers that have not drained
+        self._done = 0  # newest step applied for all workers
+        # The versions that the current step uses.
+        self._used: Versions = (0,) * len(self._servers)
         self._wanted: int | None = None  # the horizon that the compute thread waits for
         self._draining: int | None = None
         self._closed = False
-        self._number = 0  # of the last message
+        self._number = 0  # number of the last message
         name = f"placer exchange with {', '.join(self._servers)}"
         self._threads.begin(self._run, name)
 
     def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
-        """Queue the gradients of a step; wait while too many are queued.
-
-        `rows` are those of this worker in the step, and of the batch. Without rows of
-        its own a worker has no gradients.
-        """
         with self._changed:
             while len(self._queue) >= self._mode.queue:
                 self._wait()
@@ -87,13 +83,10 @@ class Communicator(WorkerEnd):
             self._changed.notify_all()
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the steps of workers, of which the servers tell more."""
         with self._changed:
             self._horizon = self._done = min(steps.values())
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Wait until all gradients are applied, and tell the servers that `step` was the
-        last one, be it that of the run or not; the next step waits until it goes on."""
         del ends
         with self._changed:
             self._draining = step
@@ -102,33 +95,29 @@ class Communicator(WorkerEnd):
 
     @property
     def horizon(self) -> int:
-        """The newest step known up to which all steps of all workers are applied."""
         with self._changed:
             return self._done
 
     def close(self) -> None:
-        """End the thread, after what it does now, and wait for that."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._threads.join(END_LIMIT)
 
-    # For the kinds of communicators.
+    # For subclasses.
 
     @abstractmethod
     def _take(self, answers: Sequence[Sequence[Array]]) -> int:
-        """Take the answers of all servers to a message; called with the lock held.
-
-        Returns the step up to which all steps of all workers are in them.
-        """
+        """Store the answers of all servers to a message; called with the lock held.
+        Returns the newest step for which all workers' gradients are included."""
 
     @abstractmethod
     def _end_drain(self) -> None:
-        """Note that the drain has ended; called with the lock held."""
+        """Note the end of a drain; called with the lock held."""
 
     def _may_use(self, horizon: int, known: int | None) -> bool:
-        """Whether a step may begin that needs the steps up to `horizon`, with what is
-        there: the steps up to `known`; else ask for more."""
+        """Return True if all steps up to `horizon` are applied in the newest answer
+        (`known`); otherwise request newer parameters."""
         if self._mode.waits_for_own and (self._queue or self._sending):
             return False
         if known is not None and known >= horizon:
@@ -137,14 +126,13 @@ class Communicator(WorkerEnd):
         return False
 
     def _horizon_of(self, step: int) -> int:
-        """Return the step up to which all steps of all workers must be applied before a
-        step begins."""
+        """Return the step that all workers must have applied before this step begins."""
         bound = self._mode.bound
         return 0 if bound is None else step - 1 - bound
 
     def _wait(self) -> None:
-        """Wait for a change; called with the lock held. Raises what has ended the thread,
-        be it before the call: nothing changes any more then."""
+        """Wait for a change; called with the lock held. Raises the error that has ended
+        the thread, even if it ended before the call."""
         self._changed.notify_all()
         self._threads.wait()
 
@@ -155,7 +143,7 @@ class Communicator(WorkerEnd):
             self._next()
 
     def _next(self) -> None:
-        """Send a message, and receive the answer to it, if there is one."""
+        """Send a message and, if its kind has an answer, receive the answer."""
         with self._changed:
             kind, number = self._choose()
             if kind is None:
@@ -165,7 +153,7 @@ class Communicator(WorkerEnd):
             if kind == MessageKind.PUSH:
                 merged = [self._queue.popleft() for _ in range(number)]
                 self._sending = has_answer
-            self._changed.notify_all()  # there is room in the queue
+            self._changed.notify_all()  # the queue has room again
         self._order.add(SEND, self._push.id, int(kind), number)
         if kind == MessageKind.PUSH:
             computed = [each for each in merged if each.rows[0]] or merged
@@ -181,8 +169,8 @@ class Communicator(WorkerEnd):
                 self._changed.notify_all()
 
     def _choose(self) -> tuple[MessageKind | None, int]:
-        """Wait for something to send; return its kind and number as in `order`:
-        gradients before a request, both before a drain. Called with the lock held."""
+        """Wait for something to send: gradients, then requests, then a drain; called
+        with the lock held. Return its kind and number, as in `order`."""
         wait_for = self._changed.wait_for
         wait_for(lambda: self._waiting() or self._closed)
         if not self._order.replays or self._closed:
@@ -196,7 +184,7 @@ class Communicator(WorkerEnd):
         return (None, 0) if self._closed else (kind, number)
 
     def _waiting(self) -> tuple[MessageKind, int] | None:
-        """Return what there is to send, None if there is nothing."""
+        """Return the kind and number of the next message, or None without one."""
         if self._queue:
             count = min(len(self._queue), self._mode.max_merge)
             return MessageKind.PUSH, count
@@ -209,8 +197,7 @@ class Communicator(WorkerEnd):
     def _send_gradients(
         self, step: int, steps: int, merged: Sequence[_Gradients]
     ) -> None:
-        """Send the gradients of so many steps, of which `step` is the newest and `merged`
-        have rows."""
+        """Send the gradients of `steps` steps up to `step`. `merged` omits steps without rows."""
         rows, arrays = merged[-1].rows, self._merge(merged)
         headers = [
             header(MessageKind.PUSH, step, steps, version, *rows)
@@ -219,7 +206,7 @@ class Communicator(WorkerEnd):
         self._send(headers, arrays)
 
     def _merge(self, merged: Sequence[_Gradients]) -> list[Array]:
-        """Return the gradients of one step, or the sum or mean of several."""
+        """Return the gradients of one step, or the sum or mean of several steps."""
         if not merged[0].rows[0]:
             return []
         if len(merged) == 1:
@@ -231,7 +218,7 @@ class Communicator(WorkerEnd):
         ]
 
     def _send(self, headers: Sequence[Array], arrays: Sequence[Array] = ()) -> None:
-        """Send a message to each server: its header, and its part of arrays."""
+        """Send each server a message with its header and its part of the arrays."""
         self._number += 1
         key = Key(self._push.id, self._number)
         flat = [array.reshape(-1) for array in arrays]

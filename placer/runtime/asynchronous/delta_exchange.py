@@ -1,15 +1,15 @@
-"""A worker's end of a table whose values it trains by itself: differences go to a server,
-and its values come back, in a thread of its own, while the next steps compute.
+"""A worker's side of a table in the mode `geo`: the worker trains its own copy of the values.
 
-What happens, after a step, is in this order, for each server:
+A thread sends the worker's delta to a server and receives the server's values, while the next
+steps are computed. For each server, the order after a step is:
 
-1. If the number of the step is a multiple of `every`: the answer to the last push is
-   merged, if it was not yet; then the difference is pushed.
-2. If an answer is there, it is merged before the next step. With an outer optimizer the
-   next step waits for it, and takes the values as they are.
+1. If the step number is a multiple of `every`: merge the answer to the last push, unless it is
+   merged already. Then push the delta.
+2. Merge an answer that has arrived before the next step. With an outer optimizer, the next
+   step waits for the answer and replaces its values by it.
 
-At a drain the worker pushes, unless it has done so after this step, and merges the answer.
-With an outer optimizer it only does so at the end of the run.
+At a drain the worker pushes, unless it has pushed after this step, and merges the answer. With
+an outer optimizer this happens only at the end of the run.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from placer.system.worker import Worker
 
 
 class DeltaExchange(WorkerEnd):
-    """A worker's end of one table of a server.
+    """A worker's side of one table of a server.
 
     All methods are called by the compute thread.
 
     Args:
         channel: the node's channel.
         pull, push: the edges of the table.
-        mode: how the workers agree.
-        order: records before which step each answer is merged, and what is sent when; or
-            replays that.
+        mode: how the workers agree on updates.
+        order: records the messages and the step before which each answer is merged, or
+            replays them.
         values: the worker's own values.
-        parts: where the values of the edges are among them.
+        parts: the part of the worker's values that each edge value covers.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class DeltaExchange(WorkerEnd):
         self._waits = mode.in_rounds
         is_mean = mode.scale == "mean" and not self._waits
         self._divisor = len(push.sources) if is_mean else 1
-        self._number = 0  # of the last message
-        self._pushed = 0  # the step after which the last difference was taken
-        self._version = 0  # the newest one that is merged
-        self._oldest = 0  # the one that was merged before the first step since then
+        self._number = 0  # number of the last message
+        self._pushed = 0  # the step of the last delta
+        self._version = 0  # the newest merged version
+        self._oldest = 0  # the version merged before the first step after the last push
         self._horizon = 0
-        self._is_open = False  # a push whose answer is not merged yet
+        self._is_open = False  # an answer is not merged yet
         self._answer: Sequence[Array] = ()
         self._exchange = Worker(
             self._send_and_receive, f"placer exchange with {self._server}"
@@ -73,13 +73,11 @@ class DeltaExchange(WorkerEnd):
         self._exchange.start()
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the steps of workers; before the first other call."""
         step = steps[self._channel.node]
         every = self._mode.every
         self._pushed = step // every * every if self._waits else step
 
     def merge(self, step: int) -> None:
-        """Merge the answer to the last push before a step, if it is there."""
         if self._is_open:
             if self._waits:
                 self._merge()
@@ -95,13 +93,10 @@ class DeltaExchange(WorkerEnd):
             self._oldest = self._version
 
     def push_delta(self, step: int) -> None:
-        """Push after a step, if that is due."""
         if step % self._mode.every == 0:
             self._push_now(step)
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Push all that was trained up to a step, and tell the server that it was the last
-        one before the drain. `ends` says that it is the last one of the run."""
         if step > self._pushed and (ends or not self._waits):
             self._push_now(step)
         if self._is_open:
@@ -111,11 +106,9 @@ class DeltaExchange(WorkerEnd):
 
     @property
     def horizon(self) -> int:
-        """The newest step known up to which all steps of all workers are applied."""
         return self._horizon
 
     def close(self) -> None:
-        """End the thread, after what it does now, and wait for that."""
         self._exchange.end()
         self._exchange.join(END_LIMIT)
 
@@ -123,7 +116,7 @@ class DeltaExchange(WorkerEnd):
         if self._is_open:
             self._merge()
         steps = step - self._pushed
-        # A whole difference, without a share of rows: one row of one.
+        # The delta counts in full, so the share of rows is 1 of 1.
         numbers = header(MessageKind.PUSH, step, steps, self._oldest, 1, 1)
         dtype = self._push.values[0].dtype
         arrays = self._values.take_difference(self._parts, dtype, self._divisor)

@@ -1,10 +1,9 @@
-"""A worker's own values of parameters that servers store, and how far they have moved.
+"""A worker's own copy of parameters in the mode `geo`, and its change since the last exchange.
 
-Beside the values, which are those of a table that the worker's optimizer updates, there
-are the `old` ones: what the servers know of this worker. The difference old - values is
-what an optimizer of a server subtracts. After it was sent, `old` has moved by what was
-sent, after rounding, and so what rounding left goes with the next difference
-(PaddlePaddle, GEO-SGD).
+The worker's optimizer updates the values. `old` holds the values that the servers know of this
+worker. The difference old - values is sent, and a server's optimizer subtracts it like a
+gradient. `old` then moves by the rounded difference, so the rounding error is part of the next
+difference (PaddlePaddle, GEO-SGD).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from placer.tables.block_table import BlockTable
 
 Array = npt.NDArray[Any]
 TILE = 1 << 15
-"""The number of elements that are computed at a time, so that they stay in the cache."""
+"""Elements per tile; a tile stays in the cache between the operations on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +33,15 @@ class Part:
 
 
 class LocalValues:
-    """The values of a table of a worker's own, and the old ones.
+    """A worker's own values of a table, and the old values.
 
-    Used by the compute thread only, between the steps. Arithmetic is in the dtype in
-    which the table computes.
+    Used only by the compute thread, between steps. Computes in the table's compute dtype.
 
     Args:
         table: the table.
 
     Attributes:
-        old: what the servers know, one flat array for each block of the table.
+        old: the values that the servers know, one flat array per block of the table.
     """
 
     def __init__(self, table: BlockTable) -> None:
@@ -51,7 +49,7 @@ class LocalValues:
         self.old = [np.array(value).reshape(-1) for value in table.values()]
 
     def load_old(self, arrays: Sequence[Array]) -> None:
-        """Replace the old values, one array for each block."""
+        """Replace the old values, one array per block."""
         for old, array in zip(self.old, arrays, strict=True):
             old[...] = array.reshape(-1)
 
@@ -62,8 +60,8 @@ class LocalValues:
 
         Args:
             parts: the parts.
-            dtype: that of the results, to which the differences are rounded.
-            divisor: what they are divided by before.
+            dtype: the dtype of the results; the differences are rounded to it.
+            divisor: divides the differences before rounding.
         """
         values = self.table.values()
         compute = self.table.compute_dtype
@@ -83,8 +81,8 @@ class LocalValues:
         return differences
 
     def merge(self, parts: Sequence[Part], news: Sequence[Array]) -> None:
-        """Add to the values what servers have added to theirs: new - old, for each part.
-        The new values are the old ones from then on."""
+        """Add the servers' changes, new - old, to the values of each part. `news` then
+        become the old values."""
         compute = self.table.compute_dtype
         with self.table.editing() as values:
             for part, new in zip(parts, news, strict=True):
@@ -96,7 +94,7 @@ class LocalValues:
                     old[at] = new[at]
 
     def replace(self, parts: Sequence[Part], news: Sequence[Array]) -> None:
-        """Take the values of servers instead of the own ones, for each part."""
+        """Replace the values of each part by the servers' values."""
         with self.table.editing() as values:
             for part, new in zip(parts, news, strict=True):
                 value = values[part.block].reshape(-1)[part.start : part.stop]

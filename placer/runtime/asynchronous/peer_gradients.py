@@ -1,15 +1,15 @@
-"""A worker's end of a table that all workers update without a server: it sends its gradients
-to all of them, and applies what has come when its next step begins.
+"""A worker's side of an asynchronous table that workers update without a server.
 
-The messages of a worker on the `push_all` edge are numbered from 1, and begin with a header:
+A worker sends its gradients to all workers, and applies the received gradients when its next
+step begins. Its messages on the `push_all` edge are numbered from 1, and begin with a header:
 
-    PUSH     PUSH, step, rows of the worker, rows of the batch, steps of other workers that
-             the parameters used had
-             then the gradient of each block; none without rows
-    DRAIN    DRAIN, newest step: the worker has sent all that it has
+    PUSH   PUSH, step, rows of the worker, rows of the batch, number of other workers' steps
+           that the parameters contained
+           then the gradient of each block; no gradients without rows
+    DRAIN  DRAIN, newest step: the worker has sent all its gradients
 
-What has come is added up in the order of the workers, and of the steps of each, and applied
-at once. A worker takes its own gradients in the same way, without a message.
+Received gradients are added in the order of the workers and of each worker's steps, and applied
+at once. A worker's own gradients are handled in the same way, without a message.
 """
 
 from __future__ import annotations
@@ -40,26 +40,25 @@ from placer.tables.half_sums import add_up
 
 @dataclass(frozen=True, slots=True)
 class _Gradients:
-    """The gradients of a step; `rows` are those of the worker and of the batch, `seen` the
-    steps of other workers that the parameters used had."""
+    """The gradients of a step; no arrays without rows."""
 
     step: int
-    rows: tuple[int, int]
-    seen: int
+    rows: tuple[int, int]  # of the worker, and of the batch
+    seen: int  # steps of other workers that the parameters contained
     arrays: Sequence[Array]
 
 
 class PeerGradients(WorkerEnd):
-    """One worker's end of one table.
+    """A worker's side of one table.
 
-    All methods but those of its two threads are called by the compute thread.
+    The compute thread calls all public methods.
 
     Args:
         channel: the node's channel.
         push: the edge of the table, from all workers to all workers.
-        mode: how the workers agree; it has a bound.
+        mode: how the workers agree on updates; it has a bound.
         order: records how many gradients of each worker are applied before each step, or
-            replays that.
+            replays them.
     """
 
     def __init__(self, channel: Channel, push: Edge, mode: Mode, order: Order) -> None:
@@ -74,26 +73,26 @@ class PeerGradients(WorkerEnd):
         self._arrived: Mapping[str, deque[_Gradients]] = {
             worker: deque() for worker in self._workers
         }
-        self._steps = dict.fromkeys(self._workers, 0)  # the newest that has come
+        self._steps = dict.fromkeys(self._workers, 0)  # newest received step
         self._received: Counter[str] = Counter()  # messages of each peer
-        self._taken: Counter[str] = Counter()  # messages that were applied
-        self._applied: Counter[str] = Counter()  # gradients that were applied
+        self._taken: Counter[str] = Counter()  # applied messages
+        self._applied: Counter[str] = Counter()  # applied gradients
         self._queue: deque[_Gradients] = deque()
         self._sent = 0
         self._draining: int | None = None
-        self._is_open = False  # between the begin of a step and the end of a drain
-        self._open: set[str] = set()  # the peers that have not drained
+        self._is_open = False  # from the start of a step to the end of a drain
+        self._open: set[str] = set()  # peers that have not drained
         self._closed = False
         self._staleness: Counter[int] = Counter()
         for run, what in ((self._send, "sends"), (self._receive, "receives")):
             self._threads.begin(run, f"placer {what} gradients of {channel.node}")
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the steps that workers have done; before the first step."""
         self._steps = {worker: steps[worker] for worker in self._workers}
 
     def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
-        """Take the gradients of a step, and queue them; wait while too many are queued."""
+        """Apply the gradients of a step locally, and queue them for the peers. Waits
+        while the queue is full."""
         own = self._channel.node
         with self._changed:
             while len(self._queue) >= self._queue_length:
@@ -106,7 +105,6 @@ class PeerGradients(WorkerEnd):
             self._changed.notify_all()
 
     def take(self, step: int) -> list[WorkerMessage]:
-        """Return what to apply before a step, once it may begin."""
         with self._changed:
             self._begin()
             if self._order.replays:
@@ -129,7 +127,6 @@ class PeerGradients(WorkerEnd):
         return self._sum(taken)
 
     def take_rest(self) -> list[WorkerMessage]:
-        """Return what to apply after a drain: all that has come."""
         with self._changed:
             counts = [
                 self._taken[worker] + len(self._arrived[worker])
@@ -139,8 +136,6 @@ class PeerGradients(WorkerEnd):
         return self._sum(taken)
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Send all gradients, and wait until those of all workers have come. `step` was the
-        last one of this worker, be it that of the run or not."""
         del ends
         with self._changed:
             self._begin()
@@ -151,26 +146,24 @@ class PeerGradients(WorkerEnd):
 
     @property
     def horizon(self) -> int:
-        """The newest step up to which the gradients of all workers have come."""
         with self._changed:
             return min(self._steps.values())
 
     @property
     def staleness(self) -> Counter[int]:
-        """How many gradients were applied with each staleness: so many steps of other
-        workers were applied before, which the worker had not applied when it computed
-        them."""
+        """The number of applied gradients for each staleness. Staleness counts the
+        steps of other workers that were applied after the gradients' parameters were
+        read."""
         return self._staleness
 
     def close(self) -> None:
-        """End the threads, after what they do now, and wait for that."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._threads.join(END_LIMIT)
 
     def _begin(self) -> None:
-        """Receive from all peers, until they drain; called with the lock held."""
+        """Receive from all peers until they drain; called with the lock held."""
         if not self._is_open:
             self._is_open, self._open = True, {*self._peers}
             self._changed.notify_all()
@@ -186,8 +179,7 @@ class PeerGradients(WorkerEnd):
         return self._applied.total() - self._applied[worker]
 
     def _pop(self, counts: Sequence[int]) -> list[tuple[str, _Gradients]]:
-        """Return what has come up to these numbers of messages, in the order of the
-        workers."""
+        """Return received gradients up to these message counts, in the order of workers."""
         taken = []
         for worker, count in zip(self._workers, counts, strict=True):
             while self._taken[worker] < count:
@@ -216,8 +208,7 @@ class PeerGradients(WorkerEnd):
             yield index, 0, self._add([array.reshape(-1) for array in arrays])
 
     def _add(self, parts: Sequence[Array]) -> Array:
-        """Return the sum of arrays, from the first to the last; half floats are added in
-        float32."""
+        """Return the sum of arrays, added in order; half floats are added in float32."""
         first = parts[0]
         if len(parts) == 1:
             return first
@@ -226,8 +217,8 @@ class PeerGradients(WorkerEnd):
         return total
 
     def _wait(self) -> None:
-        """Wait for a change; called with the lock held. Raises what has ended a thread, be
-        it before the call: it changes nothing any more."""
+        """Wait for a change; called with the lock held. Raises the error that has ended
+        a thread, even if it ended before the call."""
         self._changed.notify_all()
         self._threads.wait()
 
@@ -242,7 +233,7 @@ class PeerGradients(WorkerEnd):
             self._receive_next()
 
     def _send_next(self) -> None:
-        """Send the next gradients to all peers, or that there are no more."""
+        """Send the next queued gradients to all peers; DRAIN if the queue is empty."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._queue or self._draining is not None or self._closed
@@ -269,7 +260,7 @@ class PeerGradients(WorkerEnd):
             self._changed.notify_all()
 
     def _receive_next(self) -> None:
-        """Receive the next message of whichever peer it comes from."""
+        """Receive the next message of any peer."""
         with self._changed:
             self._changed.wait_for(lambda: self._open or self._closed)
             if self._closed:

@@ -1,5 +1,8 @@
-"""A worker's end of a table that it updates by sums of servers: each sum that they have
-sent is applied once, in order, when the next step begins."""
+"""A worker's side of an asynchronous table with a worker-side update.
+
+Servers sum the gradients. The worker applies each received sum once, in order, when its next
+step begins.
+"""
 
 from __future__ import annotations
 
@@ -19,34 +22,29 @@ from placer.runtime.exchange.worker_messages import WorkerMessage
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The sums of all servers that answer one message: of so many `steps` of workers, up
-    to the step `newest`. Servers differ in what has come to them before.
+    """The gradient sums in the answers of all servers to one message."""
 
-    `ranges` are those of each server; a server without new gradients has sent none.
-    """
-
-    number: int
+    number: int  # of the message
     versions: Versions
-    horizon: int
-    steps: int
-    newest: int
-    ranges: Sequence[Sequence[Array]]
+    horizon: int  # the sums include all workers' steps up to this one
+    steps: int  # number of summed steps; servers may differ, this is the maximum
+    newest: int  # newest summed step
+    ranges: Sequence[Sequence[Array]]  # by server; empty without new gradients
 
 
 class PulledSums(Communicator):
-    """A worker's end of one table; `take` and `take_rest` are called by the compute thread.
+    """A worker's side of one table; the compute thread calls `take` and `take_rest`.
 
-    `order` also has how many sums are applied before each step.
+    `order` also records how many sums are applied before each step.
     """
 
     def __init__(self, *arguments: Any) -> None:
         self._arrived: deque[_Sum] = deque()
-        self._taken = 0  # how many sums were applied
-        self._applied = 0  # all steps of all workers up to this one are applied
+        self._taken = 0  # number of applied sums
+        self._applied = 0  # newest step applied for all workers
         super().__init__(*arguments)
 
     def take(self, step: int) -> list[WorkerMessage]:
-        """Return the sums to apply before a step, once it may begin."""
         with self._changed:
             if self._order.replays:
                 recorded, count = self._order.next(USE, self._pull.id)
@@ -63,7 +61,6 @@ class PulledSums(Communicator):
         return self._apply(sums)
 
     def take_rest(self) -> list[WorkerMessage]:
-        """Return the sums to apply after a drain: all that are there."""
         with self._changed:
             sums = [*self._arrived]
             self._arrived.clear()
@@ -86,7 +83,7 @@ class PulledSums(Communicator):
         ]  # fmt: skip
 
     def _pieces(self, total: _Sum) -> Iterator[Piece]:
-        """Yield the ranges of all servers, in the order of values and of elements."""
+        """Yield the ranges of all servers, in the order of values and elements."""
         assert self._ranges is not None
         ranges: dict[int, list[tuple[int, Array]]] = {}
         for server, arrays in zip(self._servers, total.ranges, strict=True):
@@ -112,10 +109,10 @@ class PulledSums(Communicator):
         return horizon
 
     def _end_drain(self) -> None:
-        """The last sum is there, to be applied."""
+        """Do nothing: the last sum has arrived and waits in the queue."""
 
     def _malformed(self, server: str) -> RunError:
         return RunError(
-            f"the sums of {server} do not fit the build",
+            f"the gradient sums of {server} do not fit this build",
             hint="give every node of a run the same build",
         )

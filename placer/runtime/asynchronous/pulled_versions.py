@@ -1,5 +1,7 @@
-"""A worker's end of a table that a server updates: it uses the newest parameters that the
-server has sent."""
+"""A worker's side of an asynchronous table that a server updates.
+
+Each step uses the newest parameters received from the server.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,7 @@ from placer.runtime.asynchronous.recorded_order import USE
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """Parameters as a server has sent them: steps of all workers up to `horizon` are
-    applied."""
+    """Parameters from a server, with all workers' steps up to `horizon` applied."""
 
     number: int
     horizon: int
@@ -23,17 +24,16 @@ class _Version:
 
 
 class PulledVersions(Communicator):
-    """A worker's end of one table of a server; `pull` is called by the compute thread.
+    """A worker's side of one table of a server; the compute thread calls `pull`.
 
-    `order` also has which version each step uses.
+    `order` also records the version that each step uses.
     """
 
     def __init__(self, *arguments: Any) -> None:
-        self._versions: dict[int, _Version] = {}  # from the one in use on
+        self._versions: dict[int, _Version] = {}  # the version in use and newer ones
         super().__init__(*arguments)
 
     def pull(self, step: int) -> Sequence[Array]:
-        """Return the newest parameters, once the step may begin."""
         with self._changed:
             if self._order.replays:
                 recorded, number = self._order.next(USE, self._pull.id)
@@ -51,7 +51,7 @@ class PulledVersions(Communicator):
         return version.arrays
 
     def _usable(self, step: int) -> _Version | None:
-        """Return the newest version, if a step may use it; else ask for one."""
+        """Return the newest version if the step may use it; otherwise request a newer one."""
         newest = self._versions[max(self._versions)] if self._versions else None
         known = None if newest is None else newest.horizon
         return newest if self._may_use(self._horizon_of(step), known) else None
@@ -63,5 +63,5 @@ class PulledVersions(Communicator):
         return horizon
 
     def _end_drain(self) -> None:
-        # What the next step uses comes after what follows the drain.
+        # The next step must use parameters from after the drain.
         self._versions.clear()

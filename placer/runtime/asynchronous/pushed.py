@@ -1,4 +1,4 @@
-"""The gradients that a worker pushes, as whole arrays."""
+"""Joins the chunks of a worker's gradients into whole arrays."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from placer.tables.half_sums import mean_of
 def join_pieces(
     message: WorkerMessage, values: Sequence[EdgeValue], dtype: np.dtype[Any]
 ) -> list[Array]:
-    """Return the gradient of each block, joined from the chunks in which it arrives; of a
-    push with the differences of several workers their mean.
+    """Return the gradient of each block, joined from the arriving chunks.
+
+    If the push holds the differences of several workers, return their mean.
 
     Args:
         message: the push.
-        values: those of its edge; none has rows.
-        dtype: that of the table.
+        values: the values of its edge; their shapes do not depend on the batch.
+        dtype: the dtype of the table.
 
     Raises:
-        RunError: for gradients that do not fit them.
+        RunError: for gradients that do not fit the values.
     """
     arrays = []
     for value in values:

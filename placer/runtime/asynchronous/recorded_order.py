@@ -1,24 +1,24 @@
-"""The order of what happens in a run without lockstep: recorded, or replayed.
+"""Records and replays the order of events in an asynchronous run.
 
-A file begins with the digest of the build and the id of the run, which all files of a
-recording have in common. Each event is a line of JSON, a list that begins with its kind and
-its edge:
+A file begins with the digest of the build and the id of the run. All files of a recording have
+the same digest and id. Each event is a line of JSON, a list that begins with its kind and its
+edge:
 
-    ["take", 0, push, worker]    a server handles the next message of a worker
-    ["use", pull, step, version] a worker uses a version of the parameters in a step
-    ["send", push, kind, steps]  a worker sends a message, with the gradients of so many
-                                 steps; of a request, the steps that it waits for
-    ["drain", 0, step]           a node drains after a step
-    ["taken", 0, step, worker …]  a step takes the gradients of these workers
-    ["join", 0, step]            a worker computes a step that takes its gradients
-    ["end", 0, events, crc]      the run has ended in good order, after so many events;
-                                 the CRC-32 of all lines before
+    ["take", 0, push, worker]     a server handles the next message of a worker
+    ["use", pull, step, version]  a worker uses a version of the parameters in a step
+    ["send", push, kind, steps]   a worker sends a message with the gradients of so many steps,
+                                  or a request that waits for this step
+    ["drain", 0, step]            a node drains after a step
+    ["taken", 0, step, worker …]  a step uses the gradients of these workers
+    ["join", 0, step]             a worker computes a step that uses its gradients
+    ["end", 0, events, crc]       the run ended without a failure, after so many events; the
+                                  CRC-32 of all lines before
 
-Each line is written when its event happens, so a process that is killed leaves all of them.
-An order without its end is replayed up to where it ends.
+Each line is written when its event happens, so the events of a killed process are kept. An order
+without its end is replayed up to its last event.
 
-Whatever else happens follows from these. So a replayed run has the bits of the recorded
-one: a node waits until what is next in the order can be done.
+In a replay, a node waits until the next recorded event can happen. Everything else follows from
+these events, so a replayed run reproduces the recorded run bit by bit.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ _END: Final = "end"
 _FILE: Final = re.compile(r"[a-z][a-z0-9_]*-[0-9.]+\.jsonl")
 _KINDS: Final = (TAKE, USE, SEND, DRAIN, TAKEN, JOIN)
 ALL_EDGES: Final = 0
-"""The edge of events that have one order on a node, whatever their edges."""
+"""The edge number of events that share one order per node."""
 
 
 class Order:
-    """The order on one node; it neither records nor replays by default.
+    """The order of events on one node; by default it neither records nor replays.
 
-    `begin` comes before all others; they may be called from any thread.
+    Call `begin` first. The other methods may be called from any thread.
 
     Args:
         record: the file to write.
         replay: the file to read.
-        digest: that of the build, which a replayed order must have been recorded with.
+        digest: the digest of the build; it must match the replayed file.
 
     Attributes:
-        replayed: the id of the run whose order is replayed, None if none is.
+        replayed: the id of the replayed run; None without a replay.
 
     Raises:
-        PlacerError: a file cannot be read or written, is there already, or is of another
-            build.
+        PlacerError: if a file cannot be read or written, exists already, or belongs to
+            another build.
     """
 
     def __init__(
@@ -94,8 +94,7 @@ class Order:
                 raise self._unwritable(error) from None
 
     def begin(self, run: str) -> None:
-        """Begin the file; `run` is the id of the run. Raises PlacerError if it cannot be
-        written."""
+        """Begin the file of the run with id `run`. Raises PlacerError if it cannot be written."""
         if self._file is not None:
             self._write({"digest": self._digest, "run": run})
 
@@ -105,9 +104,10 @@ class Order:
         return self._replay is not None
 
     def next(self, kind: str, edge: int) -> list[Any]:
-        """Return what comes next of a kind of event on an edge, in a replayed order.
+        """Return the next event of this kind on an edge, in the replayed order.
 
-        Raises RunError after the last one.
+        Raises:
+            RunError: after the last event.
         """
         with self._lock:
             expected = self._expected.get((kind, edge))
@@ -115,17 +115,17 @@ class Order:
                 return expected.popleft()
         if self._is_whole:
             raise RunError(
-                f"'{self._replay}' has no more events '{kind}' of edge {edge}",
+                f"'{self._replay}' has no more '{kind}' events for edge {edge}",
                 hint="replay with the options of the run that was recorded",
             )
         raise RunError(
-            f"'{self._replay}' ends here: the run that was recorded failed or was killed",
-            hint="up to here, the replay was the recorded run; record one that ends to"
-            " replay a whole run",
+            f"'{self._replay}' ends here: the recorded run failed or was killed",
+            hint="the replay is correct up to this point; to replay a whole run, record"
+            " one that ends normally",
         )
 
     def peek(self, kind: str, edge: int) -> list[Any] | None:
-        """Return what comes next, if an order is replayed and there is something."""
+        """Return the next event without consuming it; None without a replay or a next event."""
         with self._lock:
             expected = self._expected.get((kind, edge))
             return expected[0] if expected else None
@@ -138,10 +138,8 @@ class Order:
                 self._count += 1
 
     def close(self, *, ended: bool) -> None:
-        """End the file; it is whole if the run has `ended` without a failure.
-
-        Raises PlacerError if it cannot be written.
-        """
+        """Close the file. Write the end event if the run has `ended` without a failure.
+        Raises PlacerError if it cannot be written."""
         if self._file is None:
             return
         try:
@@ -170,8 +168,8 @@ def order_file(folder: Path, node: str) -> Path:
 
 
 def check_has_none(folder: Path) -> None:
-    """Raise PlacerError if a folder has the order of any node: a run does not replace what
-    another one has recorded, and adds nothing to it."""
+    """Raise PlacerError if a folder contains a recorded order. A run neither overwrites
+    nor extends the order of another run."""
     try:
         names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     except OSError as error:
@@ -182,30 +180,30 @@ def check_has_none(folder: Path) -> None:
 
 def _of_another_run(folder: Path) -> PlacerError:
     return PlacerError(
-        f"'{folder}' has the order of another run",
-        hint="name another folder with --record-order, or remove this one",
+        f"'{folder}' contains the recorded order of another run",
+        hint="pass another folder to --record-order, or remove this one",
     )
 
 
 def _read(path: Path, digest: str) -> tuple[str, list[list[Any]], bool]:
-    """Return the id of the run of a file, its events, and whether it has its end."""
+    """Return the run id of a file, its events, and whether the end event is present."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise PlacerError(
             f"cannot read '{path}': {error.strerror}",
-            hint="replay with the nodes and threads of the run that was recorded",
+            hint="replay with the nodes and threads of the recorded run",
         ) from None
     except ValueError:
         raise _no_order(path) from None
-    # What follows the last newline is a line that was not completely written.
+    # Text after the last newline is a line that was not completely written.
     lines = text.split("\n")[:-1]
     try:
         first, *events = [json.loads(line) for line in lines]
         if first["digest"] != digest:
             raise PlacerError(
                 f"'{path}' was recorded with another build",
-                hint="compile the spec as it was then, or record the order again",
+                hint="compile the spec of the recorded run, or record the order again",
             )
         run = str(first["run"])
         is_whole = bool(events) and events[-1][0] == _END
@@ -222,4 +220,4 @@ def _read(path: Path, digest: str) -> tuple[str, list[list[Any]], bool]:
 
 
 def _no_order(path: Path) -> PlacerError:
-    return PlacerError(f"'{path}' is not an order as --record-order writes it")
+    return PlacerError(f"'{path}' is not a file that --record-order has written")

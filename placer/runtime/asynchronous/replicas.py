@@ -1,4 +1,4 @@
-"""Parameters that each worker updates by itself: at a drain all take those of the first."""
+"""Parameters that each worker keeps a copy of; a drain resets all copies to the first worker's."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from placer.tables.block_table import BlockTable
 
 
 class Replicas:
-    """The tables of one worker that other workers have, too.
+    """One worker's copies of tables that all workers keep.
 
     Args:
         channel: the node's channel.
         workers: the workers, in order.
-        tables: the tables, by name; all workers have the same.
+        tables: the tables by name, equal on all workers.
 
     Attributes:
-        divergence: the largest absolute difference that there was between a value here and
-            the first worker's, when this worker took that.
+        divergence: the largest absolute difference between this worker's and the first
+            worker's values at any drain.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class Replicas:
         self.divergence = 0.0
 
     def agree(self) -> None:
-        """Take the values, the slots and the number of updates of the first worker; all
-        workers call it together."""
+        """Copy the values, the slots and the update counts of the first worker. All
+        workers must call this together."""
         first, *others = self._workers
         self._number += 1
         key = Key(REPLICAS, self._number)
@@ -53,7 +53,7 @@ class Replicas:
         count, slots = len(table.blocks), table.slots()
         if len(arrays) != 1 + count * (1 + len(slots)):
             raise RunError(
-                f"{self._workers[0]} has another table {table.name}",
+                f"table {table.name} of {self._workers[0]} has a different layout",
                 hint="give every node of a run the same build",
             )
         updates, *rest = arrays
@@ -67,7 +67,7 @@ class Replicas:
 
 
 def _state(table: BlockTable) -> list[Array]:
-    """Return the updates, the values and the slots of a table."""
+    """Return the update counts, the values and the slots of a table."""
     arrays = [np.array(table.updates, np.int64)]
     arrays += [np.asarray(value) for value in table.values()]
     for slot in table.slots().values():

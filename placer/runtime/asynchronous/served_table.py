@@ -1,5 +1,4 @@
-"""A table without lockstep as its server sees it: what of each worker has come, and what is
-applied."""
+"""An asynchronous table as its server sees it: received and applied messages of each worker."""
 
 from __future__ import annotations
 
@@ -18,35 +17,34 @@ from placer.tables.key_sums import KeyPart
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker got: how many steps of other workers were applied before, and the
-    values, if they are kept."""
+    """An answer to a worker."""
 
-    others: int
-    values: Sequence[Array]
+    others: int  # steps of other workers applied before the answer
+    values: Sequence[Array]  # in the answer, if they are kept
 
 
 @dataclass(slots=True)
 class ServedTable:
-    """A table as its server sees it.
+    """An asynchronous table as its server sees it.
 
     Attributes:
         pull, push: the edges of the table.
-        version: how many pushes were applied.
+        ask: the edge of the keys; None for a table that is not sparse.
+        keeps: whether to keep the values of an answer while a worker uses them.
+        sums: the gradient sums for workers with a worker-side update.
+        round: pushes that wait for the pushes of all other workers; None if each push is
+            applied on arrival.
+        version: the number of applied pushes.
         received: the number of messages of each worker.
-        applied: the newest step of each worker that is applied.
-        drained: the workers that send nothing more before the next drain has ended.
-        waiting: requests that cannot be answered yet, with the steps that they wait for.
-        sums: what the server answers with, if workers update by themselves.
-        keeps: whether the values of answers are kept until they are not used any more.
-        round: the pushes that wait for those of all other workers; None if each is applied
-            by itself.
-        answers: the answers to each worker, by version, from the one that it uses on.
-        counts: how many steps of each worker were applied.
-        staleness: how many pushes had each staleness: so many steps of other workers
-            were applied between the answer that a push was computed from and the push.
-        ask: the edge of the keys of sparse tables, if it is of those.
-        asked: the keys that each worker has asked for, and not pushed gradients of: those
-            of this step, and of the next one.
+        applied: the newest applied step of each worker.
+        drained: the workers that have drained.
+        waiting: requests that cannot be answered yet, with the step they wait for.
+        answers: the answers in use and newer ones, by worker and version.
+        counts: the number of applied steps of each worker.
+        staleness: histogram: how many pushes had each staleness. Staleness counts the
+            steps of other workers applied between a worker's pull and its push.
+        asked: the requested keys of each worker whose gradients have not arrived, for
+            this step and the next one.
     """
 
     pull: Edge
@@ -67,20 +65,20 @@ class ServedTable:
 
     @property
     def answering_edge(self) -> int:
-        """The number of the edge whose case answers a request."""
+        """The number of the edge for which the hook `serve` answers a request."""
         return self.pull.id if self.ask is None else self.ask.id
 
     @property
     def horizon(self) -> int:
-        """The newest step up to which all steps of all workers are applied. A worker
-        that has drained counts as infinitely far ahead."""
+        """The newest step for which all workers' gradients are applied. Workers that
+        have drained do not count."""
         open_steps = [s for w, s in self.applied.items() if w not in self.drained]
         return min(open_steps, default=max(self.applied.values()))
 
     @property
     def answered(self) -> float:
-        """Requests that wait for steps up to this one can be answered: all of them, when
-        all workers have drained."""
+        """The newest step that a request may wait for to be answered now. It is
+        infinite once all workers have drained."""
         if len(self.drained) == len(self.push.sources):
             return math.inf
         return self.horizon
@@ -91,13 +89,13 @@ class ServedTable:
 
 
 def serve_table(server: str, pull: Edge, push: Edge, mode: Mode) -> ServedTable:
-    """Return the table of a server whose workers agree by a mode, before the first step."""
+    """Return a server's table for a mode, before the first step."""
     served = ServedTable(pull, push, keeps=mode.compensate is not None)
     if mode.in_rounds:
         served.round = {}
     if pull.declared and pull.declared.moves == "sums":
         served.sums = WorkerSums(push, server)
     if served.sums is not None or isinstance(mode, Geo):
-        # Workers start from the initial values, without a message.
+        # Workers start from the initial values, so there is no first answer.
         served.answers = {worker: {0: Answer(0, ())} for worker in push.sources}
     return served

@@ -1,5 +1,4 @@
-"""A server's part in tables without lockstep: what it does for each message, and when it
-answers whom."""
+"""The server side of asynchronous tables: handles the messages of workers and answers them."""
 
 from __future__ import annotations
 
@@ -25,22 +24,22 @@ from placer.runtime.exchange.worker_messages import (
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 ALL: Final = math.inf
-"""The steps that a request waits for which is answered when all workers have drained."""
+"""The step of a request that is answered once all workers have drained."""
 
 
 class Service:
-    """The tables without lockstep of one server.
+    """The asynchronous tables of one server.
 
-    `messages` and `answer` are called by the hook `serve`, in a thread of its own;
-    `wait_for_step` and `drain` by the compute thread.
+    The hook `serve` runs in its own thread and calls `messages` and `answer`. The compute
+    thread calls `wait_for_step` and `drain`.
 
     Args:
         channel: the node's channel.
-        tables: the `pull` and the `push` edge of each table, and how workers agree on it.
-        order: records which message comes next, or replays that.
+        tables: the `pull` edge, the `push` edge and the mode of each table.
+        order: records the order of the messages, or replays it.
         sparse: the edges of keys, rows and gradients of sparse tables that are looked up
             together.
-        read_keys: returns the keys in a message of an edge of keys, from a worker.
+        read_keys: returns the keys in a worker's message on an edge of keys.
     """
 
     def __init__(
@@ -64,20 +63,19 @@ class Service:
         self._threads = OwnedThreads()
         self._changed = self._threads.changed
         self._is_serving = False  # from the start until the drain
-        self._ended = True  # the hook
+        self._ended = True  # whether the hook has ended
         for served in self._served.values():
             served.applied = dict.fromkeys(served.push.sources, 0)
 
     # For the compute thread.
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the steps that workers have done; before the first start."""
+        """Continue after the last finished step of each worker; call it before `start`."""
         for served in self._served.values():
             served.applied = {worker: steps[worker] for worker in served.push.sources}
 
     def start(self, serve: Callable[[], None]) -> None:
-        """Run the hook `serve` in a thread until all workers have drained, unless it
-        runs already."""
+        """Run the hook `serve` in a thread, unless it is running, until all workers drain."""
         if self._is_serving:
             return
         for served in self._served.values():
@@ -93,25 +91,26 @@ class Service:
         self._threads.begin(run, f"placer service of {self._channel.node}")
 
     def wait_for_step(self, step: int) -> bool:
-        """Wait until a step of every worker is applied to every table that workers push to
-        in each step, or all workers have drained; return whether it is applied. Tables of
-        differences (GEO) are not waited for."""
+        """Wait until every worker's step is applied to every table, or all workers have drained.
+
+        Tables in the mode `geo` do not count. Returns True if the step is applied.
+        """
         self._threads.wait_for(lambda: self._ended or self._slowest() >= step)
         self._threads.check()
         return self._slowest() >= step
 
     def drain(self) -> None:
-        """Wait until all workers have drained, and the hook has ended."""
+        """Wait until all workers have drained and the hook has ended."""
         self._threads.join()
         self._is_serving = False
         self._threads.check()
 
     def close(self) -> None:
-        """Wait for the end of the thread: workers have drained, or the run has failed."""
+        """Wait for the end of the thread, after all workers have drained or the run has failed."""
         self._threads.join(END_LIMIT)
 
     def steps_of_rows(self) -> dict[str, int]:
-        """Return the newest step of all workers that is applied, by sparse table."""
+        """Return the newest step applied for all workers, by sparse table."""
         return {
             str(value.table): min(served.applied.values())
             for served in self._served.values()
@@ -121,15 +120,14 @@ class Service:
 
     @property
     def staleness(self) -> dict[int, int]:
-        """How many pushes had each staleness, over all tables."""
+        """The number of pushes for each staleness, over all tables."""
         total: Counter[int] = Counter()
         for served in self._served.values():
             total += served.staleness
         return dict(sorted(total.items()))
 
     def _slowest(self) -> float:
-        """Return the newest step that is applied to every table that workers push to in each
-        step, or infinity without such a table."""
+        """Return the newest step applied to all tables, without `geo`; infinity without any."""
         newest = (
             min(served.applied.values())
             for served in self._served.values()
@@ -140,8 +138,7 @@ class Service:
     # For the hook.
 
     def messages(self) -> Iterator[WorkerMessage]:
-        """Return the messages to handle, in the order of their arrival, until all
-        workers have drained."""
+        """Yield the messages to handle in the order of their arrival, until all workers drain."""
         open_workers = {
             (served.push.id, worker)
             for served in self._served.values()
@@ -165,7 +162,7 @@ class Service:
                     open_workers.remove((message.edge, message.worker))
                     served.drained.add(message.worker)
                     if wanted > served.applied[message.worker]:
-                        # It has done steps after which it has pushed nothing.
+                        # The worker has computed steps without a push after them.
                         self._advance(served, message.worker, wanted)
                     if is_answered(kind, served.pull):
                         served.waiting.append((ALL, message))
@@ -176,7 +173,7 @@ class Service:
         self._answer(self._by_answer[message.edge], message, (), values)
 
     def answer_rows(self, message: WorkerMessage, rows: Sequence[Array]) -> None:
-        """Answer a worker with the rows of the keys that it asks for."""
+        """Answer a worker with the rows that it has requested."""
         self._answer(self._by_answer[message.edge], message, (), rows)
 
     def add_to_sums(self, message: WorkerMessage) -> None:
@@ -186,7 +183,7 @@ class Service:
         sums.add(message)
 
     def send_sum(self, message: WorkerMessage) -> None:
-        """Answer a worker with the sum since it has asked last."""
+        """Answer a worker with the sum of gradients since its last request."""
         served = self._by_answer[message.edge]
         assert served.sums is not None
         total = served.sums.take(message.worker)
@@ -214,8 +211,7 @@ class Service:
         message: WorkerMessage,
         waiting: dict[str, WorkerMessage],
     ) -> Iterator[WorkerMessage]:
-        """Return what to do for a push that is applied with those of all other workers,
-        in their order: nothing, until all are there."""
+        """Collect a push; once all workers have pushed, yield the update and the answers."""
         waiting[message.worker] = message
         if len(waiting) < len(served.push.sources):
             return
@@ -232,7 +228,6 @@ class Service:
             yield self._to_answer(served, each)
 
     def _applied(self, served: ServedTable, message: WorkerMessage) -> None:
-        """Note that a push was applied."""
         served.staleness[message.staleness] += 1
         served.counts[message.worker] += message.steps
         served.version += 1
@@ -247,7 +242,7 @@ class Service:
         return WorkerMessage(edge, message.worker, message.number, keys=message.keys)
 
     def _answerable(self, served: ServedTable) -> Iterator[WorkerMessage]:
-        """Return the requests that can be answered now."""
+        """Yield the requests that can be answered now."""
         limit = served.answered
         ready = [message for wanted, message in served.waiting if wanted <= limit]
         served.waiting = [each for each in served.waiting if each[0] > limit]

@@ -1,4 +1,4 @@
-"""What a node can do with a worker's end of a table without lockstep, of any kind."""
+"""The interface of a worker's side of an asynchronous table."""
 
 from __future__ import annotations
 
@@ -14,63 +14,69 @@ if TYPE_CHECKING:
 
 
 class WorkerEnd(Protocol):
-    """A worker's end of one table, or of tables that are exchanged together.
+    """A worker's side of one table, or of several tables that are exchanged together.
 
-    Every kind has `resume`, `drain`, `horizon` and `close`. Of the other calls it has those
-    of its exchange, and programs have no others: one of them would be a mistake of the
-    compiler. The compute thread calls all of them.
+    Every kind has `resume`, `drain`, `horizon` and `close`. A kind implements only the
+    other calls that its exchange uses; the compiler emits no others. The compute thread
+    calls all methods.
     """
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the steps that workers have done; before the first other call."""
+        """Continue after the last finished step of each worker; call it first."""
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Send all that this worker has computed up to a step, and tell the others that it
-        was the last one before they go on together. `ends` says that it is the last one of
-        the run."""
+        """Send everything that this worker has computed, and tell the other nodes.
+
+        Args:
+            step: the last step before the drain.
+            ends: whether it is the last step of the run.
+        """
 
     @property
     def horizon(self) -> int:
-        """The newest step known up to which all steps of all workers are applied."""
+        """The newest step known to be applied for all workers."""
 
     def close(self) -> None:
-        """End the threads, if there are any, and wait for that."""
+        """End the threads, if any, and wait for their end."""
         return
 
     def pull(self, step: int) -> Sequence[Array]:
-        """Return the newest parameters, once the step may begin."""
+        """Wait until a step may begin; return the newest parameters."""
         raise AssertionError(self)
 
     def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
-        """Queue the gradients of a step; wait while too many are queued.
+        """Queue the gradients of a step. Wait while the queue is full.
 
-        `rows` are those of this worker in the step, and of the batch. Without rows of
-        its own a worker has no gradients.
+        Args:
+            step: the step.
+            rows: the number of this worker's rows, and of all rows of the batch. A worker
+                without rows has no gradients.
+            arrays: the gradient of each block.
         """
         raise AssertionError(self)
 
     def merge(self, step: int) -> None:
-        """Merge the answer to the last difference before a step, if it is there."""
+        """Before a step, merge the answer to the last difference if it has arrived."""
         raise AssertionError(self)
 
     def push_delta(self, step: int) -> None:
-        """Push a difference after a step, if that is due."""
+        """Push the difference after a step, if the mode schedules it."""
         raise AssertionError(self)
 
     def take(self, step: int) -> list[WorkerMessage]:
-        """Return what to apply before a step, once it may begin."""
+        """Wait until a step may begin; return the messages to apply before it."""
         raise AssertionError(self)
 
     def take_rest(self) -> list[WorkerMessage]:
-        """Return what to apply after a drain."""
+        """Return the messages to apply after a drain."""
         raise AssertionError(self)
 
     @property
     def staleness(self) -> Counter[int]:
-        """How many gradients this worker has applied with each staleness."""
+        """The number of gradients that this worker has applied, for each staleness."""
         return Counter()
 
     @property
     def asked_rows(self) -> AskedRows | None:
-        """This end, if it is of rows by key."""
+        """This end, if it exchanges rows by key; None otherwise."""
         return None

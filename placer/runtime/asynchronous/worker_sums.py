@@ -1,5 +1,7 @@
-"""The sums that a server keeps for workers which update by themselves: for each worker, the
-gradients of all workers since it has asked last."""
+"""The gradient sums that a server keeps for workers with a worker-side update.
+
+Each worker receives the sum of all workers' gradients since its last request.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,19 @@ from placer.tables.half_sums import dtype_of_sums, round_to
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum for one worker: of so many `steps`, up to the step `newest`. Without steps
-    there are no arrays. Nobody may write to the arrays."""
+    """The gradient sum for one worker. Nobody may write to the arrays."""
 
-    steps: int
-    newest: int
-    arrays: Sequence[Array]
+    steps: int  # number of summed steps
+    newest: int  # newest summed step
+    arrays: Sequence[Array]  # empty without steps
 
 
 @dataclass(slots=True)
 class _Group:
-    """The workers that have asked last at the same point, and the sum since then. Arrays that
-    were taken are not written to any more."""
+    """Workers whose last requests saw the same gradients, and the gradient sum since then.
+
+    Arrays are not written to after they were taken.
+    """
 
     workers: set[str]
     steps: int = 0
@@ -39,14 +42,13 @@ class _Group:
 
 
 class WorkerSums:
-    """The sums of one server for one table; used by one thread.
+    """The gradient sums of one server for one table; used by one thread.
 
-    Gradients are added in the order in which they come, half floats in float32. There is one
-    sum for all workers that have asked last at the same point, so a push is added once for
-    each of these points.
+    Gradients are added in the order of arrival, half floats in float32. Workers whose last
+    requests saw the same gradients share a sum, so a push is added once per such group.
 
     Args:
-        push: the edge of the gradients, whose values the server has ranges of.
+        push: the edge of the gradients; the server holds ranges of its values.
         server: the name of the server.
     """
 
@@ -58,18 +60,18 @@ class WorkerSums:
             self._dtypes.append(np.dtype(push.values[index].dtype))
             self._sizes.append(high - low)
         self._arena = Arena()
-        self._groups = [_Group({*push.sources})]  # the last one is of the newest point
+        self._groups = [
+            _Group({*push.sources})
+        ]  # The last group has seen all gradients.
 
     @property
     def kept(self) -> int:
-        """How many sums there are now."""
+        """The number of sums with gradients."""
         return sum(group.steps > 0 for group in self._groups)
 
     def add(self, message: WorkerMessage) -> None:
-        """Add the gradients of a worker to the sum for each worker, as they arrive.
-
-        Raises RunError for gradients that do not fit the plan.
-        """
+        """Add a worker's gradients to all sums, as they arrive. Raises RunError for
+        gradients that do not fit the plan."""
         targets = [
             self._allocate() if group.is_taken or not group.steps else group.arrays
             for group in self._groups
@@ -89,7 +91,7 @@ class WorkerSums:
             for group, arrays in zip(self._groups, targets, strict=True):
                 total = arrays[at][start:stop]
                 if group.steps:
-                    # No warning for an overflow: the loss shows it.
+                    # Do not warn about an overflow: the loss shows it.
                     with np.errstate(over="ignore", invalid="ignore"):
                         np.add(group.arrays[at][start:stop], part, out=total)
                 else:
@@ -102,7 +104,7 @@ class WorkerSums:
             group.newest = max(group.newest, message.step)
 
     def take(self, worker: str) -> Sum:
-        """Return the sum for a worker, and begin the next one."""
+        """Return the sum for a worker, and start its next sum."""
         (group,) = (each for each in self._groups if worker in each.workers)
         group.is_taken = True
         arrays = [

@@ -1,1 +1,1 @@
-"""Rows of sources as the batches of a node."""
+"""The batches of a node, read from sources."""

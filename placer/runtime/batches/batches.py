@@ -1,4 +1,4 @@
-"""The global batches of a source, of which a node reads its own rows."""
+"""The global batches of a source; a node reads its own rows of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placer.readers.windows import WindowReader
 from placer.runtime.batches.read_ahead import Position, ReadAhead
 
 Columns = Mapping[str, np.ndarray]
-"""Rows by input."""
+"""Arrays of rows, by input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Batches:
     Attributes:
         order: the order of the rows.
         rows: the opened source; None on a node that reads nothing.
-        last_step: the number of the last step that is read, over all epochs, from 1; rows
-            that are not in memory are not read ahead of it.
+        last_step: the number of the last step over all epochs, from 1. Rows are not read
+            ahead beyond it.
     """
 
     order: Order
@@ -45,8 +45,7 @@ class Batches:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of rows that a batch may have: all but the last of an epoch are
-        full."""
+        """The possible numbers of rows of a batch; only the last batch of an epoch may be short."""
         last = self.order.steps_per_epoch - 1
         return tuple(dict.fromkeys((self.batch_size(0), self.batch_size(last))))
 
@@ -56,17 +55,17 @@ class Batches:
         return self.rows.rows if self.rows is not None else None
 
     def with_rows(self, rows: int | None) -> Batches:
-        """Return the batches of a source with this number of rows, if it is known."""
+        """Return these batches for a source with `rows` rows; unchanged if `rows` is None."""
         if rows is None:
             return self
         return replace(self, order=replace(self.order, rows=rows))
 
     def begin(self, done: int, shards: Iterable[RowShard], parts: int) -> None:
-        """Begin to read ahead, after the step `done` of a run.
+        """Start reading ahead after step `done` of a run.
 
         Args:
-            done: the number of the last step that is done, from 1; 0 before the first.
-            shards: what the node reads of a batch, or of each microbatch.
+            done: the number of the last finished step, from 1; 0 before the first step.
+            shards: the parts of a batch, or of each microbatch, that the node reads.
             parts: the number of microbatches.
         """
         if self._reads_ahead and done < self.last_step:
@@ -77,10 +76,10 @@ class Batches:
     def take(
         self, position: Position, shard: RowShard, part: int | None, parts: int
     ) -> Columns:
-        """Return a node's rows of a batch, or of a microbatch of it, by input.
+        """Return a node's rows of a batch or microbatch, by input.
 
         Args:
-            position: the epoch, and the step in it.
+            position: the epoch, and the step in the epoch.
             shard: the node's part of a batch, or of each microbatch.
             part: the microbatch; None for the whole batch.
             parts: the number of microbatches.
@@ -89,7 +88,7 @@ class Batches:
             Arrays [rows, *shape], as `Rows.take` returns them.
 
         Raises:
-            DataError, RunError: as the source does.
+            DataError, RunError: if the source raises them.
         """
         if self._reads_ahead:
             ahead = self._read_ahead(shard, 1 if part is None else parts)
@@ -104,13 +103,13 @@ class Batches:
 
     @property
     def _reads_ahead(self) -> bool:
-        """Whether the rows are not in memory: those of a file that is read by pieces, and
-        those of a sequence, if it is known how many steps there are."""
+        """Whether rows are loaded while training. True for pieces of a file, and for a
+        Python sequence with a known number of steps."""
         is_late = isinstance(self.rows, LateRows) and self.last_step > 0
         return is_late or isinstance(self.rows, PieceRows)
 
     def _read_ahead(self, shard: RowShard, parts: int) -> ReadAhead[list[Columns]]:
-        """Return the batches of a shard, each by its microbatches."""
+        """Return the reader of a shard's batches, split into microbatches."""
         key = shard, parts
         if key not in self._ahead:
             take = self._take
@@ -121,7 +120,7 @@ class Batches:
         return self._ahead[key]
 
     def _take(self, epoch: int, step: int, ranges: Sequence[RowRange]) -> Columns:
-        """Return rows [low, high) of a batch, of a source whose rows have numbers."""
+        """Return rows [low, high) of a batch from a source with numbered rows."""
         assert self.rows is not None
         assert not isinstance(self.rows, PieceRows)
         indices = self.order.indices(epoch, step)
@@ -129,7 +128,7 @@ class Batches:
         return self.rows.take(np.concatenate(own) if own else np.empty(0, np.int64))
 
     def _following(self, position: Position) -> Position | None:
-        """Return the next position of those that are read."""
+        """Return the position after `position`; None after the last step."""
         steps = self.order.steps_per_epoch
         done = (position[0] - 1) * steps + position[1] + 1
         return (done // steps + 1, done % steps) if done < self.last_step else None
@@ -138,8 +137,8 @@ class Batches:
 def own_ranges(
     shard: RowShard, count: int, part: int | None, parts: int
 ) -> Sequence[RowRange]:
-    """Return which rows of a batch of `count` rows are a node's: of one of its `parts`
-    microbatches, or of all if `part` is None."""
+    """Return a node's row ranges in a batch of `count` rows. If `part` is given, only
+    the ranges in that microbatch of `parts`."""
     start, stop = (0, count) if part is None else part_range(count, part, parts)
     return [(start + low, start + high) for low, high in shard.ranges(stop - start)]
 
@@ -150,7 +149,7 @@ def _reading(
     shard: RowShard,
     parts: int,
 ) -> Callable[[Position], list[Columns]]:
-    """Return a function that reads the rows of a shard, of each microbatch of a step."""
+    """Return a function that reads a shard's rows of each microbatch of a step."""
 
     def read(position: Position) -> list[Columns]:
         count = order.batch_size(position[1])

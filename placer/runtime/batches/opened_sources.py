@@ -1,4 +1,4 @@
-"""Open the sources of a run: each process reads the columns that its programs use."""
+"""Opens the sources of a run. Each process reads the columns that its programs use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
 PREDICTION: Final = "prediction"
 _KEYS: Final = {TRAINING: "train", EVALUATION: "eval"}
-"""The key of `data` that each phase reads."""
+"""The key of `data` for each phase."""
 
 
 def inputs_of(node: NodePlan, phase: str) -> frozenset[str]:
@@ -38,7 +38,7 @@ def inputs_of(node: NodePlan, phase: str) -> frozenset[str]:
 
 
 def readers_of(plan: Plan, phase: str) -> dict[str, list[NodePlan]]:
-    """Return the nodes that read a source in a phase, by their process."""
+    """Return the nodes that read a source in a phase, by process."""
     readers: dict[str, list[NodePlan]] = {}
     for node in plan.nodes:
         if inputs_of(node, phase):
@@ -47,9 +47,9 @@ def readers_of(plan: Plan, phase: str) -> dict[str, list[NodePlan]]:
 
 
 def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
-    """Open a source as the node reads it in a phase.
+    """Open a source for a node and a phase.
 
-    The number of rows is that of this node; the handshake makes it the same on all.
+    The number of rows is local to this node; the handshake makes all nodes agree on it.
 
     Args:
         execution: the node's run.
@@ -57,8 +57,8 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
         phase: TRAINING or EVALUATION.
 
     Raises:
-        DataError: the source does not fit, with the position in the spec.
-        RunError: the code of a `python:` source raises, with the position of the source.
+        DataError: if the source does not fit the spec, with the position in the spec.
+        RunError: if the code of a `python:` source raises, with the source's position.
     """
     with located(_KEYS[phase], read_spans(execution.folder)):
         rows = open_rows(execution, data, phase)
@@ -73,8 +73,8 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
 def open_rows(
     execution: Execution, data: RowSource, phase: str
 ) -> Rows | PieceRows | None:
-    """Open a source for a phase; return None on a node that reads nothing. All nodes of a
-    process share its rows."""
+    """Open a source for a phase; return None on a node that reads nothing. All nodes of
+    a process share the rows."""
     if not inputs_of(execution.me, phase):
         return None
 
@@ -102,7 +102,7 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
     ]
     columns = [column for column in used_columns if column.name in own]
     others = tuple(column for column in used_columns if column.name not in own)
-    # The build has the spec's modules, the folder of the spec has its files.
+    # The build folder has copies of the spec's modules; data files are relative to the spec.
     spec_folder = data_root(build)
     arguments = (
         structs.replace(data, columns=feeds or None),
@@ -113,8 +113,8 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
             with_digests=len(inputs) > 1 or execution.keeps_digests,
             seed=plan.settings.seed,
             report=execution.report_rows,
-            # Half of the memory is for the copy that joins chunks of a column. All
-            # processes may be on this machine, so each gets an equal part.
+            # Joining the chunks of a column copies it, so half of the memory is kept for the copy.
+            # All processes may run on this machine, so each process gets an equal part.
             nbytes=available_nbytes() // 2 // len(inputs),
             to_predict=phase == PREDICTION,
         ),

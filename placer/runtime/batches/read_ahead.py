@@ -1,4 +1,4 @@
-"""Reads the rows of the next steps in a thread, so that a step finds them in memory."""
+"""Reads the rows of the next steps in a background thread."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final, Generic, TypeVar
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 Position = tuple[int, int]
-"""An epoch, from 1, and a step in it, from 0."""
+"""An epoch (from 1), and a step in the epoch (from 0)."""
 
 T = TypeVar("T")
 
 AHEAD: Final = 4
-"""The most batches that wait for their step."""
+"""The largest number of batches that wait for their step."""
 
 
 class ReadAhead(Generic[T]):
-    """Values of consecutive positions, which a thread computes ahead of their use.
+    """Values of consecutive positions, computed by a thread ahead of their use.
 
-    Positions may be left out. An earlier one starts again from there.
+    Positions may be skipped. Going back to an earlier position restarts the thread there.
     """
 
     def __init__(
@@ -28,27 +28,28 @@ class ReadAhead(Generic[T]):
         read: Callable[[Position], T],
         following: Callable[[Position], Position | None],
     ) -> None:
-        """Compute values by `read`; `following` returns the next position, None after the
-        last one."""
+        """Create a reader.
+
+        Args:
+            read: computes the value of a position.
+            following: returns the next position; None after the last position.
+        """
         self._read, self._following = read, following
         self._reading: _Reading[T] | None = None
         self._last: OwnedThreads | None = None
         self._current: tuple[Position, T] | None = None
 
     def begin(self, position: Position) -> None:
-        """Begin to compute the values from a position on."""
+        """Start computing values from a position on."""
         self.close()
         self._reading = _Reading(self._read, self._following, position, self._last)
         self._last = self._reading.threads
 
     def take(self, position: Position) -> T:
-        """Return the value of a position; wait until it is there. The value of the last
-        position can be taken again.
-
-        Raises what computing the value raises.
-        """
+        """Wait for the value of a position and return it. The value of the last
+        position can be taken again. Raises any error of `read`."""
         if self._current is None or self._current[0] != position:
-            self._current = None  # its memory is free before the next one is there
+            self._current = None  # free its memory before the next value is computed
             self._current = position, self._next(position)
         return self._current[1]
 
@@ -71,7 +72,7 @@ class ReadAhead(Generic[T]):
 
 
 class _Computed(Generic[T]):
-    """The value of a position, or the error that computing it has raised."""
+    """The value of a position, or the error raised while computing it."""
 
     def __init__(self, position: Position, compute: Callable[[Position], T]) -> None:
         self.position = position
@@ -88,7 +89,7 @@ class _Computed(Generic[T]):
 
 
 class _Reading(Generic[T]):
-    """A thread that computes the values from a position on."""
+    """A thread that computes values from a position on."""
 
     def __init__(
         self,
@@ -97,8 +98,9 @@ class _Reading(Generic[T]):
         position: Position,
         previous: OwnedThreads | None,
     ) -> None:
-        """`previous` is the thread that has read before: it may hang in a read of the
-        disk, and two threads must not read at the same time."""
+        """Start the thread. It first waits for `previous`, the earlier thread, which may hang
+        in a disk read: two threads must not read at the same time.
+        """
         self._previous = previous
         self._read, self._following = read, following
         self._waiting: deque[_Computed[T]] = deque()
@@ -109,8 +111,8 @@ class _Reading(Generic[T]):
         self.threads.begin(self._run, "read ahead")
 
     def skip_to(self, position: Position) -> _Computed[T] | None:
-        """Return what was computed for a position, without those before it; None if it is
-        not among those that follow. Those before it are computed all the same."""
+        """Return the value of a position and drop all earlier values. Skipped values
+        are still computed. Returns None if the thread will not compute the position."""
         with self._changed:
             while True:
                 while self._waiting and self._waiting[0].position < position:

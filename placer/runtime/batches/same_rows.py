@@ -1,4 +1,4 @@
-"""Check that all processes that read a source read the same rows of it."""
+"""Checks that all processes read the same rows of a source."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from placer.runtime.control.barrier import ROWS, receive_json, send_json
 from placer.runtime.control.differing import list_nodes, nodes_by_value
 
 _HINT = (
-    "a source must return the same rows in every process: sort the items of a set or a"
-    " folder, and seed random numbers with the row's number"
+    "make the source return the same rows in every process: sort the items of a set or a"
+    " folder, and seed random numbers with the row number"
 )
 _FILE_HINT = (
-    "with a window, all processes read the same file, byte for byte: copy it again"
+    "copy the file again: with a window, all processes must read identical files"
 )
 
 
@@ -37,25 +37,25 @@ def compare_rows(
     *,
     keep: bool = False,
 ) -> Digests | None:
-    """Let the control node compare the rows of all processes: the nodes of one share theirs,
-    and its first reader is the one that tells.
+    """Compare the rows of all processes on the control node.
 
-    The handshake comes first, so all nodes have the same number of rows.
+    The nodes of a process share its rows; its first reader sends the digests. Call this
+    after the handshake, so that all nodes have the same number of rows.
 
     Args:
         plan: the plan.
         channel: the node's channel.
         phase: TRAINING, EVALUATION or PREDICTION.
         rows: the rows that this node reads in the phase, if any.
-        data: the source, if it is not that of the plan.
-        keep: whether the control node needs the digests, even of one process.
+        data: the source, if it is not the source in the plan.
+        keep: whether the control node needs the digests, even of a single process.
 
     Returns:
-        On the control node, the digests of all inputs, unless only one process reads and
-        they are not needed; None on the other nodes.
+        On the control node, the digests of all inputs. None on other nodes, and if a
+        single process reads and `keep` is false.
 
     Raises:
-        RunError: on the control node, if rows differ. It aborts the run on the others.
+        RunError: on the control node, if rows differ. This aborts the run on all nodes.
     """
     readers = {name: nodes[0].name for name, nodes in readers_of(plan, phase).items()}
     if not readers or (len(readers) < 2 and not keep):
@@ -82,7 +82,7 @@ def compare_rows(
 
 
 def merge_digests(digests: Iterable[Digests]) -> Digests:
-    """Return the digests of the inputs that any process reads, which are the same on all."""
+    """Merge the digests of several processes. Inputs in common must have equal digests."""
     columns: dict[str, tuple[int, ...]] = {}
     whole: dict[str, int] = {}
     rows: tuple[int, ...] = ()
@@ -98,8 +98,8 @@ def merge_digests(digests: Iterable[Digests]) -> Digests:
 def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> None:
     """Raise RunError if digests differ between nodes.
 
-    The message names the first row and its column if a row that is compared on its own
-    differs, otherwise the column, or the file that is read by pieces.
+    The message names the first differing row and column if single rows were compared.
+    Otherwise it names the column or, with a window, the file.
 
     Args:
         data: the source.
@@ -118,7 +118,7 @@ def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> N
 def _check_same(
     data: Data, phase: str, what: str, values: Mapping[str, int], hint: str
 ) -> None:
-    """Raise RunError if a digest, of `what`, differs between nodes."""
+    """Raise RunError if the digest of `what` differs between nodes."""
     nodes = nodes_by_value(values)
     if len(nodes) > 1:
         first_group, *other_groups = (list_nodes(group) for group in nodes.values())
@@ -132,14 +132,14 @@ def _check_same(
 def _comparisons(
     digests: Mapping[str, Digests],
 ) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """Yield what is compared: the position in the source, the input, and the digest of
-    each node. Single rows come first, in order, and whole columns last."""
+    """Yield the position in the source, the input, and the digest of each node. Single
+    rows come first, in order, and whole columns last."""
     nodes = digests.items()
     for index, row in enumerate(next(iter(digests.values())).rows):
         for name in dict.fromkeys(n for d in digests.values() for n in d.columns):
             values = {n: d.columns[name][index] for n, d in nodes if name in d.columns}
             yield f"row {row} of", name, values
-    # The rows above are the same on all nodes, or only one node has the input.
+    # The single rows are equal on all nodes, or only one node reads the input.
     for name in dict.fromkeys(n for d in digests.values() for n in d.whole):
         values = {n: d.whole[name] for n, d in nodes if name in d.whole}
         yield "some row of", name, values

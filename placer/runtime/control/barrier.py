@@ -1,6 +1,6 @@
-"""Barriers between the nodes, and the runtime's own messages.
+"""Barriers between nodes, and the edge numbers of the runtime's internal messages.
 
-These messages have edges below 0; edges of the plan are positive.
+Internal messages use negative edge numbers; edges of the plan are positive.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from placer.plan.plan import Plan
 T = TypeVar("T")
 
 HANDSHAKE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
-"""The edges of barriers (the handshake, before the first step, the release, at the
-end), of metrics, and of saving."""
+"""Edges of the handshake, the barrier before the first step, the release of a barrier,
+metrics of a step, metrics of an evaluation, the last barrier, and saving."""
 ASK, DECISION, REQUEST = -8, -9, -11
-"""The edges of the common step: the control node's question and the answers, what it
-decides, and the requests of other nodes."""
+"""Edges of the common step: the control node's question with the answers, its decision,
+and requests from other nodes."""
 ROWS = -10
-"""The edge of the digests of rows."""
+"""Edge of row digests."""
 VISIBLE, STORED, FILE_PART = -12, -13, -14
-"""The edges of checkpoints: whether nodes see the folder, what a node has written, and
-the files of nodes that do not see the folder."""
+"""Edges of checkpoints: access to the control node's folder, reports of written files, and
+the files of nodes without access to the folder."""
 VERDICT = -15
-"""The edge of what follows from an evaluation."""
+"""Edge of the decision after an evaluation: continue, or stop early."""
 MACHINES, RESUME, RANGES, RANGE_PART = -16, -17, -18, -19
-"""The edges of resuming: what the bits of results depend on, the chosen checkpoint,
-which bytes of its files a node needs, and these bytes."""
+"""Edges of resuming: facts that affect the bits of results, the chosen checkpoint, the
+list of byte ranges that a node needs, and the bytes."""
 OUTPUT_ROWS = -20
-"""The edge of the outputs of a prediction."""
+"""Edge of prediction outputs."""
 STOPPED = -21
-"""The edge of the barrier after the step after which all nodes stop."""
+"""Edge of the barrier after the step at which all nodes stop."""
 EVENTS = -22
-"""The edge of events that go to the launcher by the control node."""
+"""Edge of events that the control node forwards to the launcher."""
 DRAINED, AHEAD = -23, -24
-"""The edges of barriers without lockstep: after a drain, and of the metrics of steps that
-not all workers have done."""
+"""Edges of asynchronous runs: the barrier after a drain, and the metrics of steps that
+some workers have not finished."""
 COMPUTED, NEWEST, FIRST = -28, -29, -30
-"""The edges of backup workers: what a worker tells a server, the answers, and which
-workers a step takes."""
+"""Edges of backup workers: reports of workers to a server, the answers, and the workers
+whose gradients a step uses."""
 CLOCKS, CLOCK, TIMELINE = -25, -26, -27
-"""The edges of timelines: which nodes share a clock, the times of nodes, and their
-slices."""
+"""Edges of timelines: the groups of nodes that share a clock, the times of nodes, and
+their slices."""
 
 REPLICAS = -31
-"""The edge of the parameters that all workers take from the first one at a drain."""
+"""Edge of the parameters that all workers copy from the first worker at a drain."""
 PACE = -32
-"""The edge by which the control node tells others to wait for callbacks, or to go on."""
+"""Edge on which the control node tells other nodes to wait for callbacks or to go on."""
 
 
 def barrier(
@@ -63,22 +63,21 @@ def barrier(
     at: int,
     check: Callable[[list[Any]], None] | None = None,
 ) -> list[Any]:
-    """Wait until every node has reached the barrier, and exchange a report of each
-    node.
+    """Wait until every node has reached the barrier, and exchange one report per node.
 
     Args:
         plan: the plan.
         channel: the node's channel.
         report: this node's report, any JSON object.
         at: the edge of the barrier.
-        check: called on the control node with all reports before the other nodes are
-            released, so that an error is raised on one node only.
+        check: called with all reports, only on the control node and before the other nodes
+            continue. An error is therefore raised on one node only.
 
     Returns:
         The reports of all nodes, in the order of the plan's nodes.
 
     Raises:
-        RunError: for a message that no node of this version sends.
+        RunError: if a node sends an invalid message, because it runs another version.
     """
     names = [node.name for node in plan.nodes]
     if channel.node == plan.control:
@@ -101,23 +100,23 @@ def barrier(
 
 
 def receive_json(channel: Channel, source: str, key: Key, kind: type[T]) -> T:
-    """Receive a JSON value of type `kind` from a node; RunError for anything else."""
+    """Receive a JSON value of type `kind` from a node; raise RunError if it is invalid."""
     arrays = channel.receive(source, key)
     try:
         return msgspec.convert(json.loads(arrays[0].tobytes()), kind)
-    # msgspec's errors are ValueErrors too.
+    # ValueError also covers the errors of msgspec.
     except (IndexError, ValueError, RecursionError) as error:
         raise version_error(source) from error
 
 
 def version_error(source: str) -> RunError:
-    """Return the error about a message of a node that no node of this version sends."""
+    """Return the error for an invalid message from a node of another version of placer."""
     return RunError(
-        f"{source} sent a message that this version of placer does not send",
+        f"{source} sent a message that this version of placer does not know",
         hint="run the same version of placer on every node",
     )
 
 
 def send_json(channel: Channel, to: str, key: Key, value: Any) -> None:
-    """Send a JSON value to a node, as an array of bytes."""
+    """Send a value to a node as JSON, in an array of bytes."""
     channel.send(to, key, [np.frombuffer(json.dumps(value).encode(), np.uint8)])

@@ -1,4 +1,4 @@
-"""Bytes of files as messages, for nodes that do not see a folder of the control node."""
+"""Sends file contents as messages, for nodes without access to the control node's folder."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from placer.checkpoint.writing import cut
 from placer.errors import RunError
 
 MAX_PART: Final = 64 << 20
-"""The most bytes in one message."""
+"""The largest number of bytes in one message."""
 
 
 def send_parts(
     channel: Channel, to: str, key: Key, pieces: Iterable[memoryview]
 ) -> None:
-    """Send bytes to a node, in messages of at most `MAX_PART` bytes.
+    """Send bytes to a node, in messages of up to `MAX_PART` bytes.
 
-    They must not change until the receiver has them all.
+    The buffers must not change until the receiver has received everything.
     """
     for piece in pieces:
         for part in cut(piece, MAX_PART):
@@ -30,12 +30,12 @@ def send_parts(
 def receive_parts(
     channel: Channel, source: str, key: Key, nbytes: int
 ) -> Iterator[memoryview]:
-    """Yield the bytes that a node sends by `send_parts`, `nbytes` in all."""
+    """Yield the bytes that a node sends with `send_parts`, `nbytes` in total."""
     while nbytes > 0:
         (part,) = channel.receive(source, key)
         if part.dtype != np.uint8 or not 0 < part.size <= nbytes:
             raise RunError(
-                f"{source} sent a message that this version of placer does not send",
+                f"{source} sent a message that this version of placer does not know",
                 hint="run the same version of placer on every node",
             )
         nbytes -= part.size

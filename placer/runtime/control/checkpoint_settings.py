@@ -1,4 +1,4 @@
-"""Where and how often a run saves checkpoints: the spec's settings and the options."""
+"""Combines the checkpoint settings of the spec with the options of the run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from placer.runtime.control.options import Options
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
-    """The settings of the checkpoints of a run.
+    """The checkpoint settings of a run.
 
     Attributes:
         folder: the folder of checkpoints.
-        every: how often one is saved; one is saved at the end of a run too.
-        keep: how many are kept, besides the one with the best evaluation.
-        best: which evaluation is the best one, None without evaluations that say so.
+        every: the interval between checkpoints. The run always saves one at the end.
+        keep: how many checkpoints to keep, in addition to the best one.
+        best: how to compare evaluations to find the best checkpoint; None if the run
+            cannot compare them.
     """
 
     folder: Path
@@ -28,7 +29,7 @@ class CheckpointSettings:
     best: Best | None
 
     def is_due(self, step: int, *, ends_epoch: bool) -> bool:
-        """Whether a checkpoint is saved after a step that the spec fixes."""
+        """Whether a checkpoint is due after this step; False for intervals of time."""
         match self.every.unit:
             case "steps":
                 return step % self.every.number == 0
@@ -38,10 +39,10 @@ class CheckpointSettings:
 
 
 def checkpoint_folder(plan: Plan, spec: Path, options: Options) -> Path | None:
-    """Return the folder of a run's checkpoints, absolute; None if it saves none, or if
-    neither the spec nor the options name it.
+    """Return the absolute path of a run's checkpoint folder.
 
-    The folder in a spec is relative to that of the spec.
+    A path in the spec is relative to the folder of the spec. The result is None if neither
+    the options nor the spec name a folder.
     """
     if options.checkpoint is not None:
         return options.checkpoint.resolve()
@@ -54,8 +55,7 @@ def checkpoint_folder(plan: Plan, spec: Path, options: Options) -> Path | None:
 def checkpoint_settings(
     plan: Plan, build: Path, options: Options
 ) -> CheckpointSettings | None:
-    """Return the settings of a run's checkpoints; None without a folder, as of a
-    prediction."""
+    """Return the checkpoint settings of a run; None if it has no checkpoint folder."""
     planned = plan.settings.train.checkpoint
     spec = build if planned is None else build / read_sources(build).spec
     folder = checkpoint_folder(plan, spec, options)
@@ -70,9 +70,11 @@ def checkpoint_settings(
 
 
 def best_evaluation(plan: Plan) -> Best | None:
-    """Return which evaluation is the best one: as `train.checkpoint.best` says, else
-    `train.early_stopping`, else the smallest loss; None if there are no evaluations, or
-    if they do not have the loss."""
+    """Return how to compare evaluations to find the best one.
+
+    The rule is `train.checkpoint.best`, else `train.early_stopping`, else the smallest
+    loss. The result is None if the run has no evaluations or does not report the loss.
+    """
     train = plan.settings.train
     if train.checkpoint is not None and train.checkpoint.best is not None:
         return train.checkpoint.best
@@ -84,17 +86,15 @@ def best_evaluation(plan: Plan) -> Best | None:
 
 
 def needs_folder(plan: Plan, options: Options) -> bool:
-    """Whether a run saves checkpoints, and neither its spec nor its options name their
-    folder."""
+    """Whether a run saves checkpoints but has no folder for them."""
     planned = plan.settings.train.checkpoint
     return options.checkpoint is None and planned is not None and planned.to is None
 
 
 def check_folder(plan: Plan, options: Options) -> None:
-    """Raise PlacerError for a run that saves checkpoints in a folder that is not
-    named."""
+    """Raise PlacerError if a run saves checkpoints but has no folder for them."""
     if needs_folder(plan, options):
         raise PlacerError(
-            f"'{plan.name}' saves checkpoints, and its spec does not name their folder",
-            hint="name it with --checkpoint DIR, or in train.checkpoint.to",
+            f"'{plan.name}' saves checkpoints, but its spec names no folder for them",
+            hint="add --checkpoint DIR, or set train.checkpoint.to in the spec",
         )

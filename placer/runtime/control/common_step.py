@@ -1,25 +1,25 @@
-"""The common step: to stop a run or to save it at a step that the spec does not fix,
-every node does so after the same step.
+"""Agrees on the common step: the step after which all nodes stop or save together.
+
+A round is needed for a stop or save that the spec does not schedule, such as a signal:
 
 1. The control node asks every other node which step it has begun.
-2. A node answers with the last step that it has begun. It begins no later step until it
+2. A node answers with the last step that it has begun. It begins no further step until it
    knows the common step.
-3. The control node sends the common step, the largest of the answers, and what to do
-   after it.
-4. Every node continues up to that step, with the evaluation that follows it. So a node
-   that waits for a message in a step that it has begun gets it. Then it acts.
+3. The control node sends the common step, which is the largest answer, and the action.
+4. Every node continues up to that step, including the evaluation after it. Every message
+   of a step that has begun is therefore sent. Then the node performs the action.
 
-A node answers from a thread of its own: its compute thread may be in the middle of a
-step, waiting for a node that has already been stopped. A stopped node waits in the
-channel, which continues to acknowledge messages. Otherwise messages of other nodes for
-the next step could use up the credit and block the control node's message.
+A separate thread answers, because the compute thread may be inside a step, waiting for a
+node that has already paused. A paused node waits in the channel, which continues to
+acknowledge messages. Otherwise messages for the next step could use up the credit and
+block the control node's message.
 
-Without lockstep a node needs no step of another one, or none of its last ones. Then each
-node acts after the last step that it or a companion has begun, if that suffices for the
-others, or once all workers have drained.
+Asynchronous nodes need not stop at the same step. Each acts after the last step that it or
+a companion has begun. If other nodes still need its gradients, it acts once all workers
+have drained.
 
-Such a round can be repeated; the messages of round k have the number k in their keys. A
-step of a run without rounds costs one uncontended lock.
+Rounds can be repeated; the keys of messages contain the number of the round. A step
+without a round costs one uncontended lock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _REQUEST: Final = Key(REQUEST, 0)
 
 
 class Action(IntFlag):
-    """What the nodes do after a step."""
+    """The actions of all nodes after the common step."""
 
     NONE = 0
     SAVE = 1
@@ -55,8 +55,13 @@ class Action(IntFlag):
 
 
 class _Decision(NamedTuple):
-    """The largest step that a node has begun, the largest that this node or a companion
-    has begun, and what to do."""
+    """The decision of a round.
+
+    Attributes:
+        step: the largest step that any node has begun.
+        begun: the largest step that this node or a companion has begun.
+        action: the action after the common step.
+    """
 
     step: int
     begun: int
@@ -66,20 +71,20 @@ class _Decision(NamedTuple):
 class CommonStep:
     """One node's part in the rounds of a run.
 
-    It must be created before any node starts a step, so that no question is missed.
+    Create it before any node starts a step; otherwise a question can be missed.
 
     Args:
         plan: the plan.
         channel: the node's channel.
-        max_lead: how many steps a node can have begun that another one has not: 0 in
-            lockstep, infinity if no node waits for another one.
-        companions: returns the nodes that must act after the same step as a node, with
-            the node itself.
+        max_lead: the largest number of steps that a node can be ahead of another node: 0
+            for synchronous training, infinity if no node waits for another.
+        companions: returns the nodes that must act after the same step as a given node,
+            including that node.
 
     Attributes:
         first: the first step of the run; set it before the first `next_action`.
-        on_round: called when a round is requested or begins, in any thread. It must not
-            wait.
+        on_round: called, from any thread, when a round is requested or begins. It must
+            not block.
     """
 
     def __init__(
@@ -119,16 +124,18 @@ class CommonStep:
         return bool(self._requested) or self._asked > self._handled
 
     def next_action(self, done: int, *, drained: bool = False) -> Action:
-        """Return what to do after step `done`, before the next step; call it again
-        after that.
+        """Return the action after step `done`. Call this between any two steps.
 
-        With NONE the next step has begun, unless all workers have `drained`: then no
-        step begins, and a round has no other step to wait for. If there is a round,
-        this waits for the common step. Raises `Aborted` once the run has failed, and
-        RunError for a passed deadline.
+        After another action than NONE, perform it and call this again. NONE means that the
+        next step has begun. If all workers have `drained`, no further step begins.
+        During a round this waits for the common step.
+
+        Raises:
+            Aborted: if the run has failed.
+            RunError: if the deadline has passed.
         """
-        # Under the lock, a step is either begun before the question is answered, and
-        # part of the answer, or it is not begun.
+        # The lock orders the beginning of a step and the answer: the answer includes every
+        # step that has begun.
         with self._lock:
             self._is_running = True
             self._start_if_requested()
@@ -150,11 +157,11 @@ class CommonStep:
         return action
 
     def request(self, action: Action) -> None:
-        """Request that all nodes act after the same step, as soon as possible.
+        """Request that all nodes perform an action after the same step, as soon as possible.
 
-        This may be called on any node, from any thread, and returns at once. A request
-        before the first step takes effect after it: a run has at least one step.
-        Requests after the last step have no effect.
+        Any node may call this, from any thread; it does not block. A request before the
+        first step takes effect after that step. A request after the last step has no
+        effect.
         """
         if not self._is_control:
             send_json(self._channel, self._control, _REQUEST, action)
@@ -165,9 +172,10 @@ class CommonStep:
         self.on_round()
 
     def end(self) -> None:
-        """Note that the node has run its last step: later requests have no effect.
+        """Note that the node has finished its last step; later requests have no effect.
 
-        If there is a round, the control node waits until every node knows its step.
+        During a round, the control node waits until it has sent the common step to every
+        node.
         """
         with self._lock:
             self._ended = True
@@ -176,13 +184,12 @@ class CommonStep:
             self._decision.result()
 
     def close(self) -> None:
-        """Wait for the threads of rounds; no other begins. The run is over, or has failed."""
+        """Wait for the threads of rounds, and start no more. Call this when the run ends."""
         self._is_closed = True
         self._threads.join(END_LIMIT)
 
     def _start_if_requested(self) -> None:
-        """Start a round if one is requested and none is in progress. Before their first
-        step other nodes may not listen yet. Called with the lock held."""
+        # The caller holds the lock. Before the first step other nodes may not listen yet.
         is_idle = self._asked == self._handled and self._is_running
         if self._requested and is_idle and not self._ended:
             self._asked += 1
@@ -203,7 +210,7 @@ class CommonStep:
         return _Decision(step, begun, Action(action))
 
     def _decide(self, number: int, decision: Future[_Decision]) -> None:
-        """Run a round, in a thread of the control node."""
+        """Run a round on the control node, in a separate thread."""
         try:
             ask = Key(ASK, number)
             for node in self._others:
@@ -228,8 +235,7 @@ class CommonStep:
             decision.set_exception(error)
 
     def _on_ask(self, source: str) -> None:
-        """Begin no later step, and answer in another thread: this is called in a thread
-        of the channel, which must not wait."""
+        # A thread of the channel calls this and must not block: another thread answers.
         with self._lock:
             self._asked += 1
             number = self._asked
@@ -239,8 +245,7 @@ class CommonStep:
     def _answer(self, control: str, ask: Key) -> None:
         with self._ends_the_run():
             self._channel.receive(control, ask)
-            # After the lock in `_on_ask`, a later step begins only once it is decided,
-            # which the control node knows.
+            # `_begun` cannot change here: since `_on_ask`, no step begins before the decision.
             send_json(self._channel, control, ask, self._begun)
 
     def _on_request(self, source: str) -> None:
@@ -252,11 +257,11 @@ class CommonStep:
 
     @contextmanager
     def _ends_the_run(self) -> Iterator[None]:
-        """Let a failure in a thread end the run: another node waits for it."""
+        """Abort the run if a thread fails, because another node waits for this thread."""
         try:
             yield
         except Aborted:
-            pass  # the channel reports it to the compute thread too
+            pass  # the channel also reports the failure to the compute thread
         except Exception as error:
             cause = Cause(self._channel.node, "ending a step", str(error))
             self._channel.abort(cause)

@@ -1,4 +1,4 @@
-"""Facts that should be the same on all nodes, as text for errors."""
+"""Formats values that differ between nodes, for error messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def nodes_by_value(values: Mapping[str, T]) -> dict[T, list[str]]:
-    """Return the nodes that have each value, in the order of the first ones."""
+    """Group nodes by value, in the order in which the values first occur."""
     nodes: dict[T, list[str]] = {}
     for node, value in values.items():
         nodes.setdefault(value, []).append(node)
@@ -17,13 +17,13 @@ def nodes_by_value(values: Mapping[str, T]) -> dict[T, list[str]]:
 
 
 def list_nodes(nodes: Sequence[str]) -> str:
-    """Return the names of at most four nodes as text, and the number of the others."""
+    """Return the names of up to four nodes as text; of more nodes, three and a count."""
     more = f" and {len(nodes) - 3} more" if len(nodes) > 4 else ""
     return ", ".join(nodes[:3] if more else nodes) + more
 
 
 def list_values(values: Mapping[str, object]) -> str:
-    """Return which nodes have which value: `5 on worker:0; 7 on worker:1`."""
+    """Return each value with its nodes, such as `5 on worker:0; 7 on worker:1`."""
     return "; ".join(_values(values))
 
 

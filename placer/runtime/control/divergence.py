@@ -1,4 +1,4 @@
-"""Watch the minimized loss, and stop the run when it is not finite."""
+"""Stops the run when the minimized loss is not finite."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from placer.runtime.control.events import NodeWarning, Report
 
 
 class DivergedError(RunError):
-    """The run was stopped because the minimized loss was not finite."""
+    """Raised when the run was stopped because the minimized loss was not finite."""
 
 
 class LossWatch:
     """Checks the minimized loss of every step, on the control node.
 
-    The first loss that is not finite calls `stop`, or reports a warning if the spec has
-    `nan: warn`.
+    The first loss that is not finite stops the run. With `nan: warn` in the spec, it only
+    causes a warning.
 
     Args:
         plan: the plan.
-        stop: requests that the run stops.
-        report: receives the warning.
+        stop: called to request a stop of the run.
+        report: called with the warning.
     """
 
     def __init__(self, plan: Plan, stop: Callable[[], None], report: Report) -> None:
@@ -31,7 +31,7 @@ class LossWatch:
         self._message = ""
 
     def __call__(self, step: int, loss: float) -> None:
-        """Check the loss of a step. Steps come in order, from any one thread."""
+        """Check the loss of one step. Call this for the steps in order, from one thread."""
         if math.isfinite(loss) or self._message:
             return
         self._message = f"the loss '{self._plan.settings.train.minimize}' is {loss} after step {step}"
@@ -43,15 +43,15 @@ class LossWatch:
 
     @property
     def stops(self) -> bool:
-        """Whether the run stops because of its loss."""
+        """Whether the loss has stopped the run."""
         return bool(self._message) and self._plan.settings.train.nan == "stop"
 
     def check(self, last: int, *, saves: bool) -> None:
-        """Raise DivergedError if the run was stopped because of its loss.
+        """Raise DivergedError if the loss has stopped the run.
 
         Args:
             last: the last step of the run.
-            saves: whether the parameters would have been saved.
+            saves: whether the options ask for the parameters to be saved.
         """
         if not self.stops:
             return
@@ -60,6 +60,6 @@ class LossWatch:
             message += ", and no parameters were saved"
         raise DivergedError(
             message,
-            hint="--debug-nans names the op that it comes from; a lower learning rate or"
-            " train.clip may avoid it; with train.nan: warn the run continues",
+            hint="find the first op with NaN with --debug-nans; try a lower learning rate"
+            " or train.clip; or set train.nan: warn to continue such a run",
         )

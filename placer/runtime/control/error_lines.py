@@ -1,5 +1,4 @@
-"""Map an error to the line of the node program, and to the ops of the spec on that
-line."""
+"""Maps an error to a line of the node program and to the ops of the spec on that line."""
 
 from __future__ import annotations
 
@@ -11,16 +10,17 @@ from placer.plan.plan import read_sources
 
 
 def locate_error(folder: Path, program: str, trace: TracebackType | None) -> str | None:
-    """Return the position of an error in a node program, and the ops of the spec there.
-
-    The result is text such as `at worker-0/program.py:32, forward: op h1 at
-    digits.yaml:28:16`, without the ops if the build's sources do not name them; None for
-    an error that did not pass through the program.
+    """Return the position of an error in a node program, with the ops of the spec.
 
     Args:
         folder: the build folder.
-        program: the path of the node program in the build folder.
+        program: the path of the node program, relative to the build folder.
         trace: the traceback of the error.
+
+    Returns:
+        Text such as `at worker-0/program.py:32, forward: op h1 at digits.yaml:28:16`. The
+        ops are missing if the build's sources do not name them. None if the traceback does
+        not contain the program.
     """
     file, line = str((folder / program).absolute()), None
     while trace is not None:
@@ -33,8 +33,8 @@ def locate_error(folder: Path, program: str, trace: TracebackType | None) -> str
 def describe_line(folder: Path, program: str, line: int) -> str:
     """Return the text of `locate_error` for a line of the program.
 
-    The compiler has written which ops each line computes. A node runs only programs
-    that have not changed since.
+    The ops come from a table that the compiler wrote. It is still valid, because a node
+    refuses to run a changed program.
     """
     text = f"at {program}:{line}"
     try:

@@ -1,4 +1,4 @@
-"""The events that a node reports to its launcher, as JSON lines on a pipe."""
+"""Defines the events that a node reports to its launcher, as JSON lines on a pipe."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from placer.runtime.control.table_counts import TableCounts
 from placer.system.printable import make_printable
 
 IMPORTING: Final = "importing"
-"""The state of a node that imports JAX, its program and the model's modules."""
+"""State of a node that imports JAX, its program and the model's modules."""
 CONNECTING: Final = "connecting"
-"""The state of a node that connects to the other nodes."""
+"""State of a node that connects to the other nodes."""
 INITIALIZING: Final = "initializing parameters"
-"""The state of a node that creates its tables."""
+"""State of a node that creates its tables."""
 UPDATES: Final = "compiling updates"
-"""The state of a node that creates its sparse tables, and compiles what updates them."""
+"""State of a node that creates its sparse tables and compiles their updates."""
 READING: Final = "reading rows"
-"""The state of a node that reads its sources; its events have the number of rows."""
+"""State of a node that reads its sources. Its events contain the number of rows read."""
 LOADING: Final = "loading a checkpoint"
-"""The state of a node that loads the checkpoint from which the run continues."""
+"""State of a node that loads the checkpoint of `--resume`."""
 COMPARING: Final = "comparing rows"
-"""The state of a node in the handshake."""
+"""State of a node in the handshake, which compares the rows of all nodes."""
 COMPILING: Final = "compiling"
-"""The state of a node that runs its warm-up."""
+"""State of a node that compiles its functions in the warm-up."""
 PREPARED: Final = "ready"
-"""The state of a node that waits for the others before its first step."""
+"""State of a node that waits for the other nodes before its first step."""
 BEFORE_FIRST_STEP: Final = (
     IMPORTING,
     CONNECTING,
@@ -44,15 +44,15 @@ BEFORE_FIRST_STEP: Final = (
     COMPILING,
     PREPARED,
 )
-"""The states of a node before its first step, in their order."""
+"""The states of a node before its first step, in order."""
 WAITING: Final = "waiting for callbacks"
-"""The state of a node whose next step waits for callbacks of the launcher."""
+"""State of a node whose next step waits for slow callbacks in the launcher."""
 SAVING: Final = "saving"
-"""The state of a node that stops and saves."""
+"""State of a node that stops and saves."""
 STILL_WRITING: Final = "writing a checkpoint"
-"""The state of a node whose next checkpoint is due while the last one is being written."""
+"""State of a node that must finish writing a checkpoint before it can save the next one."""
 AFTER_LAST_BARRIER: Final = ("writing", "done")
-"""The states of a node that has passed the last barrier."""
+"""States of a node that has passed the last barrier."""
 
 
 NodeName: TypeAlias = Annotated[
@@ -62,11 +62,16 @@ NodeName: TypeAlias = Annotated[
 
 
 class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
-    """What a node is doing, reported about twice a second.
+    """The state of a node, reported about twice a second.
 
-    `waiting` lists the nodes that it waits for, `bytes_sent` counts payload bytes since
-    the start, and `rows` counts the rows read so far, while it reads them. `tables` has the
-    counts of the sparse tables that it holds.
+    Attributes:
+        node: the name of the node.
+        state: the state in words, such as `compiling`.
+        step: the current training step.
+        waiting: the nodes that this node waits for.
+        bytes_sent: payload bytes sent since the start.
+        rows: the rows read so far; 0 unless the node is reading its sources.
+        tables: the counts of the node's sparse tables, by name.
     """
 
     node: NodeName
@@ -79,11 +84,16 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
-    """The steps that the run is about to train, reported before the first of them.
+    """The range of steps of the run, reported before the first step.
 
-    `evaluation_every` is the number of steps between evaluations, 0 without any;
-    another one follows the last step. `rows` and `evaluation_rows` are the numbers of
-    rows of a batch and of an evaluation.
+    Attributes:
+        first_step: the first step.
+        last_step: the last step.
+        steps_per_epoch: the number of steps of an epoch.
+        evaluation_every: steps between two evaluations; 0 if the run does not evaluate.
+            The run also evaluates after the last step.
+        rows: the number of rows of a batch.
+        evaluation_rows: the number of rows of an evaluation.
     """
 
     first_step: int
@@ -97,14 +107,19 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
 class Step(
     msgspec.Struct, frozen=True, tag_field="event", tag="step", omit_defaults=True
 ):
-    """A training step of the whole run, with `eval` if an evaluation followed it.
+    """A finished training step of the whole run.
 
-    `seconds` is the time from the beginning of the first step to the end of this one,
-    and `evaluation_seconds` that of the evaluation. `samples_per_second` counts the
-    rows of all nodes since the first step. `learning_rates` has the learning rate of
-    the step by the name of the optimizer. `epoch_metrics` are the metrics over all rows
-    of the epoch, if the step is its last one. `time` is when the step was reported, in
-    seconds since 1970.
+    Attributes:
+        step: the number of the step.
+        epoch: the number of its epoch.
+        metrics: the metrics of the step.
+        eval: the metrics of the evaluation after the step, if the run evaluated.
+        samples_per_second: rows of all nodes per second since the first step.
+        seconds: the time from the start of the first step to the end of this step.
+        evaluation_seconds: the duration of the evaluation.
+        learning_rates: the learning rate of each optimizer, by name.
+        epoch_metrics: the metrics over all rows of the epoch, at its last step.
+        time: the time of the report, in seconds since 1970.
     """
 
     step: int
@@ -119,7 +134,7 @@ class Step(
     time: float = 0.0
 
     def history_line(self) -> dict[str, Any]:
-        """Return what a history has of the step."""
+        """Return the entry of this step in the history."""
         line: dict[str, Any] = {
             "step": self.step,
             "epoch": self.epoch,
@@ -130,17 +145,24 @@ class Step(
 
 
 class Predicted(msgspec.Struct, frozen=True, tag_field="event", tag="predicted"):
-    """The first `rows` of all `total` rows are predicted; reported a few times a
-    second."""
+    """The progress of a prediction, reported a few times a second.
+
+    Attributes:
+        rows: the number of rows predicted so far.
+        total: the number of all rows.
+    """
 
     rows: int
     total: int
 
 
 class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="checkpoint"):
-    """A checkpoint is complete: that of `step`, in the folder `path`.
+    """A complete checkpoint.
 
-    `best` says that its evaluation is the best one so far.
+    Attributes:
+        step: the step after which it was saved.
+        path: its folder.
+        best: whether its evaluation is the best so far.
     """
 
     step: int
@@ -149,10 +171,13 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="check
 
 
 class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
-    """The run continues after `step` from the checkpoint in the folder `path`.
+    """The run continues from a checkpoint.
 
-    `differs` says why the results may differ from those of an uninterrupted run by
-    rounding; if it is empty, they have the same bits.
+    Attributes:
+        step: the last step before the checkpoint.
+        path: the folder of the checkpoint.
+        differs: why rounding may differ from an uninterrupted run. If empty, the results
+            have the same bits.
     """
 
     step: int
@@ -161,26 +186,32 @@ class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
 
 
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
-    """A warning to the user; the run continues."""
+    """A warning for the user; the run continues."""
 
     message: str
 
 
 class Notice(msgspec.Struct, frozen=True, tag_field="event", tag="notice"):
-    """A message to the user about what the spec or the options ask for."""
+    """A message for the user about an effect of the spec or the options."""
 
     message: str
 
 
 class SignalReceived(msgspec.Struct, frozen=True, tag_field="event", tag="signal"):
-    """The process of `node` has received the signal `number`, which ends the run."""
+    """A signal that ends the run: the process of `node` received the signal `number`."""
 
     node: NodeName
     number: Annotated[int, msgspec.Meta(ge=1, le=31)]
 
 
 class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
-    """A node ends with an error; `root` is false if the error is another node's."""
+    """The error with which a node ends.
+
+    Attributes:
+        cause: the root cause.
+        root: whether this node caused the failure.
+        message: the text of the error.
+    """
 
     cause: Cause
     root: bool
@@ -188,7 +219,7 @@ class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
 
 
 class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
-    """A line that Python code of a node has printed."""
+    """A line that Python code on a node has printed."""
 
     node: str
     text: str
@@ -211,26 +242,25 @@ Event: TypeAlias = (
 )
 
 Message: TypeAlias = NodeWarning | Notice | Resumed
-"""What a node says to the user."""
+"""Events with a message for the user."""
 
 Report: TypeAlias = Callable[[Event], None]
-"""Receives the events of a node."""
+"""A function that receives the events of a node."""
 
 
 SIGNAL_LINE: Final = b'{"event": "signal"'
 FAILED_LINE: Final = b'{"event": "failed"'
-"""How the lines of these events begin; see `write_event`."""
+"""The first bytes of the lines of these events; see `write_event`."""
 
 
 def write_event(event: Event) -> bytes:
-    """Return the line of an event."""
-    # json writes and reads NaN and Infinity, the values of a diverging loss; msgspec
-    # does not.
+    """Return an event as a JSON line."""
+    # A diverging loss is NaN or infinite. json supports such values; msgspec does not.
     return (json.dumps(msgspec.to_builtins(event)) + "\n").encode()
 
 
 def read_event(node: str, line: bytes) -> Event:
-    """Parse one line that `node` wrote; raises RunError if it is not an event."""
+    """Parse one line from `node`; raise RunError if it is not a valid event."""
     try:
         return msgspec.convert(json.loads(line), Event)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
@@ -239,18 +269,17 @@ def read_event(node: str, line: bytes) -> Event:
 
 
 def format_output(event: Output | Message) -> str:
-    """Return `worker:0| text` for output, `warning: text` for a warning, and the text of
-    other messages.
+    """Return an event as text: `worker:0| text` for output, `warning: text` for a warning.
 
-    Control characters are replaced, so that the text cannot steer a terminal.
+    Control characters are replaced, because they could change the terminal.
     """
     if isinstance(event, Output):
         return make_printable(f"{event.node}| {event.text}")
     if isinstance(event, Resumed):
-        exactly = "with the same bits as without an interruption"
+        exactly = "with the same bits as an uninterrupted run"
         if event.differs:
             exactly = (
-                "not necessarily with the same bits as without an interruption: "
+                "not necessarily with the same bits as an uninterrupted run: "
                 f"{event.differs}"
             )
         return make_printable(
@@ -262,6 +291,6 @@ def format_output(event: Output | Message) -> str:
 
 
 def show_output(event: Event) -> None:
-    """Print an event to standard error if it is output or a message."""
+    """Print an event to standard error if it is output or a message for the user."""
     if isinstance(event, Output | Message):
         print(format_output(event), file=sys.stderr, flush=True)

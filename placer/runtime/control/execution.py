@@ -1,4 +1,4 @@
-"""A run as one node sees it, while it is in progress."""
+"""Holds the state of a run on one node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from placer.runtime.control.table_counts import TableCounts
 
 @dataclass(slots=True)
 class Timing:
-    """The seconds and rows of all steps but the first, whose caches are cold."""
+    """The seconds and rows of all steps except the first, whose caches are cold."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -42,7 +42,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Execution:
-    """The run of one node in progress.
+    """A run on one node, while it is in progress.
 
     Attributes:
         plan: the plan.
@@ -50,24 +50,24 @@ class Execution:
         me: the node in the plan.
         channel: the node's channel.
         options: the options of the run.
-        report: receives the node's events.
-        on_joined: called once this node has joined the others.
+        report: a function that receives the node's events.
+        on_joined: called when this node has joined the other nodes.
         on_last_barrier: called before the last barrier.
-        on_settled: called once this node needs no other node any more.
-        state: what the node does, for its launcher.
+        on_settled: called when this node no longer needs other nodes.
+        state: the state of the node in words, for the launcher.
         step: the number of the last training step that was started.
         shared_rows: the rows of the node's process.
-        where: returns where the node's program is, such as `step 3`.
-        table_counts: returns what has happened in the sparse tables of the node so far.
-            Like `where`, it may be called from any thread.
+        where: returns the position in the node's program, such as `step 3`. It may be
+            called from any thread.
+        table_counts: returns the counts of the node's sparse tables. It may be called from
+            any thread.
         timing: the duration of the steps.
-        paced: whether the run has callbacks, for which the steps wait.
-        pace: holds the steps back while callbacks are slow; None without callbacks, and
-            on a node that only waits for other nodes.
+        paced: whether the steps wait for callbacks.
+        pace: delays the steps while callbacks are slow. None without callbacks, and on
+            nodes that other nodes already delay.
         state_lock: held while a state is reported.
-        checkpointing: the settings of checkpoints, None if none are saved.
-        common_step: the node's part in ending or saving the run at a step that the spec
-            does not fix.
+        checkpointing: the checkpoint settings; None if the run saves no checkpoints.
+        common_step: the node's part in stops and saves that the spec does not schedule.
     """
 
     plan: Plan
@@ -87,7 +87,7 @@ class Execution:
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
     pace: Pace | None = field(init=False, default=None)
-    # Looked up when it is made: tests watch the locks.
+    # Evaluate `threading.Lock` per instance: tests replace it to watch the locks.
     state_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     checkpointing: CheckpointSettings | None = field(init=False)
     common_step: CommonStep = field(init=False)
@@ -105,28 +105,27 @@ class Execution:
             self.common_step.on_round = pace.wake
 
     def close(self) -> None:
-        """Wait for the threads of this node's control: its run is over, or has failed."""
+        """Wait for the threads of the common step and the pace, when the run has ended."""
         self.common_step.close()
         if self.pace is not None:
             self.pace.close()
 
     @property
     def keeps_digests(self) -> bool:
-        """Whether the control node needs the digests of all rows."""
+        """Whether checkpoints of this run need digests of all rows."""
         return self.checkpointing is not None or self.options.resume is not None
 
     def report_rows(self, rows: int) -> None:
-        """Store how many rows have been read, for the next report of the state."""
+        """Store the number of rows read so far, for the next state report."""
         self.shared_rows.rows_read = rows
 
     @property
     def rows_read(self) -> int:
-        """The number of rows that have been read, while the node reads."""
+        """The number of rows read so far; 0 unless the node is reading rows."""
         return self.shared_rows.rows_read if self.state == READING else 0
 
     def report_state(self, state: str | None = None) -> None:
-        """Report a new state, or the current one again. May be called from any
-        thread."""
+        """Report a new state, or repeat the current state. Safe to call from any thread."""
         with self.state_lock:
             if state is not None:
                 self.state = state
@@ -152,7 +151,7 @@ class Execution:
 
     @property
     def position(self) -> str:
-        """What the node does, and at which step, as other nodes tell it."""
+        """The step and the state of the node, for messages of other nodes."""
         doing = (
             f"{self.state} ({self.rows_read:,} rows)" if self.rows_read else self.state
         )

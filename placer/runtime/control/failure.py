@@ -1,4 +1,4 @@
-"""What a node that fails tells the other nodes, and its launcher."""
+"""Reports the failure of a node to the other nodes and to the launcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from placer.runtime.control.execution import Execution
 
 @contextmanager
 def root_cause_reported(execution: Execution) -> Iterator[None]:
-    """Make any exception within the context the root cause of the run."""
+    """Return a context manager that reports any exception as the root cause of the run."""
     channel = execution.channel
     try:
         yield
@@ -31,7 +31,9 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
         cause = cause_of(error, what, channel.node, execution.where())
         if isinstance(error, DeadlineError) and error.cause is not None:
             cause = error.cause
-        if isinstance(error, DivergedError):  # not caused by this node
+        if isinstance(
+            error, DivergedError
+        ):  # a fault of the training, not of this node
             cause = Cause("", "", what)
         channel.abort(cause)
         if isinstance(error, PlacerError | KeyboardInterrupt):
@@ -40,12 +42,12 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
 
 
 def cause_of(error: BaseException, what: str, node: str = "", where: str = "") -> Cause:
-    """Return the cause for an error, of which `what` says what happened."""
+    """Return the `Cause` of an error; `what` is the text of the error."""
     return Cause(node, where, what, isinstance(error, KeyboardInterrupt))
 
 
 def describe_error(error: BaseException) -> str:
-    """Return what happened, in one or two lines."""
+    """Describe an error in one or two lines."""
     if isinstance(error, PlacerError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -53,7 +55,7 @@ def describe_error(error: BaseException) -> str:
     if hint := missing_package_hint(error):
         return f"{type(error).__name__}: {error}\n  hint: {hint}"
     text, has_trace, trace = f"{type(error).__name__}: {error}".partition(TRACEBACK)
-    # XLA's message about a failed callback contains Python's whole traceback.
+    # XLA's message about a failed callback contains the whole Python traceback.
     if has_trace:
         text += next(filter(_RAISED, reversed(trace.splitlines())), "").strip()
     return text.strip()
@@ -67,11 +69,11 @@ _RAISED = re.compile(r"[A-Za-z_][\w.]*: ").match
 def failure_event(
     node: str, error: BaseException, channel: Channel | None
 ) -> NodeFailure:
-    """Return the event of a failed node. Its `root` is false if another node failed."""
+    """Return the event of a failed node; `root` is false if another node caused it."""
     cause = cause_of(error, describe_error(error), node)
     if isinstance(error, Aborted):
         cause = error.cause
     elif channel is not None and channel.aborted is not None:
-        cause = channel.aborted  # this node's own cause, with the position
+        cause = channel.aborted  # the same cause, with the position in the program
     is_root = not isinstance(error, Aborted)
     return NodeFailure(cause, root=is_root, message=str(error))

@@ -1,5 +1,4 @@
-"""The handshake: before the first step, nodes check that they run the same build with the
-same options and versions."""
+"""Checks before the first step that all nodes have the same build, options and versions."""
 
 from __future__ import annotations
 
@@ -24,11 +23,17 @@ GIVEN, NOT_GIVEN = "given", "not given"
 
 
 def agree(execution: Execution, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Exchange facts with all nodes, and return those that all have in common.
+    """Compare facts between all nodes, and return the common value of each fact.
 
-    Besides `facts`, nodes compare their builds, the options of the run and the versions of
-    packages. A fact is None on a node that does not know it. Raises RunError on the control
-    node if nodes differ, and reports a warning there for versions that nearly agree.
+    Nodes also compare their builds, their options and the versions of packages. Small
+    differences between versions cause a warning on the control node.
+
+    Args:
+        execution: the node's run.
+        facts: the facts of this node by name; None for a fact that it does not know.
+
+    Raises:
+        RunError: on the control node, if nodes differ.
     """
     plan, channel = execution.plan, execution.channel
     options = option_facts(execution.options, is_control=channel.node == plan.control)
@@ -54,7 +59,7 @@ def agree(execution: Execution, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_facts(options: Options, *, is_control: bool) -> dict[str, Any]:
-    """Return what a node tells the others of its options, as `Option.agreement` says."""
+    """Return the facts about a node's options that nodes compare; see `Agreement`."""
     facts: dict[str, Any] = {}
     for option in OPTIONS:
         value = getattr(options, option.name)
@@ -70,17 +75,19 @@ def option_facts(options: Options, *, is_control: bool) -> dict[str, Any]:
 
 
 def _warnings(plan: Plan, reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Compare the versions of all nodes; see `check_versions`."""
+    """Return warnings for different versions; see `check_versions`."""
     versions = {
         node.name: report[VERSIONS]
         for node, report in zip(plan.nodes, reports, strict=True)
-        if isinstance(report.get(VERSIONS), dict)  # one without has other facts too
+        if isinstance(
+            report.get(VERSIONS), dict
+        )  # else another check finds the difference
     }
     return check_versions(versions)
 
 
 def fingerprint(file: Path) -> str:
-    """Return a digest of a file, to compare between nodes."""
+    """Return a digest of a file, for a comparison between nodes."""
     try:
         with open_regular(file) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
@@ -89,8 +96,7 @@ def fingerprint(file: Path) -> str:
 
 
 def _common(plan: Plan, reports: Sequence[Mapping[str, Any]], fact: str) -> Any:
-    """Return the value of a fact that all nodes have in common; RunError otherwise.
-    Nodes whose report has None for it are left out."""
+    """Return the common value of a fact, ignoring None; raise RunError if nodes differ."""
     values: dict[str, Any] = {
         node.name: entry[fact]
         for node, entry in zip(plan.nodes, reports, strict=True)
@@ -101,12 +107,12 @@ def _common(plan: Plan, reports: Sequence[Mapping[str, Any]], fact: str) -> Any:
         if fact.endswith("rows"):
             raise RunError(
                 f"the nodes do not read the same data: {fact} differ: {listed}",
-                hint="a source must return the same rows on every node",
+                hint="make the source return the same rows on every node",
             )
         if fact == REPLAYED:
             raise RunError(
-                f"the files of --replay-order are of different runs: {listed}",
-                hint="name a folder that has the order of all nodes of one run",
+                f"the files of --replay-order come from different runs: {listed}",
+                hint="name a folder with the recorded order of all nodes of one run",
             )
         raise RunError(
             f"the nodes were not started with the same build and options: {fact}:"

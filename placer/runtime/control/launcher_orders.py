@@ -1,10 +1,10 @@
-"""What a launcher writes to the pipe for orders of the control node."""
+"""Defines the bytes that a launcher writes to the control node's pipe for orders."""
 
 from __future__ import annotations
 
 from typing import Final
 
 STOP_ORDER: Final = b"\n"
-"""Stop the run, after the same step on all nodes."""
+"""Order to stop the run, after the same step on all nodes."""
 STEP_CALLED: Final = b"."
-"""The callbacks have had the next step."""
+"""Note that the callbacks have finished one more step."""

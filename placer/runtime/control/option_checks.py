@@ -1,4 +1,4 @@
-"""Refuses options that contradict each other, and options without an effect."""
+"""Rejects options that conflict and options that have no effect."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from placer.runtime.control.options import OPTIONS, Options
 
 
 def check_effects(plan: Plan, options: Options) -> None:
-    """Raise PlacerError for options that contradict each other, or that have no effect on a
-    run of a plan."""
+    """Raise PlacerError if options conflict or have no effect on a run of this plan."""
     if options.resume is not None and options.init_params is not None:
         raise PlacerError(
             "'resume' (--resume) and 'init_params' (--init-params) cannot be combined",
-            hint="a run that continues has its parameters from the checkpoint",
+            hint="remove one of them; --resume also loads the parameters",
         )
     if options.trace_steps is not None and options.trace is None:
         raise PlacerError("'trace_steps' (--trace-steps) needs 'trace' (--trace FILE)")
@@ -30,15 +29,14 @@ def check_effects(plan: Plan, options: Options) -> None:
         for name in ("record_order", "replay_order"):
             if getattr(options, name) is not None:
                 raise PlacerError(
-                    f"'{name}' (--{name.replace('_', '-')}) has no effect: all nodes of"
-                    " this build go in lockstep, so its runs have one order",
-                    hint="leave it out: the bits of every run are the same",
+                    f"'{name}' (--{name.replace('_', '-')}) has no effect: the nodes of"
+                    " this build train synchronously, always in the same order",
+                    hint="remove the option; every run already has the same bits",
                 )
 
 
 def has_order(plan: Plan, node: str) -> bool:
-    """Whether a node does something in an order that depends on timing, which
-    `--record-order` records."""
+    """Whether a node has work whose order depends on timing (see `--record-order`)."""
     return plan.worker_of(node) is not None or any(
         edge.exchange is not None and node in (*edge.sources, *edge.targets)
         for edge in plan.step_edges
@@ -46,8 +44,12 @@ def has_order(plan: Plan, node: str) -> bool:
 
 
 def check_thread_options(options: Options, **others: object) -> None:
-    """Raise PlacerError for an option that nodes in threads cannot use; none of the
-    `others` may be given."""
+    """Raise PlacerError if an option cannot be used with nodes that are threads.
+
+    Args:
+        options: the options of the run.
+        others: further arguments that nodes in threads do not support; each must be None.
+    """
     for name, value in others.items():
         if value is not None:
             raise _threads_error(name)
@@ -58,44 +60,48 @@ def check_thread_options(options: Options, **others: object) -> None:
 
 def _threads_error(option: str) -> PlacerError:
     return PlacerError(
-        f"'{option}' cannot be used with in-process nodes, which are threads"
+        f"'{option}' cannot be used with in-process nodes, which run as threads"
     )
 
 
 def check_one_process(options: Options) -> None:
-    """Raise PlacerError for an option about other processes; there is one only."""
+    """Raise PlacerError if an option needs several processes: this run has only one."""
     for option in OPTIONS:
         if option.between_processes and getattr(options, option.name) != option.default:
             raise PlacerError(
                 f"'{option.name}' ({option.flag}) has no effect on a run of one process:"
-                " there are no other processes",
-                hint="leave it out",
+                " it concerns several processes",
+                hint="remove the option",
             )
 
 
 def check_encryption(options: Options, endpoints: Mapping[str, str]) -> None:
-    """Raise PlacerError if connections are not encrypted anyway."""
+    """Raise PlacerError if `insecure_network` is set but no connection uses a network."""
     if options.insecure_network and "tcp" not in choose_streams(
         options.transport, endpoints
     ):
         raise PlacerError(
-            "'insecure_network' (--insecure-network) has no effect: all nodes are on this"
-            " machine, and connect without a network",
-            hint="leave it out, or connect them by --transport tcp",
+            "'insecure_network' (--insecure-network) has no effect: all nodes run on this"
+            " machine and do not use a network",
+            hint="remove the option, or add --transport tcp",
         )
 
 
 def check_base_port(
     base_port: int | None, endpoints: Callable[[int], Mapping[str, str]]
 ) -> None:
-    """Raise PlacerError if no node has its port from a base port; `endpoints` returns the
-    addresses of all nodes with one."""
+    """Raise PlacerError if no address depends on the base port.
+
+    Args:
+        base_port: the base port, if given.
+        endpoints: returns the addresses of all nodes for a base port.
+    """
     if base_port is not None and endpoints(base_port) == endpoints(
         base_port - 1 if base_port > 1 else 2
     ):
         raise PlacerError(
-            "'base_port' (--base-port) has no effect: every node has a port of its own",
-            hint="leave it out, or leave the ports of nodes out",
+            "'base_port' (--base-port) has no effect: every node has an explicit port",
+            hint="remove the option, or remove the ports of the nodes",
         )
 
 
@@ -105,23 +111,23 @@ def _check_shrink(plan: Plan, options: Options) -> None:
     if all(each.settings.forget == Forgetting() for each in plan.sparse_tables):
         raise PlacerError(
             "'shrink' (--shrink) has no effect: no sparse table has `forget`",
-            hint="leave it out, or say in the spec which keys a table forgets",
+            hint="remove the option, or add `forget` to a sparse table of the spec",
         )
 
 
 def _check_saving(plan: Plan, options: Options) -> None:
-    """Check the options about what a run saves."""
+    """Check the options for checkpoints and for `grace`."""
     if options.checkpoint is not None or plan.settings.train.checkpoint is not None:
         return
     for name in ("checkpoint_every", "checkpoint_keep"):
         if getattr(options, name) is not None:
             raise PlacerError(
-                f"--{name.replace('_', '-')} needs checkpoints, and the run saves none",
+                f"--{name.replace('_', '-')} needs checkpoints, but the run saves none",
                 hint="add --checkpoint DIR, or train.checkpoint to the spec",
             )
     if options.save_params is None and options.grace != Options().grace:
         raise PlacerError(
             "'grace' (--grace) has no effect: the run saves nothing, so a signal ends it"
-            " at once",
+            " immediately",
             hint="add --checkpoint DIR or --save-params FILE",
         )

@@ -1,9 +1,8 @@
-"""The options of a run: one field for each, with all that is known of it.
+"""Declares the options of a run.
 
-From these fields come the options of `placer launch` and `placer run`
-(`placer.command.options`), the keyword arguments of `placer.launch`, the checks of both,
-and what the launcher passes on to the processes of nodes (`placer.launcher.node_command`).
-A new option is a field here, and the code that uses it.
+Each option is one field of `Options`. The fields define the options of `placer launch` and
+`placer run` (`placer.command.options`), the keyword arguments of `placer.launch`, the checks
+of the values, and the command lines of node processes (`placer.launcher.node_command`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from placer.plan.settings.evaluation_and_stopping import FORM as INTERVAL_FORM
 from placer.runtime.control.timeline_window import DEFAULT_STEPS, FORM, parse_window
 
 MAX_WAIT = 1e9
-"""The largest timeout, in seconds: about thirty years, which every clock can count."""
+"""The largest timeout in seconds, about thirty years. Every clock can represent it."""
 
 _OTHER_FORMATS = (".npz", ".npy", ".pt", ".pth", ".h5", ".keras", ".onnx", ".pkl")
 
@@ -33,34 +32,33 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Agreement = Literal["value", "given", "control", "own"]
 """How far the nodes of a run must agree on an option:
 
-- `value`: all nodes have the same value;
-- `given`: all nodes have it, or none has; its path may differ between machines;
-- `control`: only the control node uses it, so it must have it if another node has;
-- `own`: each node may have its own, such as a limit of its waits.
+- `value`: every node must have the same value.
+- `given`: every node or no node must set the option. The paths may differ.
+- `control`: only the control node uses the option. If any node sets it, the control node
+  must set it.
+- `own`: nodes may have different values.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is known of one option.
+    """The declaration of one option.
 
     Attributes:
-        name: as a keyword argument, such as `save_params`.
-        default: False for a flag, None if there is nothing to use instead.
-        text: what the option does, for `--help`.
-        agreement: how far the nodes of a run must agree on it, which the handshake
-            checks.
-        group: where `--help` lists it.
-        metavar: what `--help` prints for the value, if its type does not say it.
-        low: the lowest value of a whole number.
-        high: the highest value of a whole number.
-        seconds: whether the value is a time to wait.
-        choices: the words from which the value is chosen.
-        file: whether the value is a file or folder that the run reads, a file that it
-            writes, or a folder.
-        parse: reads the value; it raises PlacerError for one that is not valid.
-        between_processes: whether it is about the processes of nodes, so that it has no
-            effect on threads and on a single process.
+        name: the keyword argument, such as `save_params`.
+        default: the default value: False for a flag, None if the option has no default.
+        text: the text for `--help`.
+        agreement: how far the nodes of a run must agree. The handshake checks this.
+        group: the heading above the option in `--help`.
+        metavar: the placeholder for the value in `--help`, if the type is not enough.
+        low: the lowest valid whole number.
+        high: the highest valid whole number.
+        seconds: whether the value is a time in seconds.
+        choices: the valid words.
+        file: the kind of path: a file or folder to read, a file to write, or a folder.
+        parse: a function that parses the value. It raises PlacerError for an invalid value.
+        between_processes: whether the option concerns several node processes. Such an
+            option has no effect on threads or on a single process.
     """
 
     name: str
@@ -84,7 +82,7 @@ class Option:
 
     @property
     def _expected(self) -> tuple[str, Any]:
-        """What a value is, for messages, and its types."""
+        """The noun for a value in messages, and the valid Python types."""
         if self.default is False:
             return "True or False", bool
         if self.file:
@@ -96,7 +94,7 @@ class Option:
         return ("a number of seconds", Real) if self.seconds else ("a text", str)
 
     def check(self, value: Any) -> None:
-        """Raise PlacerError if the option cannot have this value."""
+        """Raise PlacerError if `value` is not valid for this option."""
         why = None
         expected, types = self._expected
         if not isinstance(value, types) or (
@@ -132,21 +130,23 @@ _CONNECTIONS, _LIMITS = "Machines and connections", "Time limits"
 
 
 def _check_safetensors(path: str | Path) -> None:
-    """Raise PlacerError for a name that says that a file has another format."""
+    """Raise PlacerError if the suffix of `path` belongs to a format other than safetensors."""
     suffix = Path(path).suffix
     if suffix.casefold() in _OTHER_FORMATS:
         raise PlacerError(
             f"'save_params' (--save-params) writes safetensors, not '{suffix}'",
-            hint=f"name it {Path(path).with_suffix('.safetensors').name}",
+            hint=f"use the name {Path(path).with_suffix('.safetensors').name}",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a run, besides what the build specifies.
+    """The options of a run that are not part of the build.
 
-    They are the options of `placer run`, whose `--help` explains them. Raises
-    PlacerError for a value that an option cannot have.
+    `placer run --help` explains each option.
+
+    Raises:
+        PlacerError: if the value of an option is not valid.
 
     Example:
         placer.run("build", "worker:0", options=placer.Options(steps=100))
@@ -156,7 +156,7 @@ class Options:
         None,
         _RUN,
         "value",
-        "Run exactly N steps instead of the epochs of the spec.",
+        "Train for exactly N steps and ignore the number of epochs in the spec.",
         metavar="N",
         low=1,
     )
@@ -164,14 +164,14 @@ class Options:
         None,
         _RUN,
         "control",
-        "Write the metrics of each step to FILE, as JSON lines.",
+        "Write the metrics of each step to FILE, one JSON object per line.",
         file="written",
     )
     save_params: Path | None = _option(
         None,
         _RUN,
         "given",
-        "Write all parameters to FILE at the end, as safetensors.",
+        "At the end, write all parameters to FILE in the safetensors format.",
         file="written",
         parse=_check_safetensors,
     )
@@ -179,8 +179,8 @@ class Options:
         None,
         _RUN,
         "given",
-        "Start from the parameters of a safetensors file, of a checkpoint, or of the "
-        "last good one in a folder of checkpoints.",
+        "Start from the parameters in PATH: a safetensors file, a checkpoint, or a "
+        "folder of checkpoints (uses the newest intact one).",
         metavar="PATH",
         file="read",
     )
@@ -188,8 +188,8 @@ class Options:
         None,
         _CHECKPOINTS,
         "given",
-        "Save checkpoints in DIR: at the end, after Ctrl-C or SIGTERM, and as often as "
-        "--checkpoint-every specifies.",
+        "Save checkpoints in DIR: at the interval of --checkpoint-every, on Ctrl-C or "
+        "SIGTERM, and at the end.",
         metavar="DIR",
         file="folder",
     )
@@ -197,8 +197,7 @@ class Options:
         None,
         _CHECKPOINTS,
         "value",
-        "Save a checkpoint every N steps, or at another interval: "
-        f"{INTERVAL_FORM}. By default epoch.",
+        f"How often to save a checkpoint: {INTERVAL_FORM}. Default: epoch.",
         metavar="INTERVAL",
         parse=Interval.parse,
     )
@@ -206,7 +205,7 @@ class Options:
         None,
         _CHECKPOINTS,
         "control",
-        f"Keep the last N checkpoints, and the best one. By default {DEFAULT_KEEP}.",
+        f"Keep the newest N checkpoints and the best one. Default: {DEFAULT_KEEP}.",
         metavar="N",
         low=1,
     )
@@ -214,8 +213,8 @@ class Options:
         None,
         _CHECKPOINTS,
         "given",
-        "Continue from a checkpoint, or from the last good one in a folder of "
-        "checkpoints. The folder of --checkpoint may be empty: the run then starts.",
+        "Continue from a checkpoint, or from the newest intact checkpoint in a folder. "
+        "If DIR is the folder of --checkpoint and is empty, start a new run.",
         metavar="DIR",
         file="folder",
     )
@@ -223,30 +222,30 @@ class Options:
         False,
         _CHECKPOINTS,
         "value",
-        "With --resume: let parameters and optimizer states that the checkpoint does "
-        "not have start from their initial values.",
+        "With --resume: initialize parameters and optimizer states that are missing "
+        "from the checkpoint, instead of failing.",
     )
     shrink: bool = _option(
         False,
         _CHECKPOINTS,
         "value",
-        "With --resume: before the first step, forget all keys of sparse tables that "
-        "their `forget` says, in a sweep of all partitions at once.",
+        "With --resume: apply the `forget` rules of all sparse tables once, before the "
+        "first step.",
     )
     grace: float = _option(
         30.0,
         _LIMITS,
         "own",
-        "The time that all nodes have to reach the same step after Ctrl-C or SIGTERM, "
-        "to save there.",
+        "After Ctrl-C or SIGTERM, wait this long for all nodes to reach the same step, "
+        "then save.",
         seconds=True,
     )
     base_port: int | None = _option(
         None,
         _CONNECTIONS,
         "own",
-        "The port of the first node, instead of that in a file of hosts; the others use "
-        "the ports after it.",
+        "Port of the first node; each further node uses the next port. Replaces the base "
+        "port of a hosts file.",
         metavar="PORT",
         low=1,
         high=65535,
@@ -256,7 +255,7 @@ class Options:
         600.0,
         _LIMITS,
         "own",
-        "The longest that a node waits for the others to start.",
+        "Fail if the other nodes do not start within this time.",
         seconds=True,
         between_processes=True,
     )
@@ -264,15 +263,15 @@ class Options:
         600.0,
         _LIMITS,
         "own",
-        "The longest that a node waits for a message from a live peer.",
+        "Fail if a live node does not send an expected message within this time.",
         seconds=True,
     )
     lost_after: float = _option(
         60.0,
         _LIMITS,
         "own",
-        "The silence after which a node counts as lost, which ends the run. It is named "
-        "after 8 s.",
+        "End the run if a node is silent for this long. After 8 s of silence, the run "
+        "reports the name of the node.",
         seconds=True,
         between_processes=True,
     )
@@ -280,8 +279,8 @@ class Options:
         "auto",
         _CONNECTIONS,
         "own",
-        "The transport between nodes: shared memory or TCP. `auto` is "
-        "the value of PLACER_TRANSPORT, or else shared memory on one machine.",
+        "Transport between nodes. `auto` uses PLACER_TRANSPORT if set, otherwise shared "
+        "memory on one machine and TCP between machines.",
         choices=CHOICES,
         between_processes=True,
     )
@@ -289,8 +288,8 @@ class Options:
         None,
         _CONNECTIONS,
         "own",
-        "The key of the run, as `placer key new` writes it: for connections between "
-        "machines. By default PLACER_KEY_FILE names it.",
+        "File with the secret key for connections between machines; create it with "
+        "`placer key new`. Default: the path in PLACER_KEY_FILE.",
         file="read",
         between_processes=True,
     )
@@ -298,15 +297,15 @@ class Options:
         False,
         _CONNECTIONS,
         "own",
-        "Do not encrypt connections between machines, on a network that does so itself. "
-        "Each connection is still authenticated with the key when it begins.",
+        "Do not encrypt connections between machines. Use this only on a network that "
+        "encrypts traffic. Nodes still authenticate with the key when they connect.",
         between_processes=True,
     )
     record_order: Path | None = _option(
         None,
         _RUN,
         "given",
-        "Record the order of messages without lockstep in DIR, a file for each node.",
+        "Record the order of asynchronous messages in DIR, one file for each node.",
         metavar="DIR",
         file="folder",
     )
@@ -314,7 +313,8 @@ class Options:
         None,
         _RUN,
         "given",
-        "Run in the order that --record-order has recorded in DIR: the same bits.",
+        "Repeat a run bit for bit, with the message order that --record-order recorded "
+        "in DIR.",
         metavar="DIR",
         file="read",
     )
@@ -322,7 +322,7 @@ class Options:
         None,
         _RUN,
         "given",
-        "Write what each node does when to FILE, as a trace for Perfetto: see "
+        "Write a timeline of all nodes to FILE, as a trace for Perfetto; see "
         "docs/tracing.md.",
         file="written",
     )
@@ -330,19 +330,19 @@ class Options:
         None,
         _RUN,
         "value",
-        "With --trace: the steps to trace, such as 10:30. By default the first "
-        f"{DEFAULT_STEPS} of the run.",
+        "With --trace: the steps to trace, such as 10:30. Default: the first "
+        f"{DEFAULT_STEPS} steps of the run.",
         metavar=FORM,
         parse=parse_window,
     )
     emulate: bool = _option(
-        False, _RUN, "value", "Use CPU devices in place of all accelerators."
+        False, _RUN, "value", "Run everything on CPU devices instead of accelerators."
     )
     debug_nans: bool = _option(
         False,
         _RUN,
         "value",
-        "Find the first op that produces NaN, by running op by op (slow).",
+        "Run op by op and report the first op that produces NaN (slow).",
     )
 
     def __post_init__(self) -> None:
@@ -355,16 +355,20 @@ class Options:
 
 
 OPTIONS = tuple(Option(f.name, f.default, **f.metadata) for f in fields(Options))
-"""What is known of each field of `Options`."""
+"""The declarations of all fields of `Options`."""
 
 
 OF_PREDICTION = ("transport", "emulate", "deadline", "join_timeout", "base_port")
-"""The options that a prediction has, too."""
+"""The options of a training run that a prediction also accepts."""
 
 
 def takes_options(function: Function, names: Sequence[str] | None = None) -> Function:
-    """Let `help` show an argument for each option of a function with `**options`, or for
-    those with these names."""
+    """Show options as keyword arguments in the signature of a function with `**options`.
+
+    Args:
+        function: the function to decorate.
+        names: the options to show; by default all options of a run.
+    """
     signature = inspect.signature(function)
     *own, rest = signature.parameters.values()
     assert rest.kind is inspect.Parameter.VAR_KEYWORD

@@ -1,17 +1,17 @@
-"""The pace of a run with callbacks: its steps wait for a callback that is slower.
+"""Delays the steps of a run while its callbacks are slow.
 
-The control node hears from the launcher how many steps the callbacks have had. If they are
-`MAX_LEAD` steps behind, it waits before its next step; in lockstep, the other nodes then
-wait for it, but for those that receive nothing in a step, such as the first layers of a
-model if they are frozen. These hear from it how many steps the callbacks have had, and
-wait likewise.
+The launcher tells the control node how many steps the callbacks have finished. If the
+callbacks are `MAX_LEAD` steps behind, the control node waits before its next step. In
+synchronous training, most other nodes then wait for the control node. A node that receives
+no messages in a step, such as one with frozen first layers, would not wait. The control node
+sends the number of finished steps to such nodes, and they wait in the same way.
 
-Nodes with steps of their own, such as asynchronous workers, hear that only while the
-callbacks are slow: until they have caught up. Meanwhile the lead of each node stays as it
-is: a node does one step for each step that the callbacks have had.
+The control node also informs asynchronous workers, but only while the callbacks are slow.
+During this time each worker keeps its lead: it runs one step for each step that the
+callbacks finish.
 
-Peers that wait for a node fail after the deadline of the run. So a node waits at most half of
-it for callbacks, and then does a step.
+Peers that wait for a node fail after the deadline of the run. A node therefore waits for
+callbacks for up to half the deadline, and then runs a step.
 
 No node waits for callbacks during a round of the common step, which stops or saves the run.
 """
@@ -30,18 +30,16 @@ from placer.runtime.control.barrier import PACE, receive_json, send_json
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 MAX_LEAD: Final = 8
-"""The most steps that the nodes are ahead of the callbacks: enough for a callback that is
-fast to delay no step."""
+"""The largest number of steps between nodes and callbacks. Fast callbacks never reach it."""
 CHECK: Final = 0.2
-"""Seconds between two checks for a failure of the run while a step waits."""
+"""Seconds between checks for a failure of the run while a step waits."""
 _KEY: Final = Key(PACE, 0)
 _CAUGHT_UP: Final = -1
-"""The message after which a node does not wait."""
+"""The message that ends the waits of a node."""
 
 
 def make_pace(plan: Plan, channel: Channel) -> Pace | None:
-    """Return the pace of a node in a run with callbacks; None if it only waits for other
-    nodes."""
+    """Return the pace of a node in a run with callbacks; None if the node needs no pace."""
     names = [node.name for node in plan.nodes]
     has_own_steps = {name for name in names if plan.worker_of(name) is not None}
     targets = {name for edge in plan.step_edges for name in edge.targets}
@@ -58,15 +56,17 @@ def make_pace(plan: Plan, channel: Channel) -> Pace | None:
 
 
 class Pace(ABC):
-    """Holds the steps of a node back while the callbacks are slow.
+    """Delays the steps of a node while the callbacks are slow.
 
-    It is a context manager around the steps.
+    Use it as a context manager around all steps.
     """
 
     def __init__(self) -> None:
         self._threads = OwnedThreads()
         self._changed = self._threads.changed
-        self._lead: int | None = None  # of this node, since the callbacks are slow
+        self._lead: int | None = (
+            None  # steps ahead of slow callbacks; None if they are fast
+        )
 
     def __enter__(self) -> None:
         return
@@ -75,47 +75,47 @@ class Pace(ABC):
         return
 
     def close(self) -> None:
-        """Wait for the thread, if there is one: the steps have ended, or the run."""
+        """Wait for the thread to end, after the last step."""
         self._threads.join(END_LIMIT)
 
     @abstractmethod
     def is_ahead(self, done: int) -> bool:
-        """Whether the next step has to wait, after so many steps of this run."""
+        """Whether the node must wait before its next step, after `done` steps of this run."""
 
     @abstractmethod
     def _has_news(self, done: int) -> bool:
-        """Whether `is_ahead` may have become false; called with the lock held."""
+        """Whether `is_ahead` may have become false. The caller holds the lock."""
 
     def wait(self, done: int, is_over: Callable[[], bool], limit: float) -> None:
-        """Wait until the callbacks have had enough steps, but not longer than `limit`
-        seconds. The wait is also over if `is_over`; call `wake` for that."""
+        """Wait until the callbacks have caught up or `limit` seconds have passed.
+
+        The wait also ends when `is_over` returns true. Call `wake` to check it.
+        """
         end = time.monotonic() + limit
         while not is_over() and self.is_ahead(done) and time.monotonic() < end:
             with self._changed:
                 self._changed.wait_for(lambda: is_over() or self._has_news(done), CHECK)
 
     def wake(self) -> None:
-        """Let `wait` call `is_over`. May be called from any thread."""
+        """Make `wait` check `is_over` again. Safe to call from any thread."""
         with self._changed:
             self._changed.notify_all()
 
     def _keeps_lead(self, done: int, called: int) -> bool:
-        """Whether a next step would make the lead of this node larger than it was when the
-        callbacks, which have had `called` steps, became slow."""
+        # True if a further step would increase the lead since the callbacks became slow.
         if self._lead is None:
             self._lead = done - called
         return done - called >= self._lead
 
 
 class ControlPace(Pace):
-    """The pace of the control node, which tells it to others.
+    """The pace of the control node, which informs other nodes.
 
     Args:
         channel: the channel of the control node.
-        others: the nodes that hear from this one, each with whether it does so always,
-            and not only while callbacks are slow.
-        synchronous: whether the steps of this node count. Otherwise the reported steps
-            do, which all workers have done.
+        others: the nodes to inform. True: always; False: only while callbacks are slow.
+        synchronous: if true, compare the callbacks with the steps of this node. If false,
+            compare them with the reported steps, which all workers have finished.
     """
 
     def __init__(
@@ -131,18 +131,18 @@ class ControlPace(Pace):
         self._always = {name for name, is_told in others.items() if is_told}
         self._synchronous = synchronous
         self._reported = self._called = 0
-        self._is_slow = False  # the callbacks
+        self._is_slow = False  # whether the callbacks are slow
         self._waits = self._ended = self._failed = False
-        self._tells = False  # in a thread
+        self._tells = False  # whether a thread informs the other nodes
 
     def step_reported(self) -> None:
-        """Note that the next step is on its way to the callbacks."""
+        """Note that one more step was sent to the callbacks."""
         with self._changed:
             self._reported += 1
             self._note_change()
 
     def steps_called(self, count: int = 1) -> None:
-        """Note that the callbacks have had the next steps."""
+        """Note that the callbacks have finished `count` more steps."""
         with self._changed:
             self._called += count
             self._note_change()
@@ -169,7 +169,7 @@ class ControlPace(Pace):
         return not self.is_ahead(done)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Let the other nodes go on: this one has done its last step, or has failed."""
+        """Release the other nodes, after the last step or a failure of this node."""
         with self._changed:
             self._ended, self._failed = True, kind is not None
             self._note_change()
@@ -177,8 +177,7 @@ class ControlPace(Pace):
             self._threads.join()
 
     def _note_change(self) -> None:
-        """Find out whether callbacks are slow, and tell other nodes; called with the lock
-        held."""
+        """Check whether callbacks are slow, and inform other nodes. The caller holds the lock."""
         behind = self._reported - self._called
         if self._ended or (behind <= 0 and not self._waits):
             self._is_slow = False
@@ -191,7 +190,7 @@ class ControlPace(Pace):
         self._changed.notify_all()
 
     def _news(self) -> dict[str, int]:
-        """Return what nodes must hear; called with the lock held."""
+        """Return the messages to send, by node. The caller holds the lock."""
         now = {
             name: self._called if self._is_slow or name in self._always else _CAUGHT_UP
             for name in self._told
@@ -199,7 +198,7 @@ class ControlPace(Pace):
         return {name: each for name, each in now.items() if each != self._told[name]}
 
     def _run(self) -> None:
-        """Tell the other nodes what has changed, in a thread that must not delay a step."""
+        """Inform the other nodes of changes, in a separate thread that does not delay steps."""
         try:
             while True:
                 with self._changed:
@@ -211,17 +210,22 @@ class ControlPace(Pace):
                 for node, called in news.items():
                     send_json(self._channel, node, _KEY, called)
         except Aborted:
-            pass  # the compute thread learns it too
+            pass  # the compute thread also raises this error
         except Exception as error:
             if not self._failed:
                 self._channel.abort(Cause(self._channel.node, "", str(error)))
 
 
 class ToldPace(Pace):
-    """The pace of another node, as the control node tells it.
+    """The pace of a node that the control node informs.
 
-    It must be created before the first step, so that no message is missed. If the node
-    `always` hears of the callbacks, it is at most `MAX_LEAD` steps ahead of them.
+    Create it before the first step; otherwise messages can be missed.
+
+    Args:
+        channel: the node's channel.
+        control: the name of the control node.
+        always: whether messages arrive even while the callbacks are fast. The node is then
+            never more than `MAX_LEAD` steps ahead of the callbacks.
     """
 
     def __init__(self, channel: Channel, control: str, *, always: bool = False) -> None:
@@ -235,7 +239,7 @@ class ToldPace(Pace):
 
     def is_ahead(self, done: int) -> bool:
         while self._arrived:
-            # Without the lock: the thread that reads the channel needs it.
+            # Receive without the lock, because the thread of the channel needs the lock.
             self._called = receive_json(self._channel, self._control, _KEY, int)
             with self._changed:
                 self._arrived -= 1
@@ -250,7 +254,7 @@ class ToldPace(Pace):
         return self._arrived > 0
 
     def _on_message(self, source: str) -> None:
-        """Count a message. This is called in a thread of the channel, which must not wait."""
+        # A thread of the channel calls this and must not block: only count the message.
         with self._changed:
             self._arrived += 1
             self._changed.notify_all()

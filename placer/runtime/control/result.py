@@ -1,4 +1,4 @@
-"""The result of a run."""
+"""Defines the results of training runs and predictions."""
 
 from __future__ import annotations
 
@@ -18,53 +18,48 @@ Params: TypeAlias = "dict[str, np.ndarray]"
 
 
 class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=True):
-    """The result of a run, which the control node reports as an event.
+    """The result of a training run, which the control node reports as an event.
 
-    That of `placer.launch` also has the `history` and the `params` of the run, which
-    are not part of the event.
+    The result of `placer.launch` also has `history` and `params`, which are not part of
+    the event.
 
     Attributes:
         steps: the number of training steps.
-        metrics: the metrics over all rows of the last epoch, or of the part of it that
-            ran.
+        metrics: the metrics over all trained rows of the last epoch.
         eval: the metrics over all rows of the last evaluation.
         samples_per_second: rows of the global batch per second, without the first step.
         bytes_sent: the payload bytes that each node sent.
-        checkpoint_seconds: how long the steps of a node have waited for checkpoints, of
-            the node that has waited longest.
-        streams: how the messages of each node went to its peers: "shared memory", "unix
-            socket", "tls", "tcp", or "thread".
-        staleness: how many times gradients were applied with each staleness: so many
-            steps of other workers were applied to the table since the worker got the
-            parameters. Empty if all nodes go in lockstep.
-        staleness_bound: the largest staleness that `max_staleness` allows, over all
-            workers; None without a bound.
-        divergence: if workers update by themselves, the largest absolute difference that
-            there was between a parameter of a worker and that of the first one when it
-            took that, before an evaluation, a checkpoint or the end; else None.
-        untrained_rows: how many rows of the steps of this run were not trained, because
-            these did not wait for their workers: with `update: {sync: {backup: 1}}`.
-        shares: with `--trace`, for each node which part of the time of the traced steps
-            it has taken to compute, send, receive, update, read, copy, look up rows
-            (`rows`), and to wait; `step` is the rest.
-        tables: for each sparse table what has happened in it in this run, on all nodes: the
-            `rows` that it has and their `nbytes`; how often keys were `admitted` to a row
-            or `refused` one; how many rows were `forgotten`, and `evicted` over the
-            capacity; how many gradients were dropped because they were `not_finite`; how
-            many keys were looked up (`lookups`), how many of them had a row (`hits`), and
-            which part that is (`hit_rate`).
-        warnings: messages about learning rates that were 0 for the rest of the run, and
-            about processes that failed after the run had this result.
-        failed_late: whether a process failed after the run had this result.
-        history: for each step a dict with `step`, `epoch`, `seconds` since the first
-            step began, `metrics` and, after an evaluation, `eval`, as `--history`
-            writes them.
+        checkpoint_seconds: the longest total time that the steps of a node waited for
+            checkpoints.
+        streams: for each node and peer, the path of the messages: "shared memory", "unix
+            socket", "tls", "tcp" or "thread".
+        staleness: a histogram: for each staleness, how many gradients were applied with it.
+            The staleness is the number of other workers' steps that were applied after the
+            worker received its parameters. Empty for synchronous training.
+        staleness_bound: the largest staleness that `max_staleness` allows for any worker;
+            None without a bound.
+        divergence: for workers that run their own optimizer, the largest absolute
+            difference between a parameter of a worker and of the first worker. It is
+            measured when the workers copy the first worker's parameters: before
+            evaluations, checkpoints and the end. Otherwise None.
+        untrained_rows: the number of rows that were skipped because their worker was a
+            straggler, with `update: {sync: {backup: 1}}`.
+        shares: with `--trace`, the fractions of the traced time that each node spent on
+            `compute`, `send`, `receive`, `update`, `read`, `copy`, `rows` (row lookups) and
+            `wait`; `step` is the rest.
+        tables: for each sparse table, the counts of this run over all nodes: see
+            `TableCounts`. `hit_rate` is the fraction of lookups that found a row.
+        warnings: messages about learning rates that stayed 0 until the end, and about
+            processes that failed after the result was complete.
+        failed_late: whether a process failed after the result was complete.
+        history: a list with a dict for each step: `step`, `epoch`, `seconds` since the
+            first step began, `metrics` and, after an evaluation, `eval`. `--history` writes
+            the same dicts.
         params: the parameters after the last step, by name.
-        best: the path of the checkpoint of the best evaluation, which `placer.predict`,
-            `placer.export` and `init_params` take as parameters; None without
-            checkpoints or evaluations. It may be in the folder of checkpoints of the run
-            that this one continues. With other machines it is on that of the first
-            node.
+        best: the path of the checkpoint with the best evaluation; None without checkpoints
+            or evaluations. `placer.predict`, `placer.export` and `init_params` accept it.
+            In a resumed run, it may be in the folder of the earlier run. In a run on
+            several machines, it is on the machine of the first node.
 
     Example:
         result = placer.launch("build")
@@ -106,7 +101,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         history: Callable[[], list[dict[str, Any]]],
         params: Callable[[], Params],
     ) -> None:
-        """Let the result have the history and parameters that these functions read."""
+        """Set the functions that read the history and the parameters when they are used."""
         self.__dict__.update(_read_history=history, _read_params=params)
 
     @cached_property
@@ -120,7 +115,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     def _kept(self, name: str) -> Any:
         if name not in self.__dict__:
             raise PlacerError(
-                "only a result of placer.launch has the history and the parameters"
+                "only the result of placer.launch has a history and parameters"
             )
         return self.__dict__[name]()
 
@@ -132,11 +127,11 @@ class PredictionResult(
 
     Attributes:
         rows: the number of rows.
-        samples_per_second: rows per second, after everything was compiled.
+        samples_per_second: rows per second, without the time for compilation.
         bytes_sent: the payload bytes that each node sent.
         warnings: messages about processes that failed after the predictions were
             written.
-        failed_late: whether a process did.
+        failed_late: whether a process failed after the predictions were written.
     """
 
     rows: int
@@ -147,4 +142,4 @@ class PredictionResult(
 
 
 Outcome: TypeAlias = Result | PredictionResult
-"""What the control node reports at the end of a run."""
+"""The result that the control node reports at the end of a run."""

@@ -1,4 +1,4 @@
-"""The rows of a process: its nodes share them."""
+"""Shares the rows of a process between its nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from placer.readers import PieceRows, Rows
 
 
 class SharedRows:
-    """The rows that the nodes of a process read, by phase. The node that asks for them first
-    opens their source, and the others wait for it.
+    """The rows of a process, by phase.
+
+    The first node that requests the rows of a phase opens the source; other nodes wait.
 
     Attributes:
-        rows_read: the number of rows that the source which is being opened has read.
+        rows_read: the number of rows read so far from the source that is being opened.
     """
 
     def __init__(self) -> None:
@@ -26,16 +27,16 @@ class SharedRows:
     def of_phase(
         self, phase: str, node: str, read: Callable[[], Rows | PieceRows]
     ) -> Rows | PieceRows:
-        """Return the rows of a phase, the same object for all nodes.
+        """Return the rows of a phase; all nodes receive the same object.
 
         Args:
             phase: the phase.
-            node: the node that asks for them.
+            node: the node that requests the rows.
             read: opens the source.
 
         Raises:
-            What `read` raises, on the node that called it. Aborted on the others, so that
-            this node is the one that has failed.
+            Exception: the error of `read`, on the node that called it.
+            Aborted: on the other nodes, with the node that called `read` as the cause.
         """
         with self._lock:
             is_first = phase not in self._of_phase

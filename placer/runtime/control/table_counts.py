@@ -1,4 +1,4 @@
-"""What has happened in a sparse table: counts of its holders, which are added up."""
+"""Counts of events in sparse tables, summed over the nodes that hold them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import msgspec
 
 
 class TableCounts(msgspec.Struct, frozen=True):
-    """What has happened in a sparse table since the start of the run, on one node or on
-    all of its holders.
+    """Counts for a sparse table since the start of the run, on one node or on all nodes.
 
     Attributes:
-        rows: the rows that it has.
-        nbytes: the bytes that rows, slots and the index take.
-        admitted: how often a key got a row.
-        refused: how often a key was updated and got no row.
-        forgotten: the rows that were forgotten.
-        evicted: the rows that made room for others, over the capacity.
-        not_finite: the gradients that were dropped because they were not finite.
-        lookups: the keys that were looked up, each once for each message.
-        hits: those of them that had a row.
+        rows: the current number of rows.
+        nbytes: the memory of rows, slots and the index in bytes.
+        admitted: how often a new row was created for a key.
+        refused: how often a key was updated but not given a row.
+        forgotten: the number of forgotten rows.
+        evicted: the number of rows deleted because the table exceeded its capacity.
+        not_finite: the number of gradients dropped because they were not finite.
+        lookups: the number of keys looked up; each distinct key of a message counts once.
+        hits: the number of lookups that found a row.
     """
 
     rows: int = 0
@@ -35,7 +34,7 @@ class TableCounts(msgspec.Struct, frozen=True):
 
     @property
     def hit_rate(self) -> float | None:
-        """The part of the lookups that found a row; None before the first."""
+        """The fraction of lookups that found a row; None before the first lookup."""
         return self.hits / self.lookups if self.lookups else None
 
     def __add__(self, other: TableCounts) -> TableCounts:
@@ -43,14 +42,14 @@ class TableCounts(msgspec.Struct, frozen=True):
         return TableCounts(*(getattr(self, n) + getattr(other, n) for n in names))
 
     def as_dict(self) -> dict[str, int | float | None]:
-        """Return the counts by name, with the hit rate."""
+        """Return the counts and the hit rate by name."""
         return {**msgspec.structs.asdict(self), "hit_rate": self.hit_rate}
 
 
 def add_counts(
     parts: Iterable[Mapping[str, TableCounts]],
 ) -> dict[str, TableCounts]:
-    """Return the counts of each table, over all nodes."""
+    """Return the sum of the counts of each table over all nodes."""
     total: dict[str, TableCounts] = {}
     for part in parts:
         for name, counts in part.items():

@@ -1,4 +1,4 @@
-"""The steps of a run that a timeline shows."""
+"""Parses the range of steps that a timeline shows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from placer.errors import PlacerError
 
 FORM: Final = "FIRST:LAST"
 DEFAULT_STEPS: Final = 100
-"""How many steps are shown by default: the first ones of the run."""
+"""The number of steps to trace by default, from the start of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The steps from `first` to `last`, both of them included."""
+    """The steps from `first` to `last`, inclusive."""
 
     first: int
     last: int
@@ -28,15 +28,17 @@ class Window:
 
 
 def parse_window(text: str) -> Window:
-    """Return the window of a text such as `10:30`; PlacerError for any other text."""
+    """Parse a window such as `10:30`; raise PlacerError if the text is not valid."""
     match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", str(text))
     if match is None:
         raise PlacerError(
-            f"'{text}' is no range of steps", hint=f"write it as {FORM}, such as 10:30"
+            f"'{text}' is not a range of steps",
+            hint=f"write it as {FORM}, such as 10:30",
         )
     first, last = map(int, match.groups())
     if not 1 <= first <= last:
         raise PlacerError(
-            f"'{text}' has no steps", hint="steps are numbered from 1, in rising order"
+            f"the range '{text}' contains no steps",
+            hint="start at step 1 or later, and end at or after the first step",
         )
     return Window(first, last)

@@ -1,5 +1,4 @@
-"""The versions that the nodes of a run have in common: of Python, placer, and the packages
-that compute."""
+"""Compares the versions of Python, placer and numerical packages between nodes."""
 
 from __future__ import annotations
 
@@ -14,28 +13,30 @@ from placer.errors import RunError
 from placer.runtime.control.differing import list_values
 
 COMPUTING: Final = ("jax", "jaxlib", "numpy", "numba")
-"""The packages whose versions the bits of a result may depend on, besides placer."""
+"""Packages whose versions may affect the bits of a result, in addition to placer."""
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of placer and of the packages that compute."""
+    """Return the versions of placer and of the packages in `COMPUTING`."""
     return {"placer": placer.__version__, **_installed()}
 
 
 def own_versions() -> dict[str, str]:
-    """Return the versions that this node compares with those of the others."""
+    """Return the versions on this node that all nodes compare."""
     return {"Python": platform.python_version(), **package_versions()}
 
 
 def check_versions(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Check that nodes have the same versions; return a warning for each that differs in
-    its last part only.
+    """Check that nodes have the same versions.
 
     Args:
-        versions: what `own_versions` returns on each node.
+        versions: the result of `own_versions` on each node, by node.
+
+    Returns:
+        A warning for each version that differs only after its first two parts.
 
     Raises:
-        RunError: the first or the second part of a version differs.
+        RunError: if the first or the second part of a version differs.
 
     Example:
         check_versions({"worker:0": {"jax": "0.7.1"}, "worker:1": {"jax": "0.7.2"}})
@@ -51,7 +52,7 @@ def check_versions(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
             remedy = f"pip install '{what}=={first}' on the other machines"
         if len(parts) > 1:
             raise RunError(text, hint=remedy)
-        warnings.append(f"{text}; the bits of the result may depend on it: {remedy}")
+        warnings.append(f"{text}; this may change the bits of the result: {remedy}")
     return warnings
 
 
@@ -63,7 +64,7 @@ def _installed() -> dict[str, str]:
 def _differing(
     versions: Mapping[str, Mapping[str, str]],
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield what differs, with the version of each node."""
+    """Yield each package with different versions, and the version on each node."""
     for what in dict.fromkeys(name for each in versions.values() for name in each):
         by_node = {node: each.get(what, "none") for node, each in versions.items()}
         if len(set(by_node.values())) > 1:

@@ -20,23 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Devices:
-    """Sets of JAX devices by their names in programs (`gpu:0-1`), with emulated ones.
+    """The JAX devices of a node, by their names in programs (`gpu:0-1`).
 
-    Copies run in the background while the program continues. In all methods `to` is the
-    name of a set.
+    Copies run in the background while the program continues. In all methods, `to` is a
+    key of `sets`.
     """
 
     sets: Mapping[str, tuple[jax.Device, ...]]
     _shardings: dict[tuple[str, bool], Sharding] = field(default_factory=dict)
 
     def copy_to_host(self, values: tuple[Any, ...], wait: bool) -> tuple[Any, ...]:
-        """Copy arrays to host memory.
-
-        With `wait` the copies are complete, for a function on the CPU; otherwise
-        whoever reads an array waits for it.
-        """
-        # Emulated devices are CPU devices, and numpy would see their own memory: copy
-        # from one CPU device to another instead.
+        """Copy arrays to host memory. With `wait`, wait for the copies, for a function
+        on the CPU. Without it, reading an array waits for its copy."""
+        # Emulated devices are CPU devices, and numpy would use their memory directly. Copy from
+        # one CPU device to another instead.
         devices = {device for value in values for device in value.devices()}
         if all(device.platform == CPU for device in devices):
             return self.copy_to_devices(values, MEMORY)
@@ -54,9 +51,9 @@ class Devices:
     ) -> tuple[jax.Array, ...]:
         """Copy arrays to devices.
 
-        On several devices each one gets every array, except for the first `rows`
-        arrays, which are split by their rows. An array whose rows cannot be split
-        evenly (a short batch) is copied to each device.
+        With several devices, the first `rows` arrays are split by rows, and every device
+        gets a full copy of the remaining arrays. An array whose rows do not divide evenly
+        (a short batch) is copied in full to every device.
         """
         import jax
 
@@ -70,14 +67,13 @@ class Devices:
             from placer.runtime.exchange.transfers import put
 
             return put(values, shardings, rows)
-        # A CPU device may alias numpy memory. A copy from one CPU device to another is a
-        # real copy, so the arrays go to the first one before.
+        # A CPU device may alias numpy memory, but a copy between two CPU devices is a real
+        # copy. So copy the arrays to the first CPU device before.
         arrays = jax.device_put(list(values), self.sets[MEMORY][0])
         return tuple(jax.device_put(arrays, shardings))
 
     def sharding(self, to: str, rows: bool) -> Sharding:
-        """Return the sharding of an array on these devices: whole on each, or split by
-        rows."""
+        """Return the sharding of an array on these devices: replicated, or split by rows."""
         key = to, rows
         if key not in self._shardings:
             self._shardings[key] = self._new_sharding(to, rows)
@@ -101,14 +97,17 @@ class Devices:
 
 @contextmanager
 def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
-    """Open the devices that the plan names for a node.
+    """Open the devices that the plan assigns to a node.
 
-    Within the context the first CPU is JAX's default device. Raises RunError if the
-    machine does not have a device. A node that computes nothing does not import JAX.
+    Within the context, the first CPU is JAX's default device. A node that computes nothing
+    does not import JAX.
 
     Args:
         me: the node in the plan.
-        emulate: whether CPU devices take the place of all devices.
+        emulate: whether CPU devices replace all devices.
+
+    Raises:
+        RunError: if the machine lacks a device.
     """
     if not me.computes:
         yield Devices({})
@@ -126,8 +125,7 @@ def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
 
 @contextmanager
 def in_another_thread(plan: Plan, me: NodePlan, devices: Devices) -> Iterator[None]:
-    """JAX's settings of a node, which are those of a thread, in another thread than the
-    one that has opened the devices."""
+    """Apply a node's JAX settings in another thread: JAX keeps these settings per thread."""
     if not me.computes:
         yield
         return
@@ -139,16 +137,16 @@ def in_another_thread(plan: Plan, me: NodePlan, devices: Devices) -> Iterator[No
 
 
 def configure_jax(nodes: Sequence[NodePlan], emulate: bool, *, alone: bool) -> None:
-    """Configure JAX for the devices of nodes, before it initializes its own.
+    """Configure JAX for the devices of nodes. Call this before JAX initializes its devices.
 
-    There are as many CPU devices as the node with the most of them needs. A process that
-    needs only CPUs does not look for others: on a machine with GPUs, JAX would start
-    CUDA, which takes half a gigabyte of each.
+    The number of CPU devices is the largest that any node needs. A process that needs only
+    CPUs does not look for other devices: otherwise JAX would start CUDA on a machine with
+    GPUs, which takes half a gigabyte of each GPU.
 
     Args:
         nodes: the nodes that run in this process; they share the devices.
-        emulate: whether CPU devices take the place of all devices.
-        alone: whether the process only runs these nodes.
+        emulate: whether CPU devices replace all devices.
+        alone: whether the process runs nothing but these nodes.
     """
     computing = [node for node in nodes if node.computes]
     if not computing:
@@ -162,24 +160,26 @@ def configure_jax(nodes: Sequence[NodePlan], emulate: bool, *, alone: bool) -> N
         return
     import jax
 
-    # If JAX is already initialized, a missing device is reported when it is looked up.
+    # If JAX is already initialized, `find_device` reports missing devices.
     with suppress(RuntimeError):
         config: Any = jax.config
-        if config.jax_num_cpu_devices < most:  # it may be set by the user
+        if config.jax_num_cpu_devices < most:  # the user may have set it
             config.update("jax_num_cpu_devices", most)
         if only_cpus:
             config.update("jax_platforms", CPU)
 
 
 def _cpu_count(node: NodePlan, emulate: bool) -> int:
-    """Return how many CPU devices a node needs."""
     counts = {CPU: 1, **node.devices}
     return sum(counts.values()) if emulate else counts[CPU]
 
 
 def find_device(me: NodePlan, name: str) -> jax.Device:
-    """Return a device of this machine by its name, such as `gpu:0`. Raises RunError if
-    there is none."""
+    """Return a device of this machine by its name, such as `gpu:0`.
+
+    Raises:
+        RunError: if the machine has no such device.
+    """
     import jax
 
     kind, _, number = name.partition(":")
@@ -197,15 +197,14 @@ def find_device(me: NodePlan, name: str) -> jax.Device:
     else:
         existing = ", ".join(dict.fromkeys(each.platform for each in jax.devices()))
     raise RunError(
-        f"there is no {name} on this machine, only {existing}",
-        hint="run the node on a machine that has it, place its ops elsewhere, or try it"
-        " out with --emulate",
+        f"this machine has no {name}, only {existing}",
+        hint="run the node on a machine that has it, place its ops elsewhere, or test the"
+        " run with --emulate",
     )
 
 
 def _find_emulated(me: NodePlan, name: str) -> jax.Device:
-    """Return the CPU device that emulates a device: a node's CPUs come first, then its
-    other devices."""
+    """Return the CPU device that emulates a device. A node's own CPUs come first."""
     import jax
 
     kind, _, number = name.partition(":")
@@ -229,7 +228,7 @@ def _too_late(needed: int, existing: int) -> RunError:
 
 
 def in_precision(plan: Plan, me: NodePlan) -> AbstractContextManager[object]:
-    """Return a context with JAX's 64-bit types if the plan's precision is float64."""
+    """Return a context that enables 64-bit types in JAX if the precision is float64."""
     if not me.computes or plan.settings.precision != "float64":
         return nullcontext()
     import jax

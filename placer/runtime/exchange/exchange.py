@@ -1,5 +1,4 @@
-"""Send and receive the edges of a plan: cut values into messages, and join them
-again."""
+"""Sends and receives the edges of a plan: cuts values into messages, and joins them again."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from placer.channel.interface import Array, Channel, Key
 from placer.channel.open_message import OpenMessage
 from placer.place.layouts.moved_pieces import Conversion, Piece
 from placer.plan.plan import Edge, EdgeValue
+from placer.runtime.exchange.parts import array_to_send
 from placer.runtime.exchange.range_exchange import RangeEdge, RangeExchange, mismatch
 from placer.system.memory.aligned import address_of
 from placer.system.memory.arena import Arena
@@ -22,15 +22,15 @@ from placer.tables.half_sums import dtype_of_sums
 
 @dataclass(slots=True)
 class Exchange:
-    """One node's end of all edges.
+    """A node's side of all edges.
 
-    What a node sends to itself does not pass through the channel.
+    Values that a node sends to itself do not pass through the channel.
 
     Args:
         node: the name of the node.
-        channel: its channel.
+        channel: the channel of the node.
         edges: the edges of the plan, by number.
-        workers: the number of workers in the plan, which rows are divided among.
+        workers: the number of workers in the plan; they share the rows of a batch.
         arena: the memory of received values.
     """
 
@@ -40,14 +40,14 @@ class Exchange:
     workers: int
     arena: Arena = field(default_factory=Arena)
     _own_pieces: dict[Key, list[Array]] = field(default_factory=dict)
-    """What this node sent to itself, and has not received yet."""
-    # The blocks of a parameter that is used whole are received into adjacent parts of
-    # one buffer per step, so that `assemble` copies nothing. The blocks that a program
-    # passes to `assemble` have no name, so the buffers are also found by address.
+    """Values that this node has sent to itself and not received yet."""
+    # The blocks of a parameter are received into adjacent parts of one buffer, so that
+    # `assemble` copies nothing. A program passes blocks to `assemble` without names, so the
+    # buffers are also stored by address.
     _buffers: dict[str, Array] = field(default_factory=dict)
     _buffers_by_address: dict[int, Array] = field(default_factory=dict)
-    # Where values are received that may arrive before their step, and, by step, the
-    # buffers of joined values among them.
+    # `_expected` holds the arrays for values that may arrive before their step. `_ahead`
+    # holds, by step, the buffers of joined values among them.
     _expected: dict[Key, list[Array | None]] = field(default_factory=dict)
     _ahead: dict[int, dict[str, Array]] = field(default_factory=dict)
     _piece_cache: dict[tuple[int, str, int], tuple[Piece, ...]] = field(
@@ -59,12 +59,11 @@ class Exchange:
         self._ranges = RangeExchange(self.node, self.channel, self.arena)
 
     def range_edge(self, edge: Edge) -> RangeEdge:
-        """Return the ranges of an edge whose values are in ranges."""
+        """Return the ranges of an edge with values in layout F."""
         return self._ranges.edge(edge)
 
     def local_shapes(self, edge: Edge, count: int) -> list[tuple[int, ...]]:
-        """Return the shape of each value of an edge as this node receives it, in a batch of
-        `count` rows."""
+        """Return the shapes of an edge's values on this node, for a batch of `count` rows."""
         if edge.is_flat and edge.values[0].layouts[1] == "F":
             known = self.range_edge(edge)
             return [
@@ -88,15 +87,19 @@ class Exchange:
 
         Args:
             key: the edge, step and microbatch.
-            values: one array per value of the edge, or None if this node has no part.
+            values: one array per value of the edge, a `Part` of one if the edge sends
+                a range of its elements, or None if this node has no part.
             count: the number of rows that pass through the edge, on all nodes together.
-            targets: those to send to; by default all of the edge.
+            targets: the nodes to send to; by default all targets of the edge.
         """
         edge = self.edges[key.edge]
         if edge.is_flat:
             self._ranges.send(edge, key, values)
             return
-        arrays = [None if value is None else np.asarray(value) for value in values]
+        arrays = [
+            None if value is None else array_to_send(value, planned)
+            for value, planned in zip(values, edge.values, strict=True)
+        ]
         for target in edge.targets if targets is None else targets:
             message = self._message(edge, arrays, target, count)
             if message and target == self.node:
@@ -105,8 +108,8 @@ class Exchange:
                 self.channel.send(target, key, message, follows=edge.follows)
 
     def begin_send(self, key: Key, values: Sequence[Array]) -> list[OpenMessage]:
-        """Begin to send whole values that are still being written, to every target of
-        an edge; see `Channel.begin_send`."""
+        """Start sending whole values while they are still being written. See
+        `Channel.begin_send`."""
         edge = self.edges[key.edge]
         return [
             self.channel.begin_send(target, key, self._message(edge, values, target, 0))
@@ -114,8 +117,8 @@ class Exchange:
         ]
 
     def expect(self, key: Key) -> None:
-        """Let whole values, which one node sends in a later step, arrive before they are
-        received."""
+        """Provide arrays for values of a later step, so that they may arrive early. The
+        edge must have one source, which sends whole values."""
         if key in self._expected:
             return
         edge = self.edges[key.edge]
@@ -142,7 +145,7 @@ class Exchange:
         return tuple(arrays)
 
     def discard(self, key: Key) -> None:
-        """Receive an edge's values from every source, and forget them."""
+        """Receive an edge's values from every source, and drop them."""
         self._expected.pop(key, None)
         for source in self.edges[key.edge].sources:
             for _ in self.channel.pieces(source, key):
@@ -151,13 +154,12 @@ class Exchange:
     def _message(
         self, edge: Edge, arrays: Sequence[Array | None], target: str, count: int
     ) -> list[Array]:
-        """Return what this node sends to a target."""
         message: list[Array] = []
         for edge_value, array in zip(edge.values, arrays, strict=True):
             for piece in self._pieces(edge, edge_value, target, count):
                 if piece.source == self.node:
                     assert array is not None, (edge_value.operand, self.node)
-                    message.append(_cut(array, edge_value, piece))
+                    message.append(_rows_of(array, piece, piece.source_offset))
         return message
 
     def receive(
@@ -169,10 +171,17 @@ class Exchange:
     ) -> tuple[Array, ...]:
         """Wait for an edge's values and join their pieces.
 
-        Returns one array per value of the edge. Arguments are those of `send`;
-        `sources` are those to receive from, by default all of the edge; `factor` is that of
-        sums over them. Raises RunError if a message does not fit the plan, and what the
-        channel raises.
+        Args:
+            key: the edge, step and microbatch.
+            count: the number of rows that pass through the edge, on all nodes together.
+            sources: the nodes to receive from; by default all sources of the edge.
+            factor: multiplies sums over the sources.
+
+        Returns:
+            One array per value of the edge.
+
+        Raises:
+            RunError: if a message does not fit the plan.
         """
         edge = self.edges[key.edge]
         if edge.is_flat:
@@ -187,7 +196,7 @@ class Exchange:
             self._target(edge_value, pieces, count)
             for edge_value, pieces in zip(edge.values, needed, strict=True)
         ]
-        # By the index of the value, and the index of its piece.
+        # Keys: index of the value, index of its piece.
         parts: dict[tuple[int, int], Array] = {}
         for source in edge.sources:
             wanted = [
@@ -223,10 +232,12 @@ class Exchange:
         """Receive an edge's values in chunks as they arrive, without joining them.
 
         Yields, for each chunk, the name of the value, the index of the chunk's first
-        element, and a flat view of the chunk's elements from each source, in the order
-        of the edge's sources; for values in ranges, from each source that has them. The
-        views are valid until the next chunk is requested.
-        Raises RunError if messages do not fit the plan or do not match one another.
+        element, and a flat view of the chunk from each source, in the order of the edge's
+        sources. For values in ranges, only sources that hold the elements yield a view.
+        Views are valid until the next chunk is requested.
+
+        Raises:
+            RunError: if messages do not fit the plan, or differ between sources.
         """
         edge = self.edges[key.edge]
         if edge.is_flat:
@@ -242,10 +253,8 @@ class Exchange:
             yield edge.values[index].result, start, [view for _, _, view in parts]
 
     def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
-        """Return the parameter of this shape whose consecutive flat parts are `blocks`.
-
-        This copies nothing if the blocks are all parts of one receive buffer, in order.
-        """
+        """Return a parameter of this shape from its consecutive flat blocks. This
+        copies nothing if the blocks fill one receive buffer, in order."""
         end = start = address_of(blocks[0])
         whole = self._buffers_by_address.get(start)
         if whole is not None:
@@ -259,11 +268,8 @@ class Exchange:
         return np.concatenate([block.reshape(-1) for block in blocks]).reshape(shape)
 
     def new_step(self) -> None:
-        """Forget the buffers of the last step.
-
-        The arena reuses their memory once no array refers to it, so values that a
-        program still holds stay valid.
-        """
+        """Forget the buffers of the last step. The arena reuses memory only when no
+        array refers to it. So values that a program still holds stay valid."""
         self._buffers.clear()
         self._buffers_by_address.clear()
 
@@ -282,8 +288,8 @@ class Exchange:
     def _space_in_whole(
         self, edge_value: EdgeValue, buffers: dict[str, Array]
     ) -> Array:
-        """Return where a block is in the value that the receiver joins, whose buffer is, or
-        becomes, one of `buffers`."""
+        """Return the part of a joined value's buffer that holds a block. `buffers` maps
+        names of joined values to buffers; a missing buffer is added."""
         assert edge_value.whole is not None
         whole = buffers.get(edge_value.whole)
         if whole is None:
@@ -296,7 +302,7 @@ class Exchange:
     def _target(
         self, edge_value: EdgeValue, pieces: Sequence[Piece], count: int
     ) -> Array | None:
-        """Return the array to join pieces in; None if one piece is the whole value."""
+        """Return the array to join pieces in; None if a single piece is the whole value."""
         if edge_value.whole is not None and len(pieces) == 1:
             return self._space_in_whole(edge_value, self._buffers)
         if len(pieces) == 1 and pieces[0].is_whole:
@@ -317,15 +323,8 @@ def local_shape(
     return tuple(sizes)
 
 
-def _cut(array: Array, edge_value: EdgeValue, piece: Piece) -> Array:
-    """Return the piece of the sender's array, as a view."""
-    if edge_value.start is not None:
-        return array.reshape(-1)[edge_value.start : edge_value.stop]
-    return _rows_of(array, piece, piece.source_offset)
-
-
 def _rows_of(array: Array, piece: Piece, offset: int) -> Array:
-    """Return the rows of a piece, which start at `offset`; all if it is the whole."""
+    """Return the rows of a piece, starting at `offset`; all rows if the piece is whole."""
     return array if piece.is_whole else array[offset : offset + piece.high - piece.low]
 
 
@@ -334,8 +333,7 @@ def _is_sum(edge_value: EdgeValue) -> bool:
 
 
 def _space(target: Array | None, edge_value: EdgeValue, piece: Piece) -> Array | None:
-    """Return the part of the target that a piece can be received into directly: its own
-    rows. None if pieces are added, or there is no target."""
+    """Return the part of the target that a piece is received into; None if pieces are added."""
     if target is None or _is_sum(edge_value):
         return None
     return _rows_of(target, piece, piece.target_offset)
@@ -347,18 +345,16 @@ def _join(
     parts: Sequence[tuple[Piece, Array]],
     factor: float,
 ) -> Array:
-    """Join the pieces of a value, or add them and multiply the sum by a factor.
-
-    Pieces are added in the order of the plan, so that a sum has the same bits in every
-    run. Half floats are added and multiplied in float32, and the result is rounded once.
-    """
+    """Join the pieces of a value, or add them and multiply the sum by a factor. Pieces
+    are added in the order of the plan, so a sum has the same bits in every run. Half
+    floats are added and multiplied in float32, and the result is rounded once."""
     if target is None:
         return parts[0][1]
     if not _is_sum(edge_value):
         return _write_pieces(target, edge_value, parts)
     kind = dtype_of_sums(target.dtype)
     total = target if target.dtype == kind else np.zeros(target.shape, kind)
-    # No warning for an overflow, as in an update: the loss shows it.
+    # Do not warn about an overflow, as in an update: the loss shows it.
     with np.errstate(over="ignore", invalid="ignore"):
         _write_pieces(total, edge_value, parts)
         if factor != 1:
@@ -371,8 +367,8 @@ def _join(
 def _write_pieces(
     target: Array, edge_value: EdgeValue, parts: Sequence[tuple[Piece, Array]]
 ) -> Array:
-    """Write pieces into `target`. The pieces of a sum share a range: the first is
-    written, the others are added."""
+    """Write pieces into `target`. The pieces of a sum share a range: the first piece is
+    written, and the next pieces are added."""
     written: set[int] = set()
     for piece, array in parts:
         space = _rows_of(target, piece, piece.target_offset)

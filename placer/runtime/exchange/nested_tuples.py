@@ -1,6 +1,6 @@
-"""Nested tuples of arrays, as programs hold parameters and gradients.
+"""Nested tuples of arrays: the form of parameters and gradients in programs.
 
-JAX has such functions for any pytree; a node without jitted functions does without JAX.
+JAX has such functions for any pytree, but a node without jitted functions does not load JAX.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """The arrays of a tree, in order.
+    """Iterate over the arrays of a tree, in order.
 
     >>> list(leaves((1, (2, 3))))
     [1, 2, 3]
@@ -25,7 +25,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def like_tree(tree: T, values: Iterable[Any]) -> T:
-    """A tree of the same structure with these values in place of its own.
+    """Return a tree of the same structure with other values.
 
     >>> like_tree((1, (2, 3)), [4, 5, 6])
     (4, (5, 6))
@@ -41,8 +41,8 @@ def _like(tree: Any, values: Iterator[Any]) -> Any:
 
 
 def fill_tree(kind: type[T], values: Iterable[Any]) -> T:
-    """A NamedTuple of this class with these values; a field whose type is a namedtuple
-    takes as many of them as that has fields."""
+    """Return an instance of a NamedTuple class, filled with values in order. A field
+    that is a NamedTuple itself is filled with the next values."""
     return _fill(kind, iter(values))  # type: ignore[no-any-return]
 
 

@@ -1,9 +1,8 @@
-"""Send and receive the edges of a plan whose values are in ranges (layout F).
+"""Sends and receives the edges of a plan whose values are in ranges (layout F).
 
-A reduce-scatter (P to F) sums each range at its node, an all-gather (F to R) gives every
-node all ranges. All ranges that one node sends to another are one message. Sums are
-computed chunk by chunk, from where the chunks are: in shared memory, they are not copied
-to be read.
+In a reduce-scatter (P to F), each node sums its range. In an all-gather (F to R), every node
+receives all ranges. All ranges from one node to another travel in one message. Sums are
+computed chunk by chunk, directly from shared memory if possible.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ from placer.system.memory.arena import Arena
 from placer.tables.half_sums import add_up, dtype_of_sums
 
 Chunk = tuple[int, int, list[Array]]
-"""The index of a value, its first element in the chunk, and a flat view of the elements
-of the chunk from each node that has a part of them, in the order of the nodes."""
+"""The index of a value, the index of the chunk's first element, and flat views of the chunk from
+each node that holds a part, in the order of the nodes.
+"""
 
 
 @dataclass(frozen=True)
 class RangeEdge:
-    """The ranges of the values of an edge, by the nodes that have them."""
+    """The ranges of an edge's values, by the nodes that own them."""
 
     edge: Edge
 
     @cached_property
     def owners(self) -> tuple[str, ...]:
-        """The nodes that have the ranges."""
+        """The nodes that own the ranges."""
         is_sum = self.edge.values[0].layouts[1] == "F"
         return self.edge.targets if is_sum else self.edge.sources
 
@@ -48,8 +48,7 @@ class RangeEdge:
 
     @cached_property
     def of_owner(self) -> Mapping[str, Sequence[tuple[int, int, int]]]:
-        """The ranges of each node that are not empty: the index of the value, and its
-        elements [low, high)."""
+        """The non-empty ranges of each node: value index, and elements [low, high)."""
         found: dict[str, list[tuple[int, int, int]]] = {n: [] for n in self.owners}
         for index, ranges in enumerate(self.ranges):
             for part, low, high in ranges.owned():
@@ -58,12 +57,12 @@ class RangeEdge:
 
     @cached_property
     def is_paced(self) -> bool:
-        """Whether all nodes that have ranges of sums send parts of the sums, too."""
+        """Whether every node that owns ranges of the sums also sends terms of the sums."""
         return {*self.edge.sources} >= {*self.edge.targets}
 
     @cached_property
     def owner_of_all(self) -> Mapping[int, str]:
-        """The node that has all elements of a value, by the index of the value."""
+        """The node that owns all elements of a value, by the index of the value."""
         return {
             index: owner
             for owner, ranges in self.of_owner.items()
@@ -72,16 +71,16 @@ class RangeEdge:
         }
 
     def local_size(self, index: int, node: str) -> int:
-        """Return the number of elements of a value that a node has."""
+        """Return the number of elements of a value that a node owns."""
         low, high = self.ranges[index].of(self.owners.index(node))
         return high - low
 
 
 @dataclass(slots=True)
 class RangeExchange:
-    """One node's end of the edges with ranges.
+    """A node's side of the edges with ranges.
 
-    What a node sends to itself does not pass through the channel.
+    Values that a node sends to itself do not pass through the channel.
     """
 
     node: str
@@ -91,21 +90,21 @@ class RangeExchange:
     _sent: dict[Key, list[Array]] = field(default_factory=dict)
     """The values that this node has sent, flat, until it has received the edge."""
     _sums: dict[int, list[Array]] = field(default_factory=dict)
-    """By edge, the memory of the sums of this node's ranges."""
+    """For each edge, the memory of the sums of this node's ranges."""
     _staging: Staging = field(init=False)
 
     def __post_init__(self) -> None:
         self._staging = Staging(self.channel)
 
     def edge(self, edge: Edge) -> RangeEdge:
-        """Return the ranges of an edge."""
         if edge.id not in self._edges:
             self._edges[edge.id] = RangeEdge(edge)
         return self._edges[edge.id]
 
     def send(self, edge: Edge, key: Key, values: Sequence[Array]) -> None:
-        """Send each node what it needs of this node's values: its ranges of parts, or
-        all of this node's ranges. In a ring, send the first message of it."""
+        """Send this node's values to the targets of an edge. Each target receives its
+        ranges of the terms, or all ranges that this node owns. In a ring, this sends
+        only the first message."""
         known = self.edge(edge)
         flat = [np.asarray(value).reshape(-1) for value in values]
         if self.node in edge.targets:
@@ -119,8 +118,7 @@ class RangeExchange:
                 self.channel.send(target, key, message)
 
     def receive(self, edge: Edge, key: Key) -> tuple[Array, ...]:
-        """Wait for an edge's values. Returns one array for each: the flat range of this
-        node, or the whole value."""
+        """Wait for an edge's values; return this node's flat range of each, or whole values."""
         known = self.edge(edge)
         if edge.values[0].layouts[1] == "F":
             return self._receive_sums(known, key)
@@ -129,9 +127,9 @@ class RangeExchange:
     def chunks(self, edge: Edge, key: Key) -> Iterator[Chunk]:
         """Receive an edge's values in chunks as they arrive, without joining them.
 
-        Elements of sums are numbered from the first of this node's range, those of
-        gathered values from the first of the value. Views are valid until the next
-        chunk is requested.
+        Elements of sums are numbered from the start of this node's range, elements of
+        gathered values from the start of the value. Views are valid until the next chunk is
+        requested.
         """
         known = self.edge(edge)
         if edge.values[0].layouts[1] == "F":
@@ -141,12 +139,12 @@ class RangeExchange:
     def _message(
         self, known: RangeEdge, flat: Sequence[Array], target: str
     ) -> Sequence[Array]:
-        """Return the arrays that this node sends to another."""
         if known.edge.values[0].layouts[1] == "F":
             parts = _cut(known, flat, target)
             if target == self.node or self.node not in known.owners:
                 return parts
-            # Every node of the sums gets something from every other one in each step.
+            # Staging is safe here: in each step, every node of the sums receives a message from
+            # every other node.
             return self._staging.stage(known.edge.id, target, parts)
         return [flat[index] for index, _, _ in known.of_owner[self.node]]
 
@@ -186,13 +184,11 @@ class RangeExchange:
             yield ranges[at][0], start, parts
 
     def _sums_of(self, known: RangeEdge) -> list[Array]:
-        """Return the memory of the sums of this node's ranges, which other nodes of
-        this machine can read where it is.
+        """Return the memory of the sums of this node's ranges, readable by local nodes.
 
-        It is used again in the next step: the first elements of a sum are written when
-        all nodes have sent their parts, and before that a node has received, and copied
-        or applied, the sums of the step before. If some node sends no parts, nothing
-        says when it has, and the memory is new in each step.
+        It is reused in the next step. That is safe if every owner also sends terms: a sum is
+        written once all nodes have sent their terms, and a node sends terms only after it
+        has used the sums of the previous step. Otherwise, the memory is new in each step.
         """
         edge = known.edge
         dtypes = [np.dtype(value.dtype) for value in edge.values]
@@ -212,7 +208,7 @@ class RangeExchange:
             ]
         return self._sums[edge.id]
 
-    # Whole values of ranges.
+    # Whole values from ranges.
 
     def _receive_all(self, known: RangeEdge, key: Key) -> tuple[Array, ...]:
         edge, own = known.edge, self._sent.pop(key, None)
@@ -239,9 +235,9 @@ class RangeExchange:
         return _shaped(edge, joined)
 
     def _targets(self, known: RangeEdge) -> list[Array | None]:
-        """Return the arrays to join ranges in; None for a value of which one node has
-        all, if it can be used where that node has it. Sums cannot: their memory is used
-        again in the next step (`_sums_of`)."""
+        """Return the arrays to join ranges in; None for a value that is used in place.
+        A value can be used where its only owner stores it, if the edge is stable. Sums
+        are not: their memory is reused in the next step (`_sums_of`)."""
         edge = known.edge
         has_views = edge.stable and not edge.ring
         return [
@@ -265,11 +261,10 @@ class RangeExchange:
                     index, low, _ = ranges[at]
                     yield index, low + start, [view]
 
-    # Rings. Chunk j is what node j has in the end. In step i of a reduce-scatter, node
-    # j sends the sum so far of chunk j - i, and adds its part to that of chunk
-    # j - i - 1, so that chunk j is summed from node j + 1 on; sums of half floats go on in
-    # float32, and are rounded at the last node. In step i of an
-    # all-gather, node j sends chunk j - i + 1 and receives chunk j - i.
+    # Rings. Node j ends up with chunk j. In step i of a reduce-scatter, node j sends the partial
+    # sum of chunk j - i, and adds its term to chunk j - i - 1. So the sum of chunk j starts at
+    # node j + 1. Sums of half floats stay in float32, and the last node rounds them. In step i of
+    # an all-gather, node j sends chunk j - i + 1 and receives chunk j - i.
 
     def _send_first(self, known: RangeEdge, key: Key, flat: Sequence[Array]) -> None:
         chunk: Sequence[Array]
@@ -325,13 +320,12 @@ class RangeExchange:
                 self.channel.send(after, key, arrays)
 
     def _in_ring(self, known: RangeEdge, distance: int) -> str:
-        """Return the node at a distance from this one in the ring."""
+        """Return the node at a distance from this node in the ring."""
         position = known.owners.index(self.node) + distance
         return known.owners[position % len(known.owners)]
 
 
 def _cut(known: RangeEdge, flat: Sequence[Array], owner: str) -> list[Array]:
-    """Return the ranges of one node of whole flat values."""
     return [flat[index][low:high] for index, low, high in known.of_owner[owner]]
 
 
@@ -342,7 +336,6 @@ def _space(array: Array | None, low: int, high: int) -> Array | None:
 def _fill(
     known: RangeEdge, joined: list[Array | None], owner: str, own: Sequence[Array]
 ) -> None:
-    """Put the ranges of a node into joined values."""
     for index, low, high in known.of_owner[owner]:
         space = _space(joined[index], low, high)
         if space is None:
@@ -362,6 +355,6 @@ def _shaped(edge: Edge, joined: Sequence[Array | None]) -> tuple[Array, ...]:
 def mismatch(key: Key, source: str) -> RunError:
     """Return the error for a message that does not fit its edge in the plan."""
     return RunError(
-        f"what {source} sent on {key} does not fit the build",
+        f"the message from {source} on {key} does not fit the build",
         hint="give every node of a run the same build",
     )

@@ -1,13 +1,12 @@
-"""Rows of sparse tables by key: what the nodes that look them up and the nodes that hold
-them send each other.
+"""Exchanges rows of sparse tables by key, between nodes that look up rows and their holders.
 
-A node sends each holder of a table the distinct keys of its batch that this holder has,
-and how often each occurs. The holder answers with their rows; the gradients of these rows
-go back in the same order. Tables that are looked up at the same places share messages:
+A node sends each holder of a table the distinct keys that this holder stores, with their
+counts in the batch. The holder answers with the rows. The gradients of the rows go back in the
+same order. Tables that are looked up at the same places share messages:
 
-    keys       uint64[n] and uint32[n] for each table: the keys, and their occurrences;
-               as the plan says float32[n], uint32[n] and uint32[1]: what they add to
-               their scores, when they were seen, and the latest time
+    keys       uint64[n] and uint32[n] for each table: the keys, and their counts; if the plan
+               says so, float32[n]: additions to scores, and uint32[n] and uint32[1]: times of
+               the keys and the latest time
     rows       dtype[n, dim] for each table
     gradients  dtype[n, dim] for each table
 """
@@ -33,11 +32,11 @@ from placer.tables.sparse.hashing import U64, mix, partition_of
 
 @dataclass(frozen=True, slots=True)
 class AskedKeys:
-    """Keys that nodes look up, as a node that holds them has them.
+    """Requested keys, on the node that holds their rows.
 
     Attributes:
-        parts: the keys of each node that asks, in the order of the nodes.
-        found: the rows of each part, if they were found before.
+        parts: the keys of each requesting node, in the order of the nodes.
+        found: the located rows of each part, if they were located ahead.
     """
 
     parts: tuple[KeyPart, ...]
@@ -46,21 +45,20 @@ class AskedKeys:
 
 @dataclass(frozen=True, slots=True)
 class PartsOfRows:
-    """Rows, or the gradients of rows, for each node that has asked for them: of shape
-    [n, dim], in the order of its keys."""
+    """Rows or row gradients for each requesting node: [n, dim], in the order of its keys."""
 
     parts: tuple[Array, ...]
 
 
 @dataclass(slots=True)
 class RowExchange:
-    """One node's end of the edges of rows by key.
+    """A node's side of the edges that carry rows by key.
 
-    What a node sends to itself does not pass through the channel.
+    Messages that a node sends to itself do not pass through the channel.
 
     Args:
         node: the name of the node.
-        channel: its channel.
+        channel: the channel of the node.
         edges: the edges of the plan, by number.
         tables: the sparse tables of the plan, by name.
         arena: the memory of rows.
@@ -74,17 +72,16 @@ class RowExchange:
     _own: dict[Key, list[Array]] = field(default_factory=dict)
 
     def send_keys(self, key: Key, keys: Sequence[BatchKeys]) -> None:
-        """Send each holder its keys of each table."""
+        """Send each holder the keys that it stores, for each table."""
         for i, holder in enumerate(self.edges[key.edge].targets):
             message = [array for each in keys for array in each.message_to(i)]
             self._send(holder, key, message)
 
     def receive_keys(self, key: Key) -> tuple[AskedKeys, ...]:
-        """Wait for the keys that all nodes ask for: those of each table.
+        """Wait for the requested keys of all nodes, for each table.
 
         Raises:
-            RunError: what a node sent is not keys of this node, and how often each
-                occurs.
+            RunError: if a message does not hold valid keys of this node and their counts.
         """
         edge = self.edges[key.edge]
         parts: list[list[KeyPart]] = [[] for _ in edge.values]
@@ -104,10 +101,10 @@ class RowExchange:
     def read_keys(
         self, edge: Edge, source: str, message: Sequence[Array]
     ) -> list[KeyPart]:
-        """Return the keys of each table that a node asks for.
+        """Return the keys that a node requests, for each table.
 
         Raises:
-            RunError: the arrays are not keys of this node, and what goes with them.
+            RunError: if the arrays do not hold valid keys of this node and their counts.
         """
         arrays, found = iter(message), []
         for value in edge.values:
@@ -121,7 +118,7 @@ class RowExchange:
         return found
 
     def send_rows(self, key: Key, rows: Sequence[PartsOfRows]) -> None:
-        """Send each node the rows that it has asked for, of each table."""
+        """Send each node the rows that it has requested, for each table."""
         for i, target in enumerate(self.edges[key.edge].targets):
             self._send(target, key, [each.parts[i] for each in rows])
 
@@ -129,7 +126,7 @@ class RowExchange:
         """Wait for the rows of keys.
 
         Returns:
-            For each of `keys` an array [size, dim], with zeros behind the rows of the keys.
+            For each of `keys`, an array [size, dim]; zeros follow the rows of the keys.
         """
         edge = self.edges[key.edge]
         arrays = self._allocate(edge, keys)
@@ -145,10 +142,10 @@ class RowExchange:
     def receive_answers(
         self, edge: Edge, key: Key, keys: Sequence[BatchKeys]
     ) -> tuple[tuple[Array, ...], list[Array]]:
-        """Wait for the rows of keys without lockstep, before which there is a header.
+        """Wait for the rows of keys of an asynchronous table; a header precedes the rows.
 
         Returns:
-            The rows, as `receive_rows` does, and the header of each source.
+            The rows, as in `receive_rows`, and the header of each source.
         """
         arrays, heads = self._allocate(edge, keys), []
         for i, source in enumerate(edge.sources):
@@ -157,7 +154,7 @@ class RowExchange:
         return tuple(arrays), heads
 
     def _allocate(self, edge: Edge, keys: Sequence[BatchKeys]) -> list[Array]:
-        """Return an array for the rows of each table, with zeros behind the rows."""
+        """Return an array for the rows of each table, with zeros after the rows."""
         arrays = []
         for value, each in zip(edge.values, keys, strict=True):
             shape = each.size, int(value.shape[1])
@@ -175,8 +172,8 @@ class RowExchange:
     def send_gradients(
         self, key: Key, keys: Sequence[BatchKeys], gradients: Sequence[Array]
     ) -> None:
-        """Send each holder the gradients of its rows, of each table. They must not change
-        until the holder has them."""
+        """Send each holder the gradients of its rows, for each table. The gradients
+        must not change until the holder has received them."""
         for i, holder in enumerate(self.edges[key.edge].targets):
             message = [
                 array[each.of_server(i)]
@@ -185,10 +182,10 @@ class RowExchange:
             self._send(holder, key, message)
 
     def receive_gradients(self, key: Key) -> tuple[PartsOfRows, ...]:
-        """Wait for the gradients of all nodes, of each table.
+        """Wait for the row gradients of all nodes, for each table.
 
         Raises:
-            RunError: what a node sent is not rows of gradients.
+            RunError: if a message does not hold row gradients.
         """
         edge = self.edges[key.edge]
         parts: list[list[Array]] = [[] for _ in edge.values]
@@ -217,8 +214,8 @@ class RowExchange:
     def _check_keys(
         self, source: str, table: SparseTable, part: KeyPart, fits: bool
     ) -> None:
-        """Check what a node has sent: loops of a table check no bounds. `fits` says whether
-        the rest of it does."""
+        """Check received keys, because the loops of a table check no bounds. `fits`
+        says whether the remaining arrays are valid."""
         partitions, keys = table.settings.partitions, part.keys
         holders = table.holders
         problem = ""
@@ -238,22 +235,21 @@ class RowExchange:
             )
             or not part.occurrences.all()
         ):
-            problem = "do not fit"
+            problem = "are malformed"
         elif len(holders) > 1:
             held = server_partitions(holders.index(self.node), len(holders), partitions)
             of = partition_of(mix(keys), U64(partitions.bit_length() - 1))
             if np.any((of < held.start) | (of >= held.stop)):
-                problem = "are not all of this node"
+                problem = "belong to other nodes"
         if problem:
             raise RunError(
-                f"table {table.name}: keys from {source}, and how often they occur,"
-                f" {problem}",
+                f"table {table.name}: keys or counts from {source} {problem}",
                 hint="give every node of a run the same build",
             )
 
     def _mismatch(self, source: str, key: Key) -> RunError:
         return RunError(
-            f"what {source} sent on {key} does not fit the build",
+            f"the message from {source} on {key} does not fit the build",
             hint="give every node of a run the same build",
         )
 
@@ -261,18 +257,17 @@ class RowExchange:
 def _spaces(
     arrays: Sequence[Array], keys: Sequence[BatchKeys], holder: int
 ) -> list[Array]:
-    """Return the part of each array that has the rows of a holder."""
+    """Return the part of each array for the rows of a holder."""
     return [a[each.of_server(holder)] for a, each in zip(arrays, keys, strict=True)]
 
 
 def dtypes_of_keys(edge: Edge) -> list[Any]:
-    """Return the dtypes of the arrays of a message of keys."""
+    """Return the dtypes of the arrays in a message of keys."""
     return [dtype for value in edge.values for dtype in dtypes_of_value(value)]
 
 
 def dtypes_of_value(value: EdgeValue) -> list[Any]:
-    """Return the dtypes of the arrays of the keys of one table: keys, occurrences, and as
-    the plan says scores, times and the latest time."""
+    """Return the dtypes of one table's arrays in a message of keys."""
     scores = [np.float32] if "scores" in value.counted else []
     times = [np.uint32, np.uint32] if "times" in value.counted else []
     return [np.uint64, np.uint32, *scores, *times]

@@ -1,8 +1,8 @@
-"""Parameters of the next step, which a server sends as it updates them.
+"""Sends parameters for the next step while a server still updates them.
 
-A server that applies gradients as they arrive has the new values of the first elements
-while the last gradients are still on the way. It sends them at once, so that both
-directions of a connection are busy.
+A server that applies gradients as they arrive has new values of the first elements while the
+last gradients are still on the way. Sending these values at once keeps both directions of a
+connection busy.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from placer.runtime.exchange.exchange import Exchange
 
 @dataclass(slots=True)
 class _Messages:
-    """The messages of an edge, with these blocks; those before number `at` are updated."""
+    """The messages of one edge."""
 
-    blocks: Sequence[int]
-    messages: Sequence[OpenMessage]
-    at: int = 0
+    blocks: Sequence[int]  # indices of the blocks in the messages
+    messages: Sequence[OpenMessage]  # one per target
+    at: int = 0  # index in `blocks` of the first block that is not fully updated
 
 
 class SentBack:
     """The messages of one update of a table.
 
     Args:
-        exchange: the node's end of all edges.
-        edges: the edges that send back blocks of the table, each with the indices of
-            these blocks.
+        exchange: the node's side of all edges.
+        edges: the edges that send back blocks of the table, with the indices of their
+            blocks.
         values: the values of all blocks, which the update overwrites.
         step: the next step.
     """
@@ -67,7 +67,7 @@ class SentBack:
         return self._written[block] == self._sizes[block]
 
     def end(self) -> None:
-        """Note that all is updated."""
+        """Note that all elements are updated."""
         for each in self._messages:
             for message in each.messages:
                 message.end()
@@ -76,8 +76,8 @@ class SentBack:
 def find_sent_back(
     edges: Sequence[Edge], me: NodePlan
 ) -> dict[str, list[tuple[int, list[int]]]]:
-    """Return the edges that send back blocks of each table of a server, by its name,
-    with the indices of these blocks."""
+    """Return, for each table of a server, the edges that send back its blocks. Each
+    edge is given with the indices of its blocks in the table."""
     found: dict[str, list[tuple[int, list[int]]]] = {}
     for table in me.tables:
         index = {block.name: i for i, block in enumerate(table.blocks)}

@@ -1,5 +1,7 @@
-"""Shared memory that the parts of sums are sent from: one copy, and no pool of chunks
-whose every chunk has to be handed over and back."""
+"""Stages the terms of sums in shared memory, from which the target reads them in place.
+
+This copies once, and avoids handing chunks of a pool back and forth.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,15 @@ from placer.channel.interface import Array, Channel
 from placer.system.memory import aligned
 
 SMALL: Final = 64 << 10
-"""Bytes up to which a message is not worth it."""
+"""Largest message in bytes that is sent without staging, because staging would not pay off."""
 
 
 @dataclass(slots=True)
 class Staging:
-    """The memory of one node, by edge and target: two buffers that alternate.
+    """The staging memory of one node: two alternating buffers for each edge and target.
 
-    A buffer is used again in the second step after. By then the target has read it: at
-    the end of the step between, this node has received something that the target sent
-    after it had used what it read.
+    A buffer is reused two steps later. By then the target has read it: in the step between,
+    this node received a message that the target sent after it had used the data.
     """
 
     channel: Channel
@@ -32,8 +33,8 @@ class Staging:
     _shares: dict[str, bool] = field(default_factory=dict)
 
     def stage(self, edge: int, target: str, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Return copies of flat arrays in shared memory, or the arrays themselves if
-        they do not reach the target that way or are small."""
+        """Return copies of flat arrays in shared memory. Small arrays are returned
+        unchanged, as are arrays for a target that is not connected by shared memory."""
         nbytes = [array.nbytes for array in arrays]
         if sum(nbytes) <= SMALL or not self._is_shared(target):
             return arrays

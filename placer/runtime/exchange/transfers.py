@@ -1,9 +1,8 @@
 """Copies between host memory and GPUs, in few transfers and through page-locked memory.
 
-On an NVIDIA H200, a copy of one small array takes 0.1 ms, whatever it contains; 30 arrays
-of 16 KiB take 2.5 ms one by one, and 0.5 ms as one array that the GPU splits. To host
-memory that is not page-locked, large arrays are copied at 5 GB/s, to page-locked memory
-at 43 (docs/gpus.md).
+On an NVIDIA H200, copying one small array takes 0.1 ms, whatever its size. Copying 30 arrays of
+16 KiB takes 2.5 ms one by one, and 0.5 ms as one array that the GPU splits. Large arrays are
+copied to pageable host memory at 5 GB/s, and to page-locked memory at 43 GB/s (docs/gpus.md).
 """
 
 from __future__ import annotations
@@ -18,25 +17,27 @@ import numpy as np
 from jax.sharding import Sharding
 
 PACKED_BELOW: Final = 128 << 10
-"""Arrays of fewer bytes are copied together. Larger ones are not: they would have to be
-copied in host memory first."""
+"""Arrays with fewer bytes are packed into one copy. For larger arrays, packing in host memory
+would cost more than it saves.
+"""
 MIN_PACKED: Final = 3
-"""The number of arrays from which that is faster."""
+"""The smallest number of arrays to pack: fewer arrays are copied one by one."""
 PAGE_LOCKED: Final = "pinned_host"
-"""JAX's name of the page-locked host memory of a device."""
+"""JAX's name for page-locked host memory."""
 
 
 def put(
     values: Sequence[Any], shardings: Sequence[Sharding], whole: int
 ) -> tuple[jax.Array, ...]:
-    """Copy arrays to devices, as `jax.device_put` does, but small ones together.
+    """Copy arrays to devices, as `jax.device_put` does, but pack small arrays together.
 
-    JAX reads numpy arrays after this has returned, and refers to them until it has.
+    JAX may read the numpy arrays after this function has returned; it keeps references to them
+    until then.
 
     Args:
         values: arrays of any shapes and dtypes.
-        shardings: the sharding of each.
-        whole: the index from which on they all have the same one, which splits nothing.
+        shardings: the sharding of each array.
+        whole: the index from which on all arrays have one common sharding, without a split.
     """
     copies: dict[int, jax.Array] = {}
     for group in _small(values, whole):
@@ -53,8 +54,8 @@ def put(
 
 
 def to_page_locked(values: Sequence[jax.Array]) -> list[jax.Array]:
-    """Begin to copy arrays to page-locked host memory, where numpy reads them without
-    another copy once they are there."""
+    """Start copying arrays to page-locked host memory. numpy reads the result without
+    another copy."""
     wholes = [
         value.addressable_data(0) if value.is_fully_replicated else value
         for value in values
@@ -70,7 +71,7 @@ def has_page_locked(device: jax.Device) -> bool:
 
 
 def _small(values: Sequence[Any], first: int) -> list[list[int]]:
-    """Return the indices of small numpy arrays from `first` on, by dtype."""
+    """Return the indices of small numpy arrays from `first` on, grouped by dtype."""
     groups: dict[np.dtype[Any], list[int]] = {}
     for i, value in enumerate(values[first:], first):
         if isinstance(value, np.ndarray) and value.nbytes < PACKED_BELOW:
@@ -80,7 +81,7 @@ def _small(values: Sequence[Any], first: int) -> list[list[int]]:
 
 @lru_cache(maxsize=64)
 def _splitting(sharding: Sharding) -> Any:
-    """Return a jitted function that splits a flat array into arrays of some shapes."""
+    """Return a jitted function that splits a flat array into arrays of given shapes."""
     return jax.jit(_split, static_argnums=1, out_shardings=sharding)
 
 

@@ -1,31 +1,31 @@
-"""What a worker and a server tell each other about a table without lockstep.
+"""The messages between workers and servers of an asynchronous table.
 
-A worker sends messages on the `push` edge of the table, numbered from 1. The server
-answers messages of the kinds that the exchange of the `pull` edge names, on this edge,
-with the same number and the newest parameters. Every message begins with a header,
-int64[8], filled with zeros:
+A worker sends messages on the `push` edge of the table, numbered from 1. The server answers
+some kinds of messages on the `pull` edge, with the same number and the newest parameters; the
+exchange of the `pull` edge names these kinds. Every message begins with a header, int64[8],
+padded with zeros:
 
-    PUSH     PUSH, newest step, number of steps, version of the parameters used, rows of
-             the worker in the newest step, rows of its batch
-             then the gradient of each block, added over the steps; none without rows; or
-             the difference that the steps made, of each block: 1 row of 1
-    REQUEST  REQUEST, steps: answer once these steps of all workers are applied
-    DRAIN    DRAIN, newest step: the worker has pushed all that it has
-    ASK      ASK, steps: as a request, for rows of sparse tables
-             then for each table keys and what goes with them, as in `row_exchange`; a
-             push afterwards has the gradients of their rows
-    answer   version, steps: these steps of all workers that have not drained are applied;
-             steps of all workers that are applied
+    PUSH     PUSH, newest step, number of steps, version of the parameters used, rows of the
+             worker in the newest step, rows of its batch
+             then the gradient of each block, summed over the steps; no gradients without rows;
+             in the mode `geo` the difference of each block, with 1 row of 1
+    REQUEST  REQUEST, step: answer once this step of all workers is applied
+    DRAIN    DRAIN, newest step: the worker has pushed everything
+    ASK      ASK, step: a request for rows of sparse tables
+             then for each table the arrays of its keys, as in `row_exchange`; a later push
+             holds the gradients of the rows
+    answer   version, newest step applied for all workers that have not drained, newest step
+             applied for all workers
              then the values of each block
 
-If workers update by themselves, the answers are on a `pull_sum` edge, also to DRAIN, when
-all workers have drained; and a message goes to each server, which has ranges of the
+For a worker-side update, answers are sent on a `pull_sum` edge. DRAIN is answered as well, when
+all workers have drained. A message goes to each server, and each server holds ranges of the
 gradients:
 
-    answer   version, steps, steps, number of steps in the sums, newest step in the sums
-             then the sum of each range since the last answer; none without steps
+    answer   version, both steps as above, number of steps in the sums, newest step in the sums
+             then the sum of each range since the last answer; no sums without steps
 
-The version of merged steps is that of the oldest one.
+The version of merged steps is the version of the oldest step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HEADER_SIZE = 8
 
 
 class MessageKind(IntEnum):
-    """What a worker sends."""
+    """The kind of a worker's message."""
 
     PUSH = 1
     REQUEST = 2
@@ -56,7 +56,7 @@ class MessageKind(IntEnum):
 
 
 def is_answered(kind: MessageKind, pull: Edge) -> bool:
-    """Whether a server answers messages of a kind on an edge."""
+    """Whether a server answers messages of this kind on the edge `pull`."""
     return pull.declared is not None and kind.name.lower() in pull.declared.answers
 
 
@@ -65,22 +65,21 @@ class WorkerMessage:
     """A message that a server handles.
 
     Attributes:
-        edge: the edge of the case that handles it: `push` for gradients, `pull` for
-            parameters to answer with.
+        edge: the number of the edge that selects the handling: `push` for gradients,
+            `pull` to answer with parameters.
         worker: the worker.
         number: the number of the worker's message.
         step: the newest step of a push.
-        steps: how many steps it has.
-        share: which part of the rows of the batch the worker had.
-        staleness: how many steps of other workers were applied since the version of the
-            parameters that the gradients were computed from.
-        base: the values of the blocks of that version, if they are kept.
-        parts: the pieces of a push: those of the worker's gradients, or of the differences
-            of all workers of a round. The array 0 is the header.
-        keys: the keys of each sparse table, whose rows are asked for or have the
-            gradients of a push.
-        least: the newest step up to which all steps of all workers are applied, with
-            this push.
+        steps: the number of steps in a push.
+        share: the worker's fraction of the rows of the batch.
+        staleness: the number of other workers' steps that were applied since the version
+            of the parameters that the gradients were computed from.
+        base: the block values of that version, if they are kept.
+        parts: the pieces of a push. A round with an outer optimizer has one part for
+            each worker, any other push has a single part. Array 0 is the header.
+        keys: for each sparse table, the requested keys, or the keys of the pushed
+            gradients.
+        least: the newest step applied for all workers, including this push.
     """
 
     edge: int
@@ -98,10 +97,13 @@ class WorkerMessage:
     def chunks(
         self, values: Sequence[EdgeValue]
     ) -> Iterator[tuple[int, int, Sequence[Array]]]:
-        """Return the chunks of a push as they arrive: the index of the value, of those of
-        the edge, the index of the first element, and the elements of each part.
+        """Iterate over the chunks of a push as they arrive.
 
-        Raises RunError for parts that do not fit the values or each other.
+        Each chunk consists of the index of the value on the edge, the index of the first
+        element, and the elements of each part.
+
+        Raises:
+            RunError: for parts that do not fit the values or each other.
         """
         for pieces in zip_longest(*self.parts):
             index, start = pieces[0][:2] if pieces[0] else (0, 0)
@@ -120,23 +122,23 @@ def malformed(message: WorkerMessage) -> RunError:
 
 
 def malformed_on(worker: str, key: Key) -> RunError:
-    """Return the error for what a worker has sent that does not fit the plan."""
+    """Return the error for a message of a worker that does not fit the plan."""
     return RunError(
-        f"what {worker} sent on {key} does not fit the build",
+        f"the message from {worker} on {key} does not fit the build",
         hint="give every node of a run the same build",
     )
 
 
 def header(*numbers: int) -> Array:
-    """Return the header with these numbers."""
+    """Return a message header with these numbers."""
     return np.array([*numbers, *[0] * (HEADER_SIZE - len(numbers))], np.int64)
 
 
 def join_flat(
     pieces: Iterator[Piece], dtypes: Sequence[npt.DTypeLike]
 ) -> list[Array] | None:
-    """Return the arrays of a message after its header, flat; None if they are not of
-    these dtypes. Of an empty array nothing comes."""
+    """Return the arrays of a message after its header, flat. Returns None if the arrays
+    do not have these dtypes. An empty array has no pieces."""
     parts: list[list[Array]] = [[] for _ in dtypes]
     filled = [0] * len(dtypes)
     for index, start, view in pieces:

@@ -1,7 +1,7 @@
-"""The metrics of all nodes, on the control node.
+"""Combines the metrics of all nodes, on the control node.
 
-A thread adds what the nodes have recorded, in the order of the nodes, and passes on the
-metrics of each step, with those of the evaluation after it.
+A thread adds the metrics of the nodes, in the order of the nodes. It passes on the metrics of
+each step together with the evaluation after it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from placer.system.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A training step, or the evaluation after it, of which a node has recorded all.
+    """A training step, or the evaluation after it; its metrics are complete on a node.
 
     Attributes:
-        edge: STEP, or EVALUATION, of `placer.runtime.control.barrier`.
+        edge: STEP or EVALUATION of `placer.runtime.control.barrier`.
         step: the number of the step, from 1.
         epoch: the number of its epoch, from 1.
         rows: the number of rows of the global batch, or of the evaluation.
-        evaluated: whether an evaluation follows. The metrics of the step wait for it,
-            or for the next step; otherwise they are passed on at once.
+        evaluated: whether an evaluation follows. If so, the metrics of the step wait for
+            it, or for the next step.
     """
 
     edge: int
@@ -51,14 +51,14 @@ class StepMetrics:
     Attributes:
         step: the number of the step, from 1.
         epoch: the number of the epoch, from 1.
-        rows: the number of rows of the global batch that were trained.
-        untrained_rows: the number of those of its other rows, which backup workers had.
-        metrics: the metrics of the step, over the rows that were trained.
+        rows: the number of trained rows of the global batch.
+        untrained_rows: the number of rows whose gradients were not used (backup workers).
+        metrics: the metrics of the step, over the trained rows.
         statistics: the statistics of the step, to be added over an epoch.
         eval: the metrics of the evaluation after the step.
-        seconds: the time from the beginning of the first step until the metrics of the
-            step were known.
-        evaluation_seconds: the time from then until those of the evaluation were known.
+        seconds: the time from the start of the first step until the metrics of this step
+            were complete.
+        evaluation_seconds: the time from then until the evaluation was complete.
     """
 
     step: int
@@ -79,8 +79,8 @@ class Combiner:
         plan: the plan.
         channel: the control node's channel.
         on_step: called with the metrics of every step.
-        on_loss: called before that, as soon as the minimized loss of a step is known,
-            with the step and the loss.
+        on_loss: called with a step and its minimized loss as soon as the loss is known,
+            before `on_step`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Combiner:
         }
         self._pending: StepMetrics | None = None
         self._known: dict[tuple[str, int], Statistics] = {}
-        self._passed = 0  # the last step whose metrics were passed on
+        self._passed = 0  # the last step passed on
         self._last: float = math.inf
         self._begin = 0.0
         self._worker = Worker(self._combine, "placer metrics of all nodes")
@@ -109,51 +109,48 @@ class Combiner:
         self._worker.start()
 
     def add(self, phase: Phase, own: Statistics) -> None:
-        """Add what the control node has recorded in a step or an evaluation; those of
-        other nodes are received."""
+        """Add the control node's own metrics of a phase; those of other nodes are received."""
         self._worker.offer((phase, own))
 
     def know(self, node: str, step: int, statistics: Statistics) -> None:
-        """Take over the statistics of a node in a step of an earlier run, which not all
-        nodes had done; before the start."""
+        """Set the statistics of a node in a step of an earlier run; call it before
+        `start`. It is for steps that only some nodes had finished."""
         self._known[node, step] = statistics
 
     def flush(self) -> None:
-        """Wait until all that was added is passed on; raises what went wrong."""
+        """Wait until all added metrics are passed on. Raises an error of the thread."""
         self._worker.wait_until_idle()
 
     def flush_to(self, step: int) -> None:
-        """Wait until the metrics of a step are passed on, which all nodes have done;
-        raises what went wrong."""
+        """Wait until the metrics of a step are passed on. Raises an error of the
+        thread. All nodes must have finished the step."""
         self._worker.wait_for(lambda: self._passed >= step)
         self._worker.check()
 
     def check(self) -> None:
-        """Raise what went wrong in the thread, if anything did."""
+        """Raise the error of the thread, if any."""
         self._worker.check()
 
     def end_after(self, step: int) -> None:
-        """Ignore what nodes have recorded after a step: others will not do these steps."""
+        """Ignore metrics after a step, because some nodes will not run the later steps."""
         self._last = step
 
     def end(self) -> None:
-        """Wait until all is passed on, and end the thread; raises what went wrong."""
+        """Wait until all metrics are passed on, and end the thread. Raises its error."""
         self._worker.close()
         self._pass_on_pending()
 
     def fail(self) -> None:
-        """End the thread, after what it does now."""
+        """End the thread after its current phase, and wait for its end."""
         self._worker.drop()
         self._worker.join(END_LIMIT)
 
     # Run by the thread.
 
     def _combine(self, recorded: tuple[Phase, Statistics]) -> None:
-        """Combine what the nodes recorded.
-
-        The metrics of a step are passed on when its evaluation or the next step ends,
-        because an evaluation between the two belongs to them.
-        """
+        """Combine the metrics of a phase over the nodes. The metrics of a step are
+        passed on when its evaluation or the next step ends, because an evaluation
+        between the two belongs to the step."""
         phase, own = recorded
         totals, nodes = self._sum_over_nodes(phase, own)
         if phase.edge == STEP and phase.step > self._last:
@@ -185,7 +182,6 @@ class Combiner:
             self._pass_on_pending()
 
     def _pass_on_pending(self) -> None:
-        """Pass on the metrics of the last step, if that has not been done."""
         if self._pending is not None:
             self._on_step(self._pending)
             with self._worker.changed:
@@ -194,8 +190,7 @@ class Combiner:
             self._pending = None
 
     def _trained_rows(self, phase: Phase, nodes: Sequence[NodePlan]) -> int:
-        """Return how many rows of a step were trained: with backup workers, those of the
-        nodes whose metrics count."""
+        """Return the number of trained rows; with backup workers, only counted nodes train."""
         if not self._plan.has_backup:
             return phase.rows
         plan = self._plan
@@ -208,8 +203,7 @@ class Combiner:
     def _over_trained_rows(
         self, totals: Statistics, batch: int, rows: int
     ) -> Statistics:
-        """Return the statistics of a step with means over the rows that were trained,
-        not over the batch."""
+        """Rescale means over the batch to means over the trained rows."""
         if rows == batch:
             return totals
         finalizers = finalizers_of(self._plan)
@@ -221,9 +215,9 @@ class Combiner:
     def _sum_over_nodes(
         self, phase: Phase, own: Statistics
     ) -> tuple[Statistics, list[NodePlan]]:
-        """Return the sum over the nodes of partial statistics, and the first node's
-        value of all others, with the nodes whose statistics count; nothing useful for a
-        step that some node will not do."""
+        """Return the statistics of all nodes combined, and the nodes that count.
+        Partial statistics are summed; otherwise the first node's value is used. Returns
+        nothing for a step that some node will not run."""
         totals: Statistics = {}
         counted = []
         for node in self._plan.nodes:
@@ -241,7 +235,7 @@ class Combiner:
                 arrays = self._channel.receive(node.name, key)
                 names = sorted(planned.metrics)[: len(arrays)]
                 statistics = dict(zip(names, arrays, strict=True))
-            if not statistics:  # it has ended before this step, or has no part in it
+            if not statistics:  # the node ended before this step, or skipped it
                 continue
             counted.append(node)
             for name, metric in planned.metrics.items():

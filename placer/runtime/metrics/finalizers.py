@@ -1,4 +1,4 @@
-"""The finalizers of metrics, in float64, as `placer.plan.settings.training.metrics` defines them."""
+"""The finalizers of metrics in float64; `placer.plan.settings.training.metrics` defines them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from placer.plan.settings.training.metrics import Finalizer
 
 
 def finalize(name: Finalizer, statistic: Array, rows: int = 1) -> float:
-    """Return the number that is reported for a statistic; NaN if it is not defined.
+    """Return the reported number of a statistic; NaN if it is undefined.
 
     Args:
         name: the finalizer, one of `placer.plan.settings.training.metrics`.
         statistic: sums and counts: [2] or [3] for `ratio` and `root_ratio`,
             [2, bins + 1] for `auc`; for `value` a scalar, weighted by rows.
-        rows: the number of rows that a `value` was added up over.
+        rows: the number of rows that a `value` was summed over.
     """
     sums = np.asarray(statistic, np.float64)
     match name:
@@ -36,8 +36,8 @@ def _ratio(sums: Array) -> float:
 
 
 def _auc(sums: Array) -> float:
-    """Return the share of pairs of a negative and a positive row in the right order
-    (Mann and Whitney 1947); a pair in one bin counts half. Exact below 2**53 pairs."""
+    """Return the fraction of negative-positive pairs in the right order; ties count
+    half. Exact below 2**53 pairs. Source: Mann and Whitney 1947."""
     negatives, positives = sums[:, :-1]
     pairs = negatives.sum() * positives.sum()
     if not pairs or sums[:, -1].any():

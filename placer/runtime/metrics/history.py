@@ -1,4 +1,4 @@
-"""The history of a run on the control node: written to a file and reported, by step."""
+"""The history of a run on the control node: written to a file and reported, step by step."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ from placer.runtime.metrics.statistics import (
 
 
 class _Line(msgspec.Struct):
-    """What is read of a line of an existing history."""
+    """The fields to read from a line of an existing history."""
 
     step: int
 
 
 MAX_LINE: Final = 1 << 24
-"""Bytes of a line of a history at most."""
+"""The largest size of a history line in bytes."""
 OTHER_METRICS: Final = (
-    "train.metrics are not those of the checkpoint: the metrics of the epoch that it"
-    " interrupted are those of its other steps only"
+    "train.metrics differ from the checkpoint: the metrics of the interrupted epoch cover"
+    " only its remaining steps"
 )
 
 
 class HistoryWriter:
     """Receives the metrics of every step, in order, from `MetricsStream`.
 
+    If a line cannot be written, for example to a full disk, the run stops as after a signal,
+    so that its results are saved. `close` then raises the error.
+
     Args:
-        execution: the run of the node. The control node writes a line of JSON per step
-            to the file of `--history`, if any, and reports an event per step.
+        execution: the run of the node. The control node writes a line of JSON per step to
+            the file of `--history`, if any, and reports an event per step.
 
     Attributes:
         steps: the number of the last step.
         eval: the metrics of the last evaluation.
-
-    If a line cannot be written, such as to a full disk, the run stops as after a signal,
-    so that it keeps what it saves, and `close` raises the error.
     """
 
     def __init__(self, execution: Execution) -> None:
@@ -77,10 +77,8 @@ class HistoryWriter:
         self._seconds = self._seconds_before = 0.0
 
     def open(self, steps_per_epoch: int, progress: Progress | None = None) -> None:
-        """Open the file; to continue a run, set its position and remove later lines.
-
-        Raises RunError if the file has no line for the last step of the position.
-        """
+        """Open the file. To continue a run, set its position and remove later lines.
+        Raises RunError if the file has no line for the last step of the position."""
         self._steps_per_epoch = steps_per_epoch
         if progress is not None:
             self._epoch = progress.epoch
@@ -104,8 +102,7 @@ class HistoryWriter:
             return
         with self._errors_reported():
             continues = progress is not None and history.is_file()
-            # Without a buffer, a line that cannot be written fails once, and not again
-            # when the file is closed after the failure.
+            # Without a buffer, a failed write is not repeated when the file is closed.
             self._file = history.open("r+b" if continues else "wb", buffering=0)
             if continues:
                 self._cut(self._file, self.steps)
@@ -123,7 +120,7 @@ class HistoryWriter:
         )
 
     def sync(self) -> None:
-        """Let the system write the lines so far to the disk."""
+        """Flush the lines so far to the disk (fsync)."""
         file = self._file
         if file is None or self._problem is not None:
             return
@@ -132,7 +129,7 @@ class HistoryWriter:
                 os.fsync(file.fileno())
 
     def _cut(self, file: FileIO, step: int) -> None:
-        """Remove the lines of an existing file after that of a step."""
+        """Remove the lines after a step from an existing file."""
         end = last = 0
         with open(file.fileno(), "rb", closefd=False) as lines:
             while line := lines.readline(MAX_LINE):
@@ -145,15 +142,15 @@ class HistoryWriter:
                 end, last = end + len(line), number
         if last != step:
             raise RunError(
-                f"the history {self._execution.options.history} has no line of step"
-                f" {step}, from which the run continues",
-                hint="name the history of the run that is continued, or a new file",
+                f"the history {self._execution.options.history} has no line for step"
+                f" {step}, after which the run continues",
+                hint="pass the history of the continued run, or a new file, to --history",
             )
         file.seek(end)
         file.truncate()
 
     def close(self) -> None:
-        """Close the history; RunError if the system could not store all lines."""
+        """Close the history. Raises RunError if a line could not be written."""
         if self._file is not None:
             with self._errors_reported():
                 self._file.close()
@@ -165,7 +162,7 @@ class HistoryWriter:
         """Add the metrics of the next step."""
         values = weight_by_rows(line.statistics, self._finalizers, line.rows)
         shapes = {name: value.shape for name, value in values.items()}
-        # Those of a checkpoint have other shapes if a metric has changed.
+        # Sums from a checkpoint have other shapes if a metric has changed.
         changed = any(sums.shape != shapes[name] for name, sums in self._sums.items())
         if line.epoch != self._epoch or changed:
             self._epoch, self._rows, self._sums = line.epoch, 0, {}
@@ -195,15 +192,15 @@ class HistoryWriter:
         self._execution.report(step)
 
     def add_part(self, statistics: Statistics, rows: int, batch: int) -> None:
-        """Add the metrics of a node in a later step of the epoch, which not all nodes
-        have done: of `rows` of the `batch` rows."""
+        """Add a node's metrics of a later step of the epoch, which only some nodes
+        finished. They cover `rows` of the `batch` rows of the step."""
         reported = {n: statistics[n] for n in self._finalizers if n in statistics}
         add_statistics(self._sums, weight_by_rows(reported, self._finalizers, batch))
         self._rows += rows
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the last epoch, or of the part of it that ran."""
+        """The metrics of the last epoch, or of the steps of it that ran."""
         return (
             finalize_all(self._sums, self._finalizers, self._rows) if self._rows else {}
         )
@@ -211,7 +208,7 @@ class HistoryWriter:
     def _write(self, step: Step) -> None:
         if self._file is None or self._problem is not None:
             return
-        # NaN and infinity, which JSON does not have, become null.
+        # JSON has no NaN and infinity; they become null.
         line = msgspec.json.encode(step.history_line()) + b"\n"
         with self._errors_stop():
             while line:
@@ -219,7 +216,7 @@ class HistoryWriter:
 
     @contextmanager
     def _errors_stop(self) -> Iterator[None]:
-        """Stop the run because of an OSError within the context."""
+        """Stop the run after an OSError within the context."""
         try:
             with self._errors_reported():
                 yield
@@ -235,8 +232,8 @@ class HistoryWriter:
             yield
         except OSError as error:
             raise RunError(
-                f"the history cannot be written to {self._execution.options.history}: {error.strerror}",
-                hint="name a file in a folder that exists and has room",
+                f"cannot write the history to {self._execution.options.history}: {error.strerror}",
+                hint="pass --history a file in an existing folder on a disk with free space",
             ) from error
 
 

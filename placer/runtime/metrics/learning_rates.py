@@ -9,14 +9,14 @@ from placer.tables.learning_rate import Schedule, build_schedule
 
 
 def rate_schedules(plan: Plan) -> dict[str, Schedule]:
-    """Return the learning-rate schedule of each optimizer of a plan.
+    """Return the learning-rate schedule of each optimizer of a plan, by name.
 
-    The name of an optimizer is its rule, such as `adam`. If several optimizers have the
-    same rule, it is that of its dense tables, such as `dense0`, or of its first sparse
-    table. A sparse table with the rule and the rates of another table is not listed.
+    The name of an optimizer is its rule, such as `adam`. If several optimizers have the same
+    rule, they are named after their dense tables, such as `dense0`, or their first sparse
+    table. A sparse table with the rule and rate of another table is not listed.
     """
     optimizers: dict[str, tuple[str, Rate]] = {
-        # Tables of one optimizer differ in dtype and devices, which follow the "_".
+        # Tables of one optimizer differ in dtype and devices, which follow the "_" in the name.
         table.name.partition("_")[0]: (table.rule, table.learning_rate)
         for node in plan.nodes
         for table in node.tables

@@ -1,4 +1,4 @@
-"""Learning rates that are 0 for the rest of a run: steps that train nothing."""
+"""Finds learning rates that are 0 for the rest of a run, so that its steps train nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from placer.tables.learning_rate import build_schedule
 
 
 def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
-    """Return a warning for each schedule of a plan that is 0 from a step to the last one.
+    """Return a warning for each schedule of a plan that stays 0 until the last step.
 
-    A number has no warning here: the compilation warns of a rate that is always 0.
+    Constant rates are not checked here: the compiler warns of a constant rate of 0.
 
     Args:
         plan: the plan of the run.
@@ -38,14 +38,14 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
             train = f", or train {first - 1:,} steps" if first > 1 else ""
             found.append(
                 f"the learning rate of {what} is 0 from step {first:,} of {steps:,} on,"
-                f" which trains nothing: change its schedule{train}"
+                f" so these steps train nothing: change its schedule{train}"
             )
     return found
 
 
 def _first_of_zero(rate: Schedule, updates: int) -> int | None:
-    """Return the first update, from 1, of those at the end whose rates are 0; None if there
-    is at most one, as a schedule may end at 0."""
+    """Return the first update (from 1) after which all rates are 0; None without one. A
+    zero rate in the last update alone does not count: a schedule may end at 0."""
     schedule = build_schedule(rate)
     first = updates + 1
     while first > 0 and schedule(first - 1) == 0.0:

@@ -1,4 +1,4 @@
-"""Add recorded statistics over batches, nodes and steps, and finalize them.
+"""Adds statistics over batches, nodes and steps, and finalizes them.
 
 Counts are added as int64, everything else as float64, in the order of arrival.
 """
@@ -21,8 +21,7 @@ Statistics = dict[str, Array]
 
 
 def finalizers_of(plan: Plan) -> dict[str, Finalizer]:
-    """Return the finalizer of every metric by name: the metrics in the spec's order,
-    then the minimized loss."""
+    """Return the finalizer of every metric by name, in the spec's order, then the loss."""
     recorded = {
         name: metric.final
         for node in plan.nodes
@@ -35,11 +34,9 @@ def finalizers_of(plan: Plan) -> dict[str, Finalizer]:
 def weight_by_rows(
     values: Mapping[str, Any], finalizers: Mapping[str, Finalizer], rows: int
 ) -> Statistics:
-    """Convert the values of a batch so that they can be added: a plain number is
-    multiplied by the batch's number of rows.
-
-    Waits for arrays that are still being computed.
-    """
+    """Convert the values of a batch to statistics that can be added. A plain number is
+    multiplied by the batch's number of rows. Waits for arrays that are still being
+    computed."""
     return {
         name: np.asarray(float(value) * rows if finalizers[name] == "value" else value)
         for name, value in values.items()
@@ -47,7 +44,7 @@ def weight_by_rows(
 
 
 def add_statistics(to: Statistics, statistics: Mapping[str, Array]) -> None:
-    """Add `statistics` to those of `to`. Arrays are replaced, not changed."""
+    """Add `statistics` to `to`. Arrays in `to` are replaced, not modified."""
     for name, value in statistics.items():
         total = to.get(name)
         dtype = np.int64 if value.dtype.kind in "iu" else np.float64
@@ -57,7 +54,7 @@ def add_statistics(to: Statistics, statistics: Mapping[str, Array]) -> None:
 def encode_statistics(
     statistics: Mapping[str, Array], finalizers: Mapping[str, Finalizer]
 ) -> dict[str, Statistic]:
-    """Return statistics as a checkpoint has them."""
+    """Return statistics in the format of a checkpoint."""
     return {
         name: Statistic(finalizers[name], str(sums.dtype), sums.shape, sums.tobytes())
         for name, sums in statistics.items()

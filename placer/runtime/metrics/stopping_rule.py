@@ -1,4 +1,4 @@
-"""The best evaluation so far by one metric: which checkpoint to keep, and when to stop."""
+"""Tracks the best evaluation by one metric: which checkpoint to keep, and when to stop."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class EvaluationWatch:
     """Follows one metric of the evaluations of a run.
 
     Args:
-        best: the metric, and whether a smaller or a larger value is better.
-        patience: after how many evaluations without a better one `is_exhausted`; None
-            for never.
-        min_delta: how much better a value must be to count.
+        best: the metric, and whether smaller or larger values are better.
+        patience: the number of evaluations without improvement after which
+            `is_exhausted` is true; None for never.
+        min_delta: the smallest change that counts as an improvement.
 
     Attributes:
-        found: the best evaluation so far, None before the first.
+        found: the best evaluation so far, None before the first one.
     """
 
     def __init__(
@@ -30,8 +30,7 @@ class EvaluationWatch:
         self.found: Watched | None = None
 
     def restore(self, found: Watched | None) -> None:
-        """Continue from the best evaluation of a checkpoint, if it is by the same
-        metric."""
+        """Continue from the best evaluation of a checkpoint, if it has the same metric."""
         best = self._best
         if found is not None and (found.metric, found.mode) == (best.metric, best.mode):
             self.found = found
@@ -53,7 +52,7 @@ class EvaluationWatch:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there were too many evaluations since the best one."""
+        """Whether `patience` evaluations have passed without an improvement."""
         if self.found is None or self._patience is None:
             return False
         return self.found.since >= self._patience

@@ -1,9 +1,8 @@
-"""The stream of metrics of every node, off the compute thread.
+"""The stream of metrics of every node, processed outside the compute thread.
 
-What a program records goes into a queue, whether it is already computed or not. A
-thread of each node waits for the values, adds them, and sends them to the control node,
-where `Combiner` adds the values of all nodes. The compute thread waits for none of this,
-unless `MAX_PENDING` records are in the queue.
+Recorded values go into a queue, even while they are still being computed. A thread of each
+node waits for the values, adds them, and sends them to the control node. There, `Combiner` adds
+the values of all nodes. The compute thread waits only if `MAX_PENDING` records are queued.
 """
 
 from __future__ import annotations
@@ -31,24 +30,25 @@ from placer.system.owned_threads import END_LIMIT
 from placer.system.worker import Worker
 
 MAX_PENDING: Final = 1024
-"""The most records that may be in the queue of a node; then its steps wait."""
+"""The largest number of records in a node's queue; steps wait while it is full."""
 
 
 class MetricsStream:
     """The metrics of one node, as a context manager around its steps.
 
-    Leaving the context waits until the metrics of all steps have been processed, and
-    raises what went wrong with them. After a failure of the steps it does not wait.
+    Leaving the context waits until all metrics are processed, and raises any error in
+    processing them. After a failure of the steps it does not wait.
 
     Args:
         plan: the plan.
         channel: the node's channel.
         on_step: called on the control node with the metrics of every step.
-        on_loss: called on the control node before that, as soon as the minimized loss
-            of a step is known, with the step and the loss.
+        on_loss: called on the control node with a step and its minimized loss as soon as
+            the loss is known, before `on_step`.
 
     Attributes:
-        combiner: that of the control node; None on the others.
+        combiner: combines the metrics of all nodes; None on nodes other than the control
+            node.
     """
 
     def __init__(
@@ -93,37 +93,34 @@ class MetricsStream:
             self._worker.check()
 
     def record(self, values: Mapping[str, Any], rows: int) -> None:
-        """Record this node's part of metrics of a batch.
-
-        A plain number counts by `rows` rows; a training step, which has one batch,
-        passes 1.
-        """
+        """Record this node's part of the metrics of a batch. `rows` is the weight of
+        metrics that are plain numbers; a training step passes 1."""
         self._worker.offer(partial(self._add, values, rows))
 
     def end(self, phase: Phase, *, counts: bool = True) -> None:
-        """Note that a training step, or the evaluation after it, has recorded all of its
-        metrics. They do not count if the node has no part in the step."""
-        # An error of a thread is raised here, between the batches, and not in `record`:
-        # there it would be attributed to a line of the program.
+        """End a phase: all its metrics are recorded. `counts` is false if the step does
+        not use the node's gradients; then the metrics are dropped."""
+        # Raise errors of the threads here, between batches. Raised in `record`, an error would
+        # be attributed to a line of the program.
         self._check()
         self._worker.put(partial(self._finish, phase, counts))
 
     def flush(self) -> None:
-        """Wait until all that was recorded has been processed, on the control node with
-        what other nodes have recorded; raises what went wrong with it."""
+        """Wait until all recorded metrics are processed. Raises any error in processing
+        them. The control node also waits for the metrics of other nodes."""
         self._worker.wait_until_idle()
         if self.combiner is not None:
             self.combiner.flush()
 
-    # Without lockstep a node may have done steps that others have not.
+    # With asynchronous training, a node may be ahead of other nodes.
 
     def recent(self, step: int) -> list[tuple[int, Statistics]]:
-        """Return this node's statistics of the steps after one, in their order."""
+        """Return this node's statistics of all steps after `step`, in order."""
         self._worker.wait_until_idle()
         return [each for each in self._recent if each[0] > step]
 
     def forget(self, step: int) -> None:
-        """Forget the statistics of the steps up to one, which all nodes have done."""
+        """Forget the statistics of steps up to `step`, which all nodes have finished."""
         while self._recent and self._recent[0][0] <= step:
             self._recent.popleft()
 
@@ -133,8 +130,13 @@ class MetricsStream:
         done: int,
         phase_of: Callable[[int], Phase],
     ) -> None:
-        """Take over the statistics of steps that not all nodes had done in an earlier
-        run, in which this node has done those up to `done`."""
+        """Continue with the statistics of steps that only some nodes had finished.
+
+        Args:
+            ahead: the statistics of these steps, from the checkpoint of an earlier run.
+            done: the last step that this node had finished.
+            phase_of: returns the phase of a step.
+        """
         own: dict[int, Statistics] = {}
         for each in ahead:
             statistics = decode_statistics(each.statistics)
@@ -149,13 +151,11 @@ class MetricsStream:
                 self.combiner.add(phase_of(step), own.get(step, {}))
 
     def end_after(self, step: int) -> None:
-        """Tell the control node that this node, whose last step it is, has no metrics of
-        later ones."""
+        """Tell the control node that this node sends no metrics after its last step."""
         if self._plan.node(self._channel.node).step.metrics:
             self._channel.send(self._plan.control, Key(STEP, step + 1), [])
 
     def _check(self) -> None:
-        """Raise the first error of a thread."""
         self._worker.check()
         if self.combiner is not None:
             self.combiner.check()
@@ -163,11 +163,10 @@ class MetricsStream:
     # Run by the thread.
 
     def _add(self, values: Mapping[str, Any], rows: int) -> None:
-        """Add recorded values to those of this node."""
         add_statistics(self._own, weight_by_rows(values, self._finalizers, rows))
 
     def _finish(self, phase: Phase, counts: bool) -> None:
-        """End a step, or the evaluation after it: no more records follow for it."""
+        """End a phase: no more records follow for it."""
         if not counts:
             self._own = {}
         if phase.edge == STEP and self._own and not self._plan.is_synchronous:

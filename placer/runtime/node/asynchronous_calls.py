@@ -1,7 +1,8 @@
-"""The calls of a node program that concern asynchronous tables.
+"""The calls of a node program that use asynchronous tables.
 
-A worker pulls and pushes, or merges and pushes differences. A server handles the messages of
-workers in its hook `serve`, as does a worker that updates tables by itself.
+A worker pulls parameters and pushes gradients, or merges and pushes differences (`geo`).
+A server handles the messages of workers in its hook `serve`. So does a worker with a
+worker-side update.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from placer.runtime.asynchronous.pushed import join_pieces
 from placer.runtime.asynchronous.service import Service
 from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves
+from placer.runtime.exchange.parts import array_to_send
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.position import Position
@@ -31,19 +33,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AsynchronousCalls:
-    """The node's part in asynchronous tables: each worker updates them at its own pace.
+    """The calls on asynchronous tables, which each worker updates at its own pace.
 
     Attributes:
-        position: where the node is.
+        position: the current step and batch of the node.
         edges: the edges of the program, by number.
         tables: the tables of the node, by name.
-        rates: the learning rates of the tables, and how workers agree on updates.
-        shard: the rows of a step whose gradients the node computes.
-        ends: the node's ends of tables that workers update, by the numbers of their edges.
-        service: the node's tables that workers update, if it has any.
-        arrived: the messages of other workers to this one, while its hook `serve` runs.
-        is_short: whether all workers have drained before the last step of this server,
-            so that it is not done.
+        rates: the learning rates and update modes of the tables.
+        shard: the node's share of a step's rows; its gradients cover these rows.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
+        service: the server side of asynchronous tables; None on other nodes.
+        arrived: messages of other workers to this worker, while its hook `serve` runs.
+        step_skipped: whether this server skips its last step, because all workers have
+            drained before it.
     """
 
     position: Position
@@ -54,106 +56,108 @@ class AsynchronousCalls:
     ends: Mapping[int, WorkerEnd] = field(default_factory=dict)
     service: Service | None = None
     arrived: Sequence[WorkerMessage] = ()
-    is_short: bool = field(default=False, init=False)
+    step_skipped: bool = field(default=False, init=False)
 
     def pull(self, edge: int, kind: type[Any] | None = None) -> Any:
-        """Return the newest parameters that a server has sent.
+        """Return the newest parameters received from a server.
 
-        This waits for the first ones, and as the mode of the table says: with
-        `max_staleness`, until the steps of all workers up to a certain one are applied.
+        The first call waits for the initial parameters. With `max_staleness`, each call also
+        waits until the servers have applied the workers' gradients up to a certain step.
 
         Args:
             edge: the number of the edge.
             kind: the NamedTuple class of the table.
 
         Returns:
-            A tuple with one array per value of the edge; or a value of the class.
+            A tuple with one array per value of the edge, or an instance of `kind`.
 
         Example:
-            p = node.pull(1, Dense)
+            p = node.pull(PARAMETERS_FROM_PS, Dense)
         """
         arrays = self.ends[edge].pull(self.position.step)
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
 
     def push(self, edge: int, *values: Any) -> None:
-        """Send the gradients of this worker to servers, or to all workers, in the
-        background.
+        """Send this worker's gradients to servers, or to all workers, in the background.
 
-        This waits only while too many steps wait to be sent: `queue` of the mode.
+        This waits only if the queue of unsent steps is full (`queue` of the mode).
 
         Args:
             edge: the number of the edge.
-            values: one array per value of the edge, in its order, or NamedTuples of
-                them.
+            values: one array per value of the edge, in its order, NamedTuples of arrays,
+                or parts by `node.cut`.
+
+        Raises:
+            RunError: if a part is not the range that the edge sends.
 
         Example:
-            node.push(2, g)
+            node.push(GRADIENTS_TO_PS, g)
         """
-        # Waits for the gradients: parameters that the next step pulls are newer then.
-        arrays = [np.asarray(value) for value in leaves(values)]
-        edge_values = self.edges[edge].values
+        # This waits until the gradients are computed, so the next step pulls newer parameters.
+        planned = self.edges[edge].values
         arrays = [
-            array.reshape(-1)[each.start : each.stop]
-            if each.start is not None
-            else array
-            for array, each in zip(arrays, edge_values, strict=True)
+            array_to_send(value, each)
+            for value, each in zip(leaves(values), planned, strict=True)
         ]
         rows = self.position.own_rows(self.shard), self.position.count
         self.ends[edge].push(self.position.step, rows, arrays)
 
     def merge(self, edge: int) -> None:
-        """Add to the worker's own values what a server has answered to the last difference,
-        if that is there; with an outer optimizer wait for it, and take its values.
+        """Add the server's answer to the last difference to the worker's own values.
+
+        An answer that has not arrived yet is skipped. With an outer optimizer, wait for the
+        answer and replace the worker's values by it.
 
         Args:
             edge: the number of the edge.
 
         Example:
-            node.merge(1)
+            node.merge(PARAMETERS_FROM_PS)
         """
         self.ends[edge].merge(self.position.step)
 
     def push_delta(self, edge: int) -> None:
-        """Send how far the worker's own values have moved to a server, in the background,
-        if this step is one after which the mode says so.
+        """Send the worker's delta to a server, in the background, if it is due in this step.
 
-        This waits only for the answer to the last difference.
+        The delta is the change of the worker's values since the last exchange. This waits
+        only for the answer to the previous delta.
 
         Args:
             edge: the number of the edge.
 
         Example:
-            node.push_delta(3)
+            node.push_delta(DELTAS_TO_PS)
         """
         self.ends[edge].push_delta(self.position.step)
 
     def messages(self) -> Iterator[WorkerMessage]:
-        """Return what workers send to the tables of a server, as it arrives, until all
-        workers have pushed all that they have: before an evaluation, a checkpoint and
-        the end of the run. On a worker that updates, return what has come before a step.
+        """Iterate over the messages of workers to asynchronous tables.
+
+        On a server, messages are yielded as they arrive, until every worker has drained:
+        before an evaluation, before a checkpoint and at the end of the run. On a worker with
+        a worker-side update, these are the messages received before the current step.
 
         Returns:
-            An iterator over messages. The `edge` of one says what to do: to `answer` it,
-            or to update a table from it.
+            An iterator over messages. The `edge` of a message tells the program whether to
+            `answer` it or to update a table from it.
 
         Example:
             for message in node.messages():
-                match message.edge:
-                    case 1:
-                        node.answer(message, node.parameters("dense", Dense))
-                    case 2:
-                        node.update_from("dense", message)
+                if message.edge == PARAMETERS_TO_WORKERS:
+                    node.answer(message, node.parameters("dense", Dense))
+                elif message.edge == GRADIENTS_FROM_WORKERS:
+                    node.update_from("dense", message)
         """
         if self.service is None:
             return iter(self.arrived)
         return self.service.messages()
 
     def answer(self, message: WorkerMessage, *parameters: Any) -> None:
-        """Send the parameters of a table to the worker that a message is from.
+        """Send the parameters of a table to the worker that sent a message.
 
         Args:
             message: a message of the table's edge to the workers.
-            parameters: one array per block, or a value of the table's class.
+            parameters: one array per block, or an instance of the table's class.
 
         Example:
             node.answer(message, p)
@@ -161,7 +165,7 @@ class AsynchronousCalls:
         self._service.answer(message, [np.asarray(each) for each in leaves(parameters)])
 
     def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
-        """Send the worker that a message is from the rows that it asks for.
+        """Send the requested rows to the worker that sent a message.
 
         Args:
             message: the message with the keys.
@@ -173,8 +177,7 @@ class AsynchronousCalls:
         self._service.answer_rows(message, [each.parts[0] for each in rows])
 
     def add_to_sums(self, message: WorkerMessage) -> None:
-        """Add the gradients of one worker to the sums that this server keeps for all
-        workers.
+        """Add one worker's gradients to the gradient sums that this server keeps.
 
         Args:
             message: a message of the edge from the workers.
@@ -188,11 +191,10 @@ class AsynchronousCalls:
         self._service.add_to_sums(message)
 
     def send_sum(self, message: WorkerMessage) -> None:
-        """Send the worker that a message is from the sum of the gradients of all workers
-        since it has asked last.
+        """Send a worker the sum of all workers' gradients since its last request.
 
         Args:
-            message: a message of the edge to the workers.
+            message: the worker's request, a message of the edge to the workers.
 
         Example:
             node.send_sum(message)
@@ -202,7 +204,7 @@ class AsynchronousCalls:
     def pushed(
         self, table: str, message: WorkerMessage, kind: type[Any] | None = None
     ) -> Any:
-        """Return the gradients of one worker.
+        """Return the gradients that one worker has pushed.
 
         Args:
             table: the name of the table.
@@ -210,7 +212,7 @@ class AsynchronousCalls:
             kind: the NamedTuple class of the table.
 
         Returns:
-            A tuple with one array per block; or a value of the class.
+            A tuple with one array per block, or an instance of `kind`.
 
         Raises:
             RunError: for gradients that do not fit the blocks.
@@ -229,9 +231,11 @@ class AsynchronousCalls:
         return tuple(arrays) if kind is None else fill_tree(kind, arrays)
 
     def update_from(self, table: str, message: WorkerMessage) -> None:
-        """Update a table by the gradients of one worker, chunk by chunk as they arrive,
-        at the learning rate of the worker's step; or by the mean of the differences of all
-        workers.
+        """Update a table from a worker's message, chunk by chunk as its parts arrive.
+
+        The message holds the gradients of one worker; the learning rate is that of the
+        worker's step. With an outer optimizer it holds the differences of all workers, and
+        the update uses their mean.
 
         Args:
             table: the name of the table, which is in host memory.
@@ -258,15 +262,16 @@ class AsynchronousCalls:
                 update.apply(block, start, parts)
 
     def wait_for_workers(self) -> None:
-        """Wait until the current step of every worker is applied to the tables of this
-        server that workers push to in each step, or all workers have drained. The hook
-        `serve` applies it.
+        """Wait until every worker's current step is applied to this server's tables.
+
+        This concerns the tables that workers push to in each step; the hook `serve` applies
+        the pushes. The wait also ends when all workers have drained.
 
         Example:
             node.wait_for_workers()
         """
         if self.service is not None:
-            self.is_short = not self.service.wait_for_step(self.position.step)
+            self.step_skipped = not self.service.wait_for_step(self.position.step)
 
     @property
     def _service(self) -> Service:
@@ -281,8 +286,7 @@ class AsynchronousCalls:
         start: int,
         gradient: Array,
     ) -> Array:
-        """Return elements of the gradient of a block, corrected by how the parameters
-        have changed since they were answered."""
+        """Return part of a gradient, compensated for later changes of the parameters."""
         part = slice(start, start + gradient.size)
         now = self.tables[table].values()[block].reshape(-1)[part]
         base = message.base[block].reshape(-1)[part]

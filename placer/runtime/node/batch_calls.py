@@ -1,5 +1,4 @@
-"""The calls of a node program that concern the rows of a batch: its inputs, its metrics and
-its outputs."""
+"""The calls of a node program that read a batch and report its metrics and outputs."""
 
 from __future__ import annotations
 
@@ -19,17 +18,17 @@ from placer.runtime.node.position import Position
 
 @dataclass(slots=True)
 class BatchCalls:
-    """The rows that a node reads, and what it returns of them.
+    """The calls that read rows and return results.
 
     Attributes:
-        position: where the node is; `batches` moves it.
+        position: the current step and batch of the node; `batches` advances it.
         training: the global batches of training.
-        evaluating: the global batches of the evaluation, if there is one.
+        evaluating: the global batches of the evaluation; None without one.
         phases: the plan of the node in training steps and in evaluations.
-        on_record: receives recorded values, and the number of rows that a plain number
-            among them counts by.
-        on_outputs: called after each batch of an evaluation or a prediction, with its
-            number and the outputs of the batch, once the next batch was started.
+        on_record: receives recorded values and a number of rows. The rows are the weight
+            of metrics that are plain numbers.
+        on_outputs: receives the number and the outputs of each batch of an evaluation or
+            prediction, after the next batch was started.
     """
 
     position: Position
@@ -42,15 +41,15 @@ class BatchCalls:
     _outputs: Mapping[str, Any] = field(default_factory=dict, init=False)
 
     def read(self, *values: str) -> Any:
-        """Read this node's rows of the current global batch, or of the microbatch.
+        """Read this node's rows of the current global batch or microbatch.
 
         Args:
             values: names of inputs, as in the spec's `inputs`.
 
         Returns:
-            One array per name, [rows, *shape] and of the input's dtype; a tuple if
-            there are several names. The input `batch.position` is uint32[rows, 2]: the
-            step and each row's number in the global batch.
+            One array per name, of shape [rows, *shape] and the input's dtype; a tuple if
+            several names are given. The input `batch.position` is uint32[rows, 2]: the step
+            and each row's number in the global batch.
 
         Raises:
             RunError: if the code of a `python:` source raises.
@@ -81,7 +80,7 @@ class BatchCalls:
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def next_rows(self, value: str) -> Array:
-        """Return this node's rows of a value that it reads, in the next step."""
+        """Return this node's rows of an input in the next step."""
         epoch, index = self.position.epoch, self.position.batch
         steps = self.training.order.steps_per_epoch
         following = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
@@ -90,18 +89,18 @@ class BatchCalls:
         return rows[read.input]
 
     def batches(self) -> Iterator[int]:
-        """Run the batches of an evaluation or a prediction.
+        """Iterate over the batches of an evaluation or a prediction.
 
         Returns:
-            An iterator over the numbers of the batches, from 0. During each one the
-            other calls refer to its rows.
+            An iterator over the numbers of the batches, from 0. Other calls of the node
+            refer to the rows of the current batch.
 
         Example:
             for _ in node.batches():
         """
-        # Wait for the results of a batch only after the next one was started, so that
-        # JAX always has work; and for all of them at the end: after that nothing reads
-        # the parameters, so the next update may overwrite them in place.
+        # Wait for a batch only after the next one was started, so that JAX always has work.
+        # Wait for all results at the end: then nothing reads the parameters any more, and the
+        # next update may overwrite them in place.
         batches = self._batches
         for batch in range(batches.order.steps_per_epoch):
             self.position.enter_batch(batch, batches.batch_size(batch))
@@ -114,7 +113,7 @@ class BatchCalls:
         self._recorded, self._outputs = (), {}
 
     def record(self, /, **metrics: Any) -> None:
-        """Record this node's part of metrics, of a step or of a batch of an evaluation.
+        """Record this node's part of the metrics of a training step or an evaluation batch.
 
         This does not wait for values that are still being computed.
 
@@ -127,8 +126,8 @@ class BatchCalls:
         Example:
             node.record(loss=loss, accuracy=accuracy)
         """
-        # numpy arrays may be parameters, which the next update overwrites, so they are
-        # copied. JAX arrays never change.
+        # Copy numpy arrays: they may be parameters, which the next update overwrites. JAX arrays
+        # never change.
         values = {
             name: value.copy() if isinstance(value, np.ndarray) else value
             for name, value in metrics.items()
@@ -139,7 +138,7 @@ class BatchCalls:
         self.on_record(values, self.position.count if evaluation else 1)
 
     def output(self, /, **outputs: Any) -> None:
-        """Return this node's rows of outputs, of a batch of a prediction.
+        """Return this node's rows of the outputs of a prediction batch.
 
         This does not wait for values that are still being computed.
 
@@ -154,7 +153,6 @@ class BatchCalls:
     def _end_batch(
         self, batch: int, recorded: Sequence[Any], outputs: Mapping[str, Any]
     ) -> None:
-        """Wait for the results of a batch; -1 is before the first one."""
         for value in recorded:
             np.asarray(value)
         if batch >= 0:
@@ -169,8 +167,7 @@ class BatchCalls:
 
 
 def _positions(step: int, ranges: Sequence[tuple[int, int]]) -> Array:
-    """Return the step and the number in the global batch of each row: uint32[rows,
-    2]."""
+    """Return uint32[rows, 2]: the step and the number in the global batch of each row."""
     rows = [np.arange(low, high) for low, high in ranges]
     positions = np.empty((sum(map(len, rows)), 2), np.uint32)
     positions[:, 0] = step

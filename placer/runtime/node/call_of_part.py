@@ -1,4 +1,4 @@
-"""Calls of a node that one of its parts does."""
+"""Methods of `Node` that forward to one of its parts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ Result = TypeVar("Result")
 def call_of_part(
     part: str, method: Callable[Concatenate[Part, Arguments], Result]
 ) -> Callable[Concatenate[Node, Arguments], Result]:
-    """Return a method of `Node` that calls a method of a part, with its signature and
-    docstring.
+    """Return a method of `Node` that forwards to a method of a part.
+
+    The method keeps the signature and the docstring of the part's method.
 
     Args:
-        part: the attribute of the node that is the part.
-        method: the method, of the part's class.
+        part: the attribute of the node that holds the part.
+        method: the method of the part's class.
 
     Example:
         pull = call_of_part("asynchronous_calls", AsynchronousCalls.pull)

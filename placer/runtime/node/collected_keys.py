@@ -1,6 +1,6 @@
-"""The keys of sparse tables that a node looks up: collected from a batch, each once.
+"""Collects the distinct sparse-table keys of a batch.
 
-The keys of a step can be collected a step ahead, since they are those of inputs.
+Keys are inputs, so the keys of the next step can be collected one step ahead.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from placer.tables.sparse.checks import check_scores, check_times
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The form of a call of `collect`: the number of arrays of keys, their padding, and
-    which of `show`, `click` and `time` it has."""
+    """The arguments of a call of `collect`: number of key arrays, padding, names of `stats`."""
 
     ids: int
     padding: tuple[int | None, ...]
@@ -30,7 +29,7 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """The keys of a later step, and their positions."""
+    """Keys collected ahead for a later step, with their positions."""
 
     step: int
     keys: BatchKeys
@@ -39,13 +38,13 @@ class _Ahead:
 
 @dataclass(slots=True)
 class CollectedKeys:
-    """The keys that a node looks up.
+    """Collects the keys that a node looks up.
 
     Attributes:
         tables: the sparse tables of the plan, by name.
-        position: where the node is.
-        forced_size: the number of the padded size that rows have, in the warm-up.
-        most_sizes: how many padded sizes the rows of a batch could have at most, so far.
+        position: the current step and batch of the node.
+        forced_size: the index of the padded size to use in the warm-up; None otherwise.
+        most_sizes: the largest number of padded sizes seen so far.
     """
 
     tables: Mapping[str, SparseTable]
@@ -54,7 +53,7 @@ class CollectedKeys:
     most_sizes: int = field(default=1, init=False)
     _without_size: list[BatchKeys] = field(default_factory=list, init=False)
     _forms: dict[str, _Form] = field(default_factory=dict, init=False)
-    """The forms of the last calls in training, by table."""
+    """The arguments of the last training call, by table."""
     _ahead: dict[str, _Ahead] = field(default_factory=dict, init=False)
     """The keys that were collected ahead, by table."""
 
@@ -65,9 +64,9 @@ class CollectedKeys:
         padding: tuple[int | None, ...] = (),
         **stats: Any,
     ) -> tuple[Any, ...]:
-        """Return the distinct keys of a batch, and the positions of each array: see
-        `Node.distinct_keys`. `stats` are `show`, `click` and `time`, those that are
-        given."""
+        """Return the distinct keys of a batch, and the positions of each array. `stats`
+        are the given arrays among `show`, `click` and `time`. See
+        `Node.distinct_keys`."""
         position = self.position
         if not position.evaluation:
             ahead = self._ahead.pop(table, None)
@@ -82,8 +81,8 @@ class CollectedKeys:
     def collect_ahead(
         self, edge: Edge, next_rows: Callable[[str], Array]
     ) -> list[BatchKeys]:
-        """Return the keys that an edge carries in the next step, in which `collect` returns
-        them. `next_rows` returns the rows of that step of a value that the node reads."""
+        """Return the keys that an edge carries in the next step, and keep them for
+        `collect`. `next_rows` returns the next step's rows of an input."""
         found = []
         for value in edge.values:
             table = str(value.table)
@@ -124,9 +123,9 @@ class CollectedKeys:
         return keys, positions
 
     def choose_sizes(self) -> None:
-        """Choose how many rows the arrays of the keys have that were collected last: all
-        have a size of the same number, so that functions of several tables are compiled
-        for few sizes."""
+        """Pad the most recently collected keys of all tables to sizes with the same
+        index. A function that uses several tables is compiled for each combination of
+        sizes; this keeps the number of combinations small."""
         if not self._without_size:
             return
         number = self.forced_size

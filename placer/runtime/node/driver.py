@@ -1,4 +1,4 @@
-"""`NodeDriver`: moves a node from step to step, between the calls of its program."""
+"""`NodeDriver`: advances a node from step to step, between the hooks of its program."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from placer.runtime.node.node import Node
 
 @dataclass(slots=True)
 class NodeDriver:
-    """What the training loop and a prediction do with a node. Its program calls none of
-    this.
+    """Controls a node for the training loop and for predictions.
+
+    Node programs do not use it.
 
     Attributes:
         node: the node, as its program sees it.
         serve: the hook that handles the messages for asynchronous tables.
-        updates: the node's ends of tables whose copy this worker updates.
-        replicas: the tables of which each worker updates a copy.
-        has_own_steps: whether the node does not wait for other workers in each step:
-            a worker, or its companion.
+        updates: the `WorkerEnd` of each table with a worker-side update.
+        replicas: the tables that each worker keeps and updates a copy of.
+        has_own_steps: whether the node, a worker or its companion, trains without waiting
+            for other workers in each step.
         order: records or replays the order of asynchronous events.
     """
 
@@ -42,7 +43,7 @@ class NodeDriver:
     # Steps.
 
     def enter_step(self, step: int, epoch: int, index: int) -> None:
-        """Begin training step `step` (from 1): batch `index` (from 0) of an epoch."""
+        """Begin training step `step` (from 1) with batch `index` (from 0) of an epoch."""
         node = self.node
         if self._service is not None:
             self._start_serving(self._service)
@@ -54,18 +55,16 @@ class NodeDriver:
         self._apply([end.take(step) for end in self.updates])
 
     def end_step(self) -> bool:
-        """End the step, after the hook; return whether it is done. That of a server is
-        not if all workers have drained before it."""
+        """End the step, after the hook. Return False if a server skipped the step."""
         self.node.step_workers.end(self.node.position.step)
-        return not self.node.asynchronous_calls.is_short
+        return not self.node.asynchronous_calls.step_skipped
 
     def enter_evaluation(self, step: int) -> None:
-        """Begin the evaluation after a training step."""
         self.node.position.enter_evaluation(step)
         self.node.exchange.new_step()
 
     def enter_prediction(self) -> None:
-        """Begin the prediction: its batches are those of an evaluation."""
+        """Begin the prediction, which uses the batches of an evaluation."""
         self.enter_evaluation(0)
         self.node.position.where = "prediction"
 
@@ -73,24 +72,30 @@ class NodeDriver:
 
     @property
     def is_server(self) -> bool:
-        """Whether this node has asynchronous tables."""
+        """Whether this node serves asynchronous tables."""
         return self._service is not None
 
     @property
     def has_drains(self) -> bool:
-        """Whether this node does not wait for all others in each step, so that a drain has
-        something to wait for."""
+        """Whether a drain has anything to wait for: the node does not wait for all others in each
+        step."""
         return self.has_own_steps or self.is_server or self.node.step_workers.has_drains
 
     def drains_next(self, step: int) -> bool:
-        """Whether a replayed order has a drain after a step."""
+        """Whether the replayed order has a drain after this step."""
         return self.order.peek(DRAIN, ALL_EDGES) == [step]
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Send everything that this node has computed up to a step to the servers of
-        asynchronous tables; on such a server, wait until all workers have done so, and
-        apply it. Nothing changes until the next step. `ends` says that the step is the
-        last one of the run."""
+        """Wait until everything computed up to a step is applied.
+
+        A worker sends all its gradients to the servers of asynchronous tables. A server
+        waits for all workers, and applies their gradients. Parameters then stay unchanged
+        until the next step.
+
+        Args:
+            step: the last step that was computed.
+            ends: whether this is the last step of the run.
+        """
         if not self.has_drains:
             return
         self._follow_order(step)
@@ -101,7 +106,7 @@ class NodeDriver:
         if self.replicas is not None:
             self.replicas.agree()
         if (service := self._service) is not None:
-            # After the drain before, workers may drain again without a step.
+            # Workers may drain twice without a step in between.
             self._start_serving(service)
             service.drain()
             for table, done in service.steps_of_rows().items():
@@ -110,7 +115,8 @@ class NodeDriver:
         node.step_workers.drain(step)
 
     def resume(self, step: int, steps: Mapping[str, int]) -> None:
-        """Continue after a step that all workers have done, and the last one of each."""
+        """Continue after `step`, the last step that all workers have finished, and the
+        last step of each worker."""
         if self.node.row_calls is not None:
             self.node.row_calls.pushes.resume(step)
         if self._service is not None:
@@ -119,17 +125,16 @@ class NodeDriver:
             end.resume(steps)
 
     def discard_sent_back(self) -> None:
-        """Receive the parameters that other nodes have sent for a step after the end of
-        the run."""
+        """Receive and drop parameters for the step after the last one."""
         node = self.node
         if self._trained not in (0, node.position.last_step):
             node.next_parameters.discard(node.name, self._trained + 1)
 
-    # What the node knows.
+    # Statistics.
 
     @property
     def staleness(self) -> Counter[int]:
-        """How many gradients were applied with each staleness."""
+        """The number of applied gradients for each staleness."""
         total: Counter[int] = Counter()
         if self._service is not None:
             total += Counter(self._service.staleness)
@@ -139,18 +144,19 @@ class NodeDriver:
 
     @property
     def horizon(self) -> int:
-        """The newest step that this node knows all workers to have done: from the servers,
-        or, in lockstep, its own; a worker that pulls nothing learns it at drains only."""
+        """The newest step known to be finished by all workers. Workers learn it from
+        servers; a worker that pulls nothing learns it only at drains. With synchronous
+        training it is the node's own step."""
         own = 0 if self.has_own_steps else self.node.position.step
         return min((end.horizon for end in self._ends), default=own)
 
     @property
     def _ends(self) -> Iterable[WorkerEnd]:
-        """The node's ends of asynchronous tables, each once."""
+        """The distinct `WorkerEnd` objects of this node."""
         return dict.fromkeys(self.node.asynchronous_calls.ends.values())
 
     def _follow_order(self, step: int) -> None:
-        """Record a drain, or compare it with the recorded one."""
+        """Record a drain, or compare it with the recorded order."""
         if self.order.replays:
             (recorded,) = self.order.next(DRAIN, ALL_EDGES)
             if recorded != step:
@@ -161,7 +167,7 @@ class NodeDriver:
         self.order.add(DRAIN, ALL_EDGES, step)
 
     def _apply(self, arrived: Sequence[Sequence[WorkerMessage]]) -> None:
-        """Update tables by messages, those of each end."""
+        """Update tables from the messages of each end."""
         messages = [message for of_end in arrived for message in of_end]
         if messages:
             assert self.serve is not None
@@ -175,6 +181,6 @@ class NodeDriver:
         return self.node.asynchronous_calls.service
 
     def _start_serving(self, service: Service) -> None:
-        """Handle the messages of workers, until these drain, in a thread."""
+        """Handle the messages of workers in a thread, until all workers drain."""
         assert self.serve is not None
         service.start(partial(self.serve, self.node))

@@ -14,6 +14,7 @@ from placer.plan.plan import EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
+from placer.runtime.exchange.parts import Part, array_to_send
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
 from placer.runtime.node.position import Position
@@ -31,11 +32,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class DryNode(Node):
-    """A node without side effects: reads and receives return zeros, sends and updates
-    do nothing.
+    """A node without side effects: reads and receives return zeros, sends and updates do nothing.
 
-    Methods that take computed arrays wait until JAX has computed them, so that the
-    warm-up raises errors of compiled functions.
+    Methods that take computed arrays wait until JAX has computed them. So errors of
+    compiled functions are raised during the warm-up.
 
     Attributes:
         columns: the columns of the plan, by name.
@@ -55,14 +55,14 @@ class DryNode(Node):
         evaluation: bool = False,
         padded_size: int | None = None,
     ) -> DryNode:
-        """Return a dry node with the attributes of a node; it shares the tables.
+        """Return a dry copy of a node, which shares the node's tables.
 
         Args:
             node: the node.
             plan: the plan.
             sizes: rows per batch.
             evaluation: whether the program reads the inputs of an evaluation.
-            padded_size: the number of the padded size that rows of sparse tables have.
+            padded_size: the index of the padded size of sparse rows.
         """
         own = {
             each.name: getattr(node, each.name) for each in fields(Node) if each.init
@@ -71,7 +71,7 @@ class DryNode(Node):
         own["position"] = position
         own["microbatch_calls"] = replace(node.microbatch_calls, position=position)
         if (calls := node.row_calls) is not None:
-            # Its class is not imported without sparse tables.
+            # Not imported at the top: only runs with sparse tables load this class.
             keys = type(calls.keys)(calls.keys.tables, position, padded_size)
             own["row_calls"] = replace(calls, keys=keys)
         columns = {column.name: column for column in plan.columns}
@@ -97,15 +97,16 @@ class DryNode(Node):
             yield batch
 
     def _settle(self, /, *arguments: Any, **options: Any) -> None:
-        """Change no table, and send and receive nothing; wait until JAX has computed the
-        arrays, and raise its errors."""
+        """Wait until JAX has computed the arrays, so that its errors are raised here."""
         for value in leaves((arguments, tuple(options.values()))):
+            if isinstance(value, Part):
+                value = value.array
             if hasattr(value, "dtype"):
                 np.asarray(value)
 
     record = output = _settle
     update = update_from_edges = apply_directions = store = _settle
-    send = offer = push = push_delta = merge = wait_for_workers = _settle
+    offer = push_delta = merge = wait_for_workers = _settle
     update_from = add_to_sums = send_sum = answer = answer_rows = _settle
     send_keys = send_keys_ahead = receive_keys_ahead = _settle
     send_rows = send_row_gradients = update_rows = _settle
@@ -116,7 +117,7 @@ class DryNode(Node):
         self._settle(gradients, scale)
         if self._lacks_rows(table):
             return gradients
-        directions = self.tables[table].values()  # on a device: the same device
+        directions = self.tables[table].values()  # arrays on the right device
         if isinstance(self.tables[table], DenseTable):
             directions = tuple(_zeros(each.dtype, each.shape) for each in directions)
         return like_tree(gradients, directions)
@@ -125,6 +126,14 @@ class DryNode(Node):
         return _zeros(blocks[0].dtype, shape)
 
     # Edges.
+
+    def send(self, edge: int, *values: Any) -> None:
+        planned = self.exchange.edges[edge].values
+        for value, each in zip(leaves(values), planned, strict=True):
+            if value is not None:
+                array_to_send(value, each)
+
+    push = send
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         return self._received(edge, self.position.rows, kind)
@@ -222,7 +231,7 @@ class DryNode(Node):
 
 
 def _no_keys(value: EdgeValue) -> KeyPart:
-    """Return an empty part of keys, with the scores and times that the edge has."""
+    """Return an empty part of keys, with scores and times if the edge carries them."""
     scores = np.empty(0, np.float32) if "scores" in value.counted else None
     times = np.empty(0, np.uint32) if "times" in value.counted else None
     return KeyPart(np.empty(0, np.uint64), np.empty(0, np.uint32), scores, times)

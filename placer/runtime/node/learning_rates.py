@@ -16,9 +16,9 @@ class LearningRates:
     """The learning rates of tables.
 
     Attributes:
-        position: where the node is.
+        position: the current step of the node.
         schedules: the learning-rate schedule of each table, by name.
-        modes: how workers agree on updates of asynchronous tables, by name.
+        modes: the update mode of each asynchronous table, by name.
     """
 
     position: Position
@@ -26,7 +26,7 @@ class LearningRates:
     modes: Mapping[str, Mode]
 
     def of(self, table: str, message: WorkerMessage | None = None) -> float:
-        """Return the learning rate of a table: in this step, or for a worker's message."""
+        """Return the learning rate of a table in this step, or in the step of a worker's message."""
         if message is None:
             return self.schedules[table](self.position.step - 1)
         rate = self.schedules[table](message.step - 1)

@@ -1,4 +1,4 @@
-"""The microbatches of a step: their tasks, and values that are stored between them."""
+"""The calls of a node program that run microbatches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from placer.tables.key_sums import KeySums
 
 @dataclass(slots=True)
 class Microbatches:
-    """The calls of a node program that concern the microbatches of a step.
+    """The calls of a node program that run the microbatches of a step.
 
     A step with microbatches is a loop over tasks, such as `forward` and `backward`.
-    Each task runs once per microbatch; values that a later task needs are stored by
-    name. Values are arrays or NamedTuples of arrays.
+    Each task runs once per microbatch. Values for a later task are stored by name. A
+    value is an array or a NamedTuple of arrays.
 
     Example:
         for task in node.microbatches():
@@ -40,35 +40,35 @@ class Microbatches:
         node.record(loss=loss)
 
     Attributes:
-        position: where the node is; `microbatches` moves it.
-        turns: the tasks of a step in order: `forward.0` is the task `forward` of
-            microbatch 0, and a task that runs once per step has no number. Empty
-            without microbatches.
+        position: the current step and microbatch of the node; `microbatches` advances it.
+        turns: the tasks of a step in order, empty without microbatches. `forward.0` is
+            the task `forward` of microbatch 0. A task that runs once per step has no
+            number.
     """
 
     position: Position = field(default_factory=Position)
     turns: Sequence[str] = ()
     _stored: dict[tuple[int, str], Any] = field(default_factory=dict, init=False)
-    """Values of one microbatch, by its number and the value's name."""
+    """Values of one microbatch, by microbatch number and value name."""
     _trees: dict[str, Any] = field(default_factory=dict, init=False)
-    """The NamedTuples of values, without arrays."""
+    """The NamedTuple structure of each value, without arrays."""
     _sums: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
-    """Totals of arrays, by the name of their value and their index in it."""
+    """Running sums, by value name and index of the array in the value."""
     _donatable: set[tuple[str, int]] = field(default_factory=set, init=False)
-    """The sums that only this object refers to, so that their memory may be donated."""
+    """The sums that no program refers to, so that their memory may be donated."""
     _half_dtypes: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
-    """The dtypes of half floats, whose sums are float32 until `microbatch_totals`."""
+    """The dtypes of half floats; their sums stay float32 until `microbatch_totals`."""
     _row_parts: dict[tuple[str, int], list[Any]] = field(
         default_factory=dict, init=False
     )
-    """Rows to concatenate, each with the number of its microbatch."""
+    """Rows to concatenate, each with its microbatch number."""
 
     def microbatches(self) -> Iterator[str]:
-        """Run the tasks of a step in the order of the schedule.
+        """Iterate over the tasks of a step in the order of the schedule.
 
         Returns:
-            An iterator over names of tasks. During each one the other calls refer to
-            its microbatch.
+            An iterator over names of tasks. Other calls of the node refer to the
+            microbatch of the current task.
 
         Example:
             for task in node.microbatches():
@@ -95,7 +95,7 @@ class Microbatches:
         )
 
     def load_values(self, *names: str) -> tuple[Any, ...]:
-        """Return values that an earlier task of this microbatch has kept.
+        """Return values that an earlier task of this microbatch stored with `keep_values`.
 
         Args:
             names: the names of the values.
@@ -104,7 +104,7 @@ class Microbatches:
             A tuple of the values, in the order of the names.
 
         Raises:
-            KeyError: for a value that was not kept.
+            KeyError: for a value that was not stored.
 
         Example:
             (h1,) = node.load_values("h1")
@@ -112,7 +112,7 @@ class Microbatches:
         return tuple(self._stored[key] for key in self._keys(names))
 
     def pop_values(self, *names: str) -> tuple[Any, ...]:
-        """Return kept values like `load_values`, and free them: for their last use.
+        """Return stored values like `load_values`, and free them.
 
         Args:
             names: the names of the values.
@@ -121,7 +121,7 @@ class Microbatches:
             A tuple of the values, in the order of the names.
 
         Raises:
-            KeyError: for a value that was not kept.
+            KeyError: for a value that was not stored.
 
         Example:
             (h1_res,) = node.pop_values("h1_res")
@@ -142,8 +142,7 @@ class Microbatches:
         Example:
             node.sum_microbatches(w_grad=w_grad)
         """
-        # An array of JAX is added with all others on its devices: a call takes longer
-        # than most sums.
+        # Add all JAX arrays of the same devices in one call: a call takes longer than most sums.
         together: dict[frozenset[Any], dict[tuple[str, int], Any]] = {}
         for name, value in self._arrays(values):
             if name not in self._sums:
@@ -162,7 +161,7 @@ class Microbatches:
             self._add_together(terms)
 
     def _add_together(self, terms: dict[tuple[str, int], Any]) -> None:
-        """Add arrays of JAX to their sums, in one call."""
+        """Add JAX arrays to their sums, in one call."""
         # The first sum is the program's own array, which must not be donated.
         first = terms.keys() - self._donatable
         ours = {name: self._sums[name] for name in terms if name not in first}
@@ -180,7 +179,7 @@ class Microbatches:
         return list(self._sums.values())
 
     def join_microbatches(self, /, **values: Any) -> None:
-        """Store rows of this microbatch, to be concatenated with those of the others.
+        """Store rows of this microbatch, to be concatenated with the rows of other microbatches.
 
         Args:
             values: values by name; the first dimension of each array is the rows.
@@ -194,7 +193,7 @@ class Microbatches:
             )
 
     def one_microbatch(self, /, **values: Any) -> None:
-        """Store values that are the same in all microbatches: those of the first.
+        """Store values that are equal in all microbatches; the first microbatch's are kept.
 
         Args:
             values: values by name, of any shape and dtype.
@@ -213,8 +212,8 @@ class Microbatches:
                 `one_microbatch`.
 
         Returns:
-            A tuple in the order of the names: sums, concatenated rows in the order of
-            the microbatches, and common values.
+            A tuple in the order of the names: sums, rows concatenated in the order of the
+            microbatches, or common values.
 
         Raises:
             KeyError: for a name that no microbatch has stored.
@@ -240,8 +239,7 @@ class Microbatches:
         return total if half is None else round_to(total, half)
 
     def _arrays(self, values: dict[str, Any]) -> Iterator[tuple[tuple[str, int], Any]]:
-        """Yield the arrays of each value, with the value's name and their index in it,
-        and remember the NamedTuples that they are in."""
+        """Yield the arrays of each value with their keys, and remember each value's structure."""
         for name, tree in values.items():
             self._trees.setdefault(name, like_tree(tree, repeat(None)))
             for i, array in enumerate(leaves(tree)):
@@ -263,8 +261,9 @@ class Microbatches:
         return value[low:high]
 
     def first_microbatch(self, value: Any) -> Any:
-        """Return the value in the first microbatch, and zeros in the others, so that a
-        sum over the microbatches counts it once.
+        """Return the value in the first microbatch, and zeros in all others.
+
+        A sum over the microbatches then counts the value once.
 
         Args:
             value: an array of any shape and dtype.
@@ -284,8 +283,7 @@ class Microbatches:
 
 @cache
 def _jitted_sums() -> Any:
-    """Return a function of totals that are donated, of others, and of the term of each; it
-    returns all sums."""
+    """Return a jitted function that adds terms to totals; the memory of `donated` is reused."""
     import jax
 
     def add(donated: list[Any], kept: list[Any], terms: list[Any]) -> list[Any]:
@@ -296,7 +294,7 @@ def _jitted_sums() -> Any:
 
 
 def _numpy_of(array: Any) -> Any:
-    """Return numpy for its arrays, and `jax.numpy` for those of JAX."""
+    """Return `numpy` for numpy arrays, and `jax.numpy` for JAX arrays."""
     if isinstance(array, np.ndarray):
         return np
     import jax.numpy as jnp

@@ -1,8 +1,8 @@
-"""Find the first op whose result is not finite: `--debug-nans`.
+"""Finds the first op whose result is not finite, for `--debug-nans`.
 
-The segments of a training step run op by op, and each result is checked. NaN ends the
-run. Infinity may be intended, for example in a mask: the first op that returns it is
-remembered, and reported if NaN follows in the same step or the loss is infinite.
+Training steps run op by op, and each result is checked. NaN ends the run. Infinity may be
+intended, for example in a mask. So the first op that returns infinity is only remembered. It
+is reported if NaN follows in the same step, or if the loss is infinite.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class NanCheck:
     def __init__(self, folder: Path, program: str, minimize: str) -> None:
         self._folder, self._program = folder, program
         self._minimize = minimize
-        self._first_infinite = ""  # the line about the first op with infinity
+        self._first_infinite = ""  # text about the first op that returned infinity
         self._active = False
 
     @contextmanager
     def checked_step(self) -> Iterator[None]:
-        """Run a step op by op in this thread, and check every result."""
+        """Run a training step op by op in this thread, and check every result."""
         import jax
 
         from placer.ops.function import check_results
@@ -50,7 +50,7 @@ class NanCheck:
     def __call__(
         self, kind: str, operands: Sequence[Any], results: Sequence[Any]
     ) -> None:
-        """Check the results of an op; FloatingPointError for NaN."""
+        """Check the results of an op. Raises FloatingPointError for NaN."""
         nan, infinite, size = map(
             sum, zip(*map(_count_non_finite, results), strict=True)
         )
@@ -70,7 +70,7 @@ class NanCheck:
             )
 
     def checking_loss(self, record: Record) -> Record:
-        """Wrap `record`: raise FloatingPointError for a loss that is not finite."""
+        """Wrap `record` so that a loss that is not finite raises FloatingPointError."""
 
         def checked_record(values: Mapping[str, Any], rows: int) -> None:
             loss = values.get(self._minimize)
@@ -93,7 +93,7 @@ class NanCheck:
 
 
 def _count_non_finite(array: Any) -> tuple[int, int, int]:
-    """Return how many values are NaN, how many are infinite, and how many there are."""
+    """Return the number of NaNs, of infinities and of all values."""
     import jax.numpy as jnp
 
     dtype = getattr(array, "dtype", None)

@@ -1,4 +1,4 @@
-"""Parameters of the next step that are on their way while this one is not done."""
+"""Parameters of the next step that servers send while the current step still runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from placer.tables.protocol import ProgramTable
 
 @dataclass(slots=True)
 class NextParameters:
-    """A node's part in parameters that servers send as they update them.
+    """Sends and receives parameters of the next step during the current step.
 
     Attributes:
-        position: where the node is.
-        exchange: the node's end of all edges.
-        sent_back: the edges of each table whose parameters this node sends as it updates
-            them, with the indices of their blocks.
-        expected: the edges by which this node receives such parameters.
-        steps: the step of the parameters that were sent last on each edge.
+        position: the current step of the node.
+        exchange: the node's side of all edges.
+        sent_back: for each table, the edges that send its parameters while it is updated,
+            with the indices of their blocks.
+        expected: the edges on which this node receives such parameters.
+        steps: for each edge, the step of the parameters sent last.
     """
 
     position: Position
@@ -34,8 +34,7 @@ class NextParameters:
     steps: dict[int, int] = field(default_factory=dict, init=False)
 
     def begin(self, name: str, table: ProgramTable) -> SentBack | None:
-        """Begin to send the values of a table that the next step sends, if there is
-        such a step."""
+        """Start sending the parameters of a table for the next step. Return None without one."""
         edges = self.sent_back.get(name, ())
         if not edges or self.position.is_last:
             return None
@@ -44,14 +43,13 @@ class NextParameters:
         return SentBack(self.exchange, edges, table.values(), step)
 
     def expect(self) -> None:
-        """Let the parameters of the next step, if there is one, arrive from now on."""
+        """Accept parameters of the next step from now on, if a next step exists."""
         if not self.position.is_last:
             for edge in self.expected:
                 self.exchange.expect(Key(edge, self.position.step + 1))
 
     def discard(self, node: str, step: int) -> None:
-        """Receive the parameters that others have sent to a node for a step that it does
-        not do."""
+        """Receive and drop the parameters sent to a node for a step that will not run."""
         for edge in self.exchange.edges.values():
             if edge.sent_back and node in edge.targets:
                 self.exchange.discard(Key(edge.id, step))

@@ -1,24 +1,23 @@
 """`Node`: the calls that node programs consist of.
 
-A node program is a Python module with jitted functions and a function `step(node)`,
-`evaluate(node)` if the spec has an evaluation, and `predict(node)` if it has outputs:
+A node program is a Python module with jitted functions and a function `step(node)`. It has a
+function `evaluate(node)` if the spec has an evaluation, and `predict(node)` if it has outputs:
 
     def step(node):
         image, label = node.read("image", "label")
-        p = node.receive(1, Dense)
+        p = node.receive(PARAMETERS_FROM_PS, Dense)
         loss, g = forward_backward(p, image, label)
-        node.send(2, g)
+        node.send(GRADIENTS_TO_PS, g)
         node.record(loss=loss)
 
 `Dense` is a NamedTuple with the parameters of a table, or their gradients.
 
-The numbers of edges and the names of tables are those of the plan. Every call may raise
-`Aborted` once the run has failed on another node. Calls that send to other nodes, or wait
-for them, raise RunError for a lost peer, for a passed deadline, and for messages that do not
-fit the plan.
+The constants at the top of a program are edge numbers in the plan. Every call may raise `Aborted` once the run
+has failed on another node. Calls that send messages or wait for them raise RunError for a
+lost peer, for a passed deadline, and for messages that do not fit the plan.
 
-This file has the calls on tables, edges and devices. `call_of_part` adds those of a part
-of the node, each of which is documented there.
+This file defines the calls on tables, edges and devices. `call_of_part` adds the calls of the
+node's parts; the parts document them.
 """
 
 from __future__ import annotations
@@ -31,10 +30,11 @@ import numpy as np
 
 from placer.channel.interface import Array, Key
 from placer.place.layouts.partition import RowShard
-from placer.runtime.asynchronous.all_workers import AllWorkers
+from placer.runtime.asynchronous.step_workers import StepWorkers
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
+from placer.runtime.exchange.parts import Part
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.asynchronous_calls import AsynchronousCalls
 from placer.runtime.node.batch_calls import BatchCalls
@@ -53,26 +53,26 @@ T = TypeVar("T")
 class Node:
     """One node of a run, as its program sees it.
 
-    Arrays that the calls return are numpy arrays in host memory, which jitted functions
-    on the CPU read without a copy, or JAX arrays on the node's devices. Programs must
-    not write to them.
+    Calls return numpy arrays in host memory, or JAX arrays on the node's devices. Jitted
+    functions on the CPU read the numpy arrays without a copy. Programs must not write to
+    them.
 
     Attributes:
         name: the name of the node, such as `worker:0`.
-        position: where the node is, for all of its parts.
-        exchange: the node's end of all edges.
+        position: the current step, batch and microbatch; all parts share it.
+        exchange: the node's side of all edges.
         tables: the tables of the node, by name.
         rates: the learning rates of the tables.
         devices: the devices of the node.
-        shard: the rows of a step whose gradients the node computes, for asynchronous tables.
-        local_tables: the names of tables with values of this worker's own.
-        next_parameters: the parameters that servers send as they update them.
-        batch_calls: the part that reads batches and returns what is computed of them.
-        microbatch_calls: the part that runs the tasks of microbatches.
-        asynchronous_calls: the part of asynchronous tables.
-        row_calls: the part of sparse tables, if the plan has any.
-        step_workers: the part in steps that wait for all workers, or, with backup workers,
-            for the first of them.
+        shard: the node's share of a step's rows, for asynchronous tables.
+        local_tables: the names of tables that this worker updates itself.
+        next_parameters: parameters that servers send while they update them.
+        batch_calls: the calls that read batches and return results.
+        microbatch_calls: the calls that run microbatches.
+        asynchronous_calls: the calls on asynchronous tables.
+        row_calls: the calls on sparse tables; None if the plan has no sparse table.
+        step_workers: the calls of steps that wait for all workers or, with backup
+            workers, for the fastest ones.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Node:
     microbatch_calls: Microbatches
     asynchronous_calls: AsynchronousCalls
     row_calls: RowCalls | None = None
-    step_workers: AllWorkers = field(default_factory=AllWorkers)
+    step_workers: StepWorkers = field(default_factory=StepWorkers)
 
     # The rows of the batch.
 
@@ -99,13 +99,13 @@ class Node:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the current microbatch, on all nodes together; those of
-        the batch outside of one."""
+        """The number of rows of the current microbatch on all nodes together. Outside a
+        microbatch, the number of rows of the global batch."""
         return self.position.rows
 
     @property
     def share(self) -> float:
-        """The part of the rows of the current global batch that belongs to this node."""
+        """The fraction of the current global batch's rows that belongs to this node."""
         return self.position.own_rows(self.shard) / self.position.count
 
     # Tables.
@@ -118,9 +118,9 @@ class Node:
             kind: the NamedTuple class of the table, with a field for each layer.
 
         Returns:
-            A value of this class. Its arrays are read-only, one per block, of its shape
-            and of the table's dtype. In a table that is updated in place, the next
-            update overwrites them.
+            An instance of `kind`, with one read-only array per block, of the block's shape
+            and the table's dtype. If the table is updated in place, the next update
+            overwrites the arrays.
 
         Raises:
             RunError: after an update that was interrupted.
@@ -141,11 +141,11 @@ class Node:
 
         Args:
             table: the name of the table.
-            gradients: a value of the table's class, with the gradient of each block.
-            scale: a factor of the gradients, such as that of clipping: one for all, or
-                a tuple with one per block; None for 1.
-            message: the worker's message with these gradients, whose step decides the
-                learning rate; None in lockstep.
+            gradients: an instance of the table's class, with the gradient of each block.
+            scale: a factor for the gradients, for example from clipping: one factor for
+                all, or a tuple with one per block. None means 1.
+            message: the worker's message with these gradients; its step determines the
+                learning rate. None for a synchronous table.
 
         Raises:
             RunError: for gradients that do not fit the blocks.
@@ -162,8 +162,8 @@ class Node:
     def update_from_edges(self, table: str, *edges: int) -> None:
         """Update a table by the gradients of edges, chunk by chunk as they arrive.
 
-        The gradients of all sources of an edge are summed in the order of the sources.
-        They are never joined in a buffer of their own.
+        The gradients of all sources of an edge are summed in the order of the sources,
+        without first joining the chunks in a buffer.
 
         Args:
             table: the name of the table, which is in host memory.
@@ -173,10 +173,10 @@ class Node:
             RunError: for messages that do not fit the blocks.
 
         Example:
-            node.update_from_edges("dense", 2, 3)
+            node.update_from_edges("dense", GRADIENTS_FROM_WORKERS)
         """
-        # Only tables in host memory are updated from edges. `isinstance` of a protocol
-        # takes microseconds in each update, so it does not check that.
+        # The compiler uses this call only for tables in host memory. `isinstance` with a protocol
+        # would check that, but takes microseconds in each update.
         target = cast(StreamedTable, self.tables[table])
         rate = self.rates.of(table)
         sent_back = self.next_parameters.begin(table, self.tables[table])
@@ -193,16 +193,16 @@ class Node:
     def compute_directions(self, table: str, gradients: T, scale: Any = None) -> T:
         """Compute update directions: the first phase of a two-phase rule.
 
-        The norms of whole parameters and directions then give the trust ratios for
-        `apply_directions`.
+        The trust ratios for `apply_directions` are computed from the norms of the directions
+        and the parameters.
 
         Args:
             table: the name of the table.
-            gradients: a value of the table's class, with the gradient of each block.
-            scale: a factor of the gradients, as in `update`.
+            gradients: an instance of the table's class, with the gradient of each block.
+            scale: a factor for the gradients, as in `update`.
 
         Returns:
-            A value of the table's class, with the update direction of each block.
+            An instance of the table's class, with the update direction of each block.
 
         Raises:
             RunError: for gradients that do not fit the blocks.
@@ -219,14 +219,13 @@ class Node:
     def apply_directions(
         self, table: str, ratios: Any, message: WorkerMessage | None = None
     ) -> None:
-        """Apply the update directions of `compute_directions`: the second phase of a
-        two-phase rule.
+        """Apply the update directions: the second phase of a two-phase rule.
 
         Args:
             table: the name of the table.
-            ratios: a value of the table's class, with the trust ratio of each block's
-                parameter, a scalar.
-            message: as in `update`.
+            ratios: an instance of the table's class. Each block holds the trust ratio of
+                its parameter, a scalar.
+            message: the worker's message, as in `update`.
 
         Example:
             node.apply_directions("dense", ratios)
@@ -238,13 +237,14 @@ class Node:
         self.tables[table].apply_directions(arrays, learning_rate=rate)
 
     def store(self, table: str, values: Any) -> None:
-        """Replace the values of a table by values that the program computed, such as
-        the running statistics of batch normalization. With backup workers, values of a
-        step that does not take this worker's gradients are dropped.
+        """Replace the values of a table, such as the running mean of batch normalization.
+
+        With backup workers, the values are dropped if the step does not use this worker's
+        gradients.
 
         Args:
             table: the name of the table.
-            values: a value of the table's class, with the new value of each block.
+            values: an instance of the table's class, with the new value of each block.
 
         Raises:
             RunError: for values that do not fit the blocks.
@@ -256,8 +256,7 @@ class Node:
         self.step_workers.store(self.tables[table], arrays)
 
     def _lacks_rows(self, table: str) -> bool:
-        """Whether this step does not update a table, because it is this worker's own, and
-        the worker has none of the rows of the batch."""
+        """Return True if the worker skips its own table's update, because it has no rows."""
         return table in self.local_tables and not self.position.own_rows(self.shard)
 
     # Edges.
@@ -270,36 +269,39 @@ class Node:
 
         Args:
             edge: the number of the edge.
-            values: one array per value of the edge, in its order, or NamedTuples of
-                them; None for a value that this node has no part of.
+            values: one array per value of the edge, in its order, NamedTuples of arrays,
+                or parts by `cut`; None for a value that this node holds no part of.
+
+        Raises:
+            RunError: if a part is not the range that the edge sends.
 
         Example:
-            node.send(2, g)
+            node.send(GRADIENTS_TO_PS, g)
         """
         position, following = self.position, self.next_parameters
         if following.steps.get(edge) == position.step and not position.evaluation:
-            return  # as the step before has updated them
+            return  # already sent while the previous step updated them
         planned = self.exchange.edges[edge]
         self.exchange.send(position.key(planned), tuple(leaves(values)), position.rows)
         if planned.bucket is not None:
-            following.expect()  # servers send them back from now on
+            following.expect()  # from now on, servers may send new parameters
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         """Wait for the values of an edge.
 
-        The parts that several nodes send are concatenated or added, as the plan says.
+        Parts of several nodes are concatenated or added, as the plan says.
 
         Args:
             edge: the number of the edge.
-            kind: the NamedTuple class of a table, for an edge with a value for each of
-                its blocks.
+            kind: the NamedTuple class of a table, for an edge with one value for each block
+                of the table.
 
         Returns:
             A tuple with one array per value of the edge, of the shape and dtype in the
-            plan; or a value of the class.
+            plan; or an instance of `kind`.
 
         Example:
-            p = node.receive(1, Dense)
+            p = node.receive(PARAMETERS_FROM_PS, Dense)
         """
         arrays = self.exchange.receive(self._key(edge), self.position.rows)
         return arrays if kind is None else fill_tree(kind, arrays)
@@ -316,26 +318,31 @@ class Node:
             One array per value of the edge `back`.
 
         Example:
-            (deep,) = node.send_and_recv(3, embedded, back=4)
+            (deep,) = node.send_and_recv(
+                ACTIVATIONS_TO_HETER, embedded, back=ACTIVATIONS_FROM_HETER
+            )
         """
         self.send(edge, *values)
         results: tuple[Array, ...] = self.receive(back)
         return results
 
-    def slice_gradient(self, gradient: Any, start: int, stop: int) -> Array:
-        """Return one block of a gradient.
+    def cut(self, array: Any, start: int, stop: int) -> Part:
+        """Return a range of the elements of an array, flattened in C order, to send.
+
+        This copies nothing, and does not wait until JAX has computed the array.
 
         Args:
-            gradient: an array of any shape.
-            start, stop: the range of elements of the array, flattened in C order.
+            array: an array of any shape.
+            start: the first element.
+            stop: the element after the last.
 
         Returns:
-            A flat array of shape [stop - start], a view if possible.
+            The part. Its `values` are a flat array of shape [stop - start].
 
         Example:
-            h1_w_block1_grad = node.slice_gradient(h1_w_grad, 16384, 32768)
+            node.send(GRADIENTS_TO_PS1, node.cut(g.h1.w, 16384, 32768), g.h1.b)
         """
-        return np.asarray(gradient).reshape(-1)[start:stop]
+        return Part(array, start, stop)
 
     def assemble_parameter(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
         """Join the blocks of a parameter.
@@ -365,8 +372,8 @@ class Node:
         Args:
             values: arrays of any shape and dtype, or NamedTuples of arrays.
             to: the devices, such as `gpu:0` or `gpu:0-7`.
-            rows: how many of the first arrays are split over the devices by their rows;
-                every device gets a copy of the others.
+            rows: how many of the first arrays are split over the devices by rows; every
+                device gets a full copy of the remaining arrays.
 
         Returns:
             One JAX array per value, in the same NamedTuples.
@@ -381,10 +388,10 @@ class Node:
         """Copy arrays from devices to other devices, in the background.
 
         Args:
-            values: JAX arrays of any shape and dtype, or NamedTuples of them.
+            values: JAX arrays of any shape and dtype, or NamedTuples of arrays.
             to: the devices, such as `gpu:0` or `gpu:0-7`.
-            rows: how many of the first arrays are split over the devices by their rows;
-                every device gets a copy of the others.
+            rows: how many of the first arrays are split over the devices by rows; every
+                device gets a full copy of the remaining arrays.
 
         Returns:
             One JAX array per value, in the same NamedTuples.
@@ -399,9 +406,9 @@ class Node:
         """Copy arrays from devices to host memory, in the background.
 
         Args:
-            values: JAX arrays of any shape and dtype, or NamedTuples of them.
-            wait: whether to wait for the copies, because a function on the CPU uses
-                them. Other calls of the node wait by themselves.
+            values: JAX arrays of any shape and dtype, or NamedTuples of arrays.
+            wait: whether to wait for the copies, because a function on the CPU uses them.
+                Calls of the node wait without this flag.
 
         Returns:
             One array per value, in the same NamedTuples.
@@ -414,11 +421,12 @@ class Node:
     # Exact norms.
 
     def exact_squares(self, *gradients: Any) -> Array:
-        """Return the sum of the squares of gradients without rounding, for a norm that
-        does not depend on the number of servers.
+        """Return the sum of the squares of gradients without rounding.
+
+        A norm computed from it does not depend on the number of servers.
 
         Args:
-            gradients: arrays of a floating-point dtype, or trees of these.
+            gradients: arrays of a floating-point dtype, or trees of arrays.
 
         Returns:
             An exact sum, int64 of shape [134]: see `placer.tables.exact_squares`.
@@ -434,7 +442,7 @@ class Node:
         """Return the sum of exact sums, rounded once.
 
         Args:
-            sums: exact sums, as those of `exact_squares`.
+            sums: exact sums, such as the results of `exact_squares`.
             dtype: the dtype of the result.
 
         Returns:
@@ -486,10 +494,10 @@ class Node:
         "asynchronous_calls", AsynchronousCalls.wait_for_workers
     )
 
-    # Steps with backup workers: `all_workers.py`.
+    # Steps with backup workers: `step_workers.py`.
 
-    offer = call_of_part("step_workers", AllWorkers.offer)
-    sum_of_first = call_of_part("step_workers", AllWorkers.sum_of_first)
+    offer = call_of_part("step_workers", StepWorkers.offer)
+    sum_of_first = call_of_part("step_workers", StepWorkers.sum_of_first)
 
     # Rows of sparse tables: `row_calls.py`.
 

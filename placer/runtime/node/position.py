@@ -1,4 +1,4 @@
-"""Where a node is in a run: its step, batch and microbatch."""
+"""The position of a node in a run: its step, batch and microbatch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from placer.runtime.batches.batches import own_ranges
 
 @dataclass(slots=True)
 class Position:
-    """Where a node is in a run. The driver and the loops of the program move it; all calls
-    of the node refer to it.
+    """The position of a node in a run.
+
+    The driver and the loops of the program advance it; all calls of the node refer to it.
 
     Attributes:
         parts: the number of microbatches of a step.
-        step: the current training step, from 1; in an evaluation the step before it.
+        step: the current training step, from 1; in an evaluation, the step before it.
         epoch: the current epoch, from 1.
-        batch: the number of the global batch in its epoch, or in the evaluation, from 0.
+        batch: the number of the global batch in its epoch or evaluation, from 0.
         count: the number of rows of this batch, on all nodes together.
-        microbatch: the current microbatch, from 0; None outside of one.
+        microbatch: the current microbatch, from 0; None outside a microbatch.
         evaluation: whether an evaluation or a prediction runs.
         last_step: the number of the last training step of the run.
-        where: the position in words, for messages: `step 3`.
+        where: the position in words for messages, such as `step 3`.
     """
 
     parts: int = 1
@@ -39,7 +40,7 @@ class Position:
     where: str = ""
 
     def enter_step(self, step: int, epoch: int, batch: int, count: int) -> None:
-        """Begin a training step, whose batch has `count` rows."""
+        """Begin a training step with a batch of `count` rows."""
         self.where = f"step {step}"
         self.step, self.epoch, self.evaluation = step, epoch, False
         self.batch, self.count = batch, count
@@ -51,25 +52,25 @@ class Position:
         self.batch, self.count = 0, 0
 
     def enter_batch(self, batch: int, count: int) -> None:
-        """Begin a batch of an evaluation, with `count` rows."""
+        """Begin an evaluation batch of `count` rows."""
         self.batch, self.count = batch, count
 
     @property
     def is_last(self) -> bool:
-        """Whether the run has no training step after this one."""
+        """Whether this is the last training step of the run."""
         return self.step >= self.last_step
 
     @property
     def row_range(self) -> RowRange:
-        """The rows [low, high) of the global batch that belong to the current
-        microbatch, on all nodes together; all rows outside a microbatch."""
+        """The rows [low, high) of the global batch in the current microbatch, on all
+        nodes. Outside a microbatch, all rows of the global batch."""
         if self.microbatch is None:
             return 0, self.count
         return part_range(self.count, self.microbatch, self.parts)
 
     @property
     def rows(self) -> int:
-        """The number of rows of `row_range`."""
+        """The number of rows in `row_range`."""
         low, high = self.row_range
         return high - low
 
@@ -85,13 +86,13 @@ class Position:
         return own_ranges(shard, self.count, self.microbatch, self.parts)
 
     def own_rows(self, shard: RowShard) -> int:
-        """Return how many rows of the batch belong to a node."""
+        """Return the number of rows of the batch that belong to a node."""
         return shard.num_rows(self.count, self.parts)
 
     def key(self, edge: Edge) -> Key:
         """Return the address of the current message of an edge."""
-        # An edge outside the loop over microbatches has one message per step. Training
-        # has microbatches and one batch, an evaluation has batches and no microbatches.
+        # An edge outside the loop over microbatches has one message per step. Training has
+        # microbatches and a single batch; an evaluation has batches and no microbatches.
         if edge.once:
             return Key(edge.id, self.step)
         part = self.batch if self.evaluation else self.microbatch or 0

@@ -1,4 +1,4 @@
-"""Load a node program from its file."""
+"""Loads a node program from its file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ Hook = Callable[[Node], None]
 
 
 class Hooks(NamedTuple):
-    """The hooks of a program; `evaluate` and `predict` are None in a build without an
-    evaluation or a prediction, `serve` on a node without tables that workers update
-    without lockstep."""
+    """The hooks of a program.
+
+    Attributes:
+        step: runs a training step.
+        evaluate: runs an evaluation; None in a build without one.
+        predict: runs a prediction; None in a build without outputs.
+        serve: handles messages for asynchronous tables; None on a node without such tables.
+    """
 
     step: Hook
     evaluate: Hook | None
@@ -30,8 +35,10 @@ class Hooks(NamedTuple):
 
 
 class Programs:
-    """The programs of a build that the threads of this process run, each loaded for the
-    first one: the others get the same functions, so that JAX compiles them once."""
+    """The programs of a build that the threads of this process run.
+
+    Each program is loaded once. Threads share its functions, so JAX compiles them once.
+    """
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder, self._plan = folder, plan
@@ -39,7 +46,7 @@ class Programs:
         self._lock = threading.Lock()
 
     def load(self, node: NodePlan) -> Hooks:
-        """Return the hooks of a node; raises as `load_program`."""
+        """Return the hooks of a node; raises the same errors as `load_program`."""
         with self._lock:
             if node.program not in self._loaded:
                 hooks = load_program(self._folder, self._plan, node)
@@ -50,18 +57,20 @@ class Programs:
 def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
     """Run a node's program and return its hooks.
 
-    Only source with the hash in the plan is run; bytecode beside it is ignored. Raises
-    BuildError for a program that has changed since it was compiled, and whatever the
-    program raises.
+    Only source code with the hash in the plan is run; bytecode files are ignored.
+
+    Raises:
+        BuildError: for a program that has changed since it was compiled.
+        Exception: any exception of the program.
     """
     if node.program not in plan.files:
-        raise BuildError(f"the plan has no hash of '{node.program}'")
+        raise BuildError(f"the plan has no hash for '{node.program}'")
     source = read_file(folder, node.program, plan.files[node.program])
     file = str((folder / node.program).absolute())
     module = ModuleType("placer_program")
     module.__file__ = file
-    # Tracebacks, and the report of a failed op, refer to the file by this name.
-    with modules_in(folder):  # the build has the modules that the spec calls
+    # Tracebacks, and the report of a failed op, show the file under this name.
+    with modules_in(folder):  # the build folder has copies of the spec's modules
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     step, *others = HOOKS
     return Hooks(getattr(module, step), *(getattr(module, n, None) for n in others))

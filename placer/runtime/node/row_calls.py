@@ -1,4 +1,4 @@
-"""The calls of a node program that concern rows of sparse tables."""
+"""The calls of a node program on rows of sparse tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from placer.channel.interface import Array
 from placer.runtime.exchange.worker_messages import WorkerMessage
 
-if TYPE_CHECKING:  # what only a run with sparse tables imports
+if TYPE_CHECKING:  # only runs with sparse tables import these modules
     from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
     from placer.runtime.node.collected_keys import CollectedKeys
     from placer.runtime.node.row_lookups import RowLookups
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what only a run with sparse tables imports
 class RowCalls:
     """The calls of a program on rows of sparse tables.
 
-    A node that looks up rows, and one that holds them:
+    Example of a node that looks up rows:
 
         ids, label = node.read("ids", "label")
         keys, position = node.distinct_keys("emb.table", ids)
@@ -30,6 +30,8 @@ class RowCalls:
         (rows,) = node.receive_rows(2, keys)
         loss, d_rows = forward_backward(position, rows, label)
         node.send_row_gradients(3, keys, d_rows)
+
+    and of a node that holds them:
 
         (keys,) = node.receive_keys(1)
         rows = node.distributed_lookup_table("emb.table", keys)
@@ -39,10 +41,10 @@ class RowCalls:
         node.update_rows("emb.table", total)
 
     Attributes:
-        keys: the keys that the node looks up.
-        lookups: asks for rows, and gives them.
-        pushes: sends gradients of rows, and updates by them.
-        next_rows: returns this node's rows of a value that it reads, in the next step.
+        keys: collects the keys that the node looks up.
+        lookups: requests rows and sends requested rows.
+        pushes: sends gradients of rows and applies received gradients.
+        next_rows: returns this node's rows of an input in the next step.
     """
 
     keys: CollectedKeys
@@ -59,22 +61,22 @@ class RowCalls:
         click: Any = None,
         time: Any = None,
     ) -> tuple[Any, ...]:
-        """Collect the keys that this node looks up in a table, each once.
+        """Collect the distinct keys that this node looks up in a table.
 
         Args:
             table: the name of the table.
             ids: arrays of keys, of any shape and integer dtype.
-            padding: the key of each array that stands for none; None if there is none.
-            show, click: what an occurrence in each row counts for the score of its key, of
-                shape [batch]; by default 1 and 0.
+            padding: for each array, the key that marks padding; None without padding.
+            show, click: how much each row adds to the shows and clicks of its keys, of
+                shape [batch]; by default 1 and 0. They determine the score of a key.
             time: the time of each row in seconds, integers of shape [batch].
 
         Raises:
-            RunError: scores are not finite, or times are not seconds from 0 to 2^32 - 1.
+            RunError: if scores are not finite, or times are not seconds from 0 to 2^32 - 1.
 
         Returns:
-            The keys; and for each array the position of each of its keys among them, int32
-            of the same shape, and -1 for padding.
+            The keys; and one int32 array per array of `ids`, of the same shape: the index
+            of each key among the distinct keys, -1 for padding.
 
         Example:
             keys, position = node.distinct_keys("emb.table", ids)
@@ -84,7 +86,7 @@ class RowCalls:
         return self.keys.collect(table, ids, padding, **stats)
 
     def send_keys(self, edge: int, *keys: BatchKeys) -> None:
-        """Ask the nodes that hold tables for the rows of keys.
+        """Request the rows of keys from the nodes that hold the tables.
 
         Args:
             edge: the number of the edge.
@@ -96,8 +98,9 @@ class RowCalls:
         self.lookups.send_keys(edge, keys)
 
     def send_keys_ahead(self, edge: int) -> None:
-        """Ask for the rows of the next step, while this one is still computed: in lockstep
-        they come after the update of this step.
+        """Request the rows of the next step while the current step is still computed.
+
+        If the table is synchronous, the rows are sent after the update of the current step.
 
         Args:
             edge: the number of the edge.
@@ -108,9 +111,10 @@ class RowCalls:
         self.lookups.send_keys_ahead(edge, self.next_rows)
 
     def receive_keys_ahead(self, edge: int) -> None:
-        """Wait for the keys that nodes ask for in the next step, and find their rows, while
-        gradients of this one are still computed. What the update changes of them is found
-        again when the rows are read.
+        """Wait for the keys requested for the next step, and locate their rows.
+
+        This overlaps with the gradient computation of the current step. Rows that its update
+        moves are located again when they are read.
 
         Args:
             edge: the number of the edge.
@@ -121,13 +125,13 @@ class RowCalls:
         self.lookups.receive_keys_ahead(edge)
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
-        """Wait for the keys that nodes ask for.
+        """Wait for the keys that nodes request.
 
         Args:
             edge: the number of the edge.
 
         Returns:
-            The keys of each table of the edge, those of each node apart.
+            For each table of the edge, the keys of each node.
 
         Example:
             (keys,) = node.receive_keys(1)
@@ -139,11 +143,11 @@ class RowCalls:
 
         Args:
             table: the name of the table, which this node holds.
-            keys: keys that nodes have asked for, or those of this node itself.
+            keys: keys that other nodes have requested, or this node's own keys.
 
         Returns:
-            The rows for each node that has asked; of this node's own keys an array
-            [n, dim], with rows of zeros behind the n' <= n rows of its keys.
+            For requested keys, the rows for each node. For this node's own keys, an array
+            [n, dim]; rows of zeros follow the n' <= n rows of the keys.
 
         Example:
             rows = node.distributed_lookup_table("emb.table", keys)
@@ -151,7 +155,7 @@ class RowCalls:
         return self.lookups.look_up(table, keys)
 
     def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
-        """Send nodes the rows that they have asked for.
+        """Send the requested rows to the nodes.
 
         Args:
             edge: the number of the edge.
@@ -167,11 +171,11 @@ class RowCalls:
 
         Args:
             edge: the number of the edge.
-            keys: the keys of each table of the edge, as they were sent.
+            keys: the keys of each table of the edge, as passed to `send_keys`.
 
         Returns:
-            An array [n, dim] for each table, with rows of zeros behind those of the keys.
-            n is one of few sizes, so that functions are compiled for each in the warm-up.
+            For each table an array [n, dim], in which rows of zeros follow the rows of the
+            keys. n is one of a few sizes; the warm-up compiles functions for each.
 
         Example:
             (rows,) = node.receive_rows(2, keys)
@@ -179,12 +183,12 @@ class RowCalls:
         return self.lookups.receive_rows(edge, keys)
 
     def send_row_gradients(self, edge: int, *keys_and_gradients: Any) -> None:
-        """Send the gradients of rows to the nodes that hold them.
+        """Send the gradients of rows to the nodes that hold the rows.
 
         Args:
             edge: the number of the edge.
-            keys_and_gradients: the keys of each table of the edge, and the gradients of
-                the rows of all of them, of shape [n, dim] as the rows were received.
+            keys_and_gradients: for each table of the edge, its keys and the gradients of
+                the rows, of the shape [n, dim] of the received rows.
 
         Example:
             node.send_row_gradients(3, keys, d_rows)
@@ -192,13 +196,13 @@ class RowCalls:
         self.pushes.send(edge, keys_and_gradients[::2], keys_and_gradients[1::2])
 
     def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
-        """Wait for the gradients of the rows that nodes have asked for.
+        """Wait for the gradients of the rows that nodes have requested.
 
         Args:
             edge: the number of the edge.
 
         Returns:
-            The gradients of each table of the edge, those of each node apart.
+            For each table of the edge, the gradients of each node.
 
         Example:
             (d_rows,) = node.receive_row_gradients(3)
@@ -206,8 +210,9 @@ class RowCalls:
         return self.pushes.receive(edge)
 
     def asked_keys(self, message: WorkerMessage) -> tuple[AskedKeys, ...]:
-        """Return the keys of a message of one worker, which asks for their rows or brings
-        the gradients of these.
+        """Return the keys in a message of one worker.
+
+        The message requests the rows of the keys, or holds their gradients.
 
         Args:
             message: the message.
@@ -221,7 +226,7 @@ class RowCalls:
         return self.lookups.of_message(message)
 
     def pushed_rows(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
-        """Return the gradients of rows that a message of one worker brings.
+        """Return the gradients of rows in a message of one worker.
 
         Args:
             message: the message.
@@ -244,10 +249,10 @@ class RowCalls:
             keys_and_gradients: the keys of each lookup, and the gradients of their rows.
 
         Returns:
-            The sums.
+            The gradient sum of each key.
 
         Raises:
-            RunError: for gradients that are not those of the keys.
+            RunError: for gradients that do not match the keys.
 
         Example:
             total = node.sum_by_key(keys, d_rows)
@@ -255,18 +260,19 @@ class RowCalls:
         return self.pushes.sum_by_key(keys_and_gradients[::2], keys_and_gradients[1::2])
 
     def exact_squares_of_rows(self, table: str, total: KeySums) -> Array:
-        """Return the sum of the squares of the sums by key of a table without rounding:
-        without those that are dropped because they are not finite.
+        """Return the sum of the squares of gradient sums by key, without rounding.
+
+        Sums that are dropped because they are not finite do not count.
 
         Args:
             table: the name of the table, which this node holds.
             total: the sums by key.
 
         Returns:
-            An exact sum, as that of `exact_squares`.
+            An exact sum, in the format of `exact_squares`.
 
         Raises:
-            RunError: sums are not finite, and are not dropped.
+            RunError: if a sum is not finite and such sums are not dropped.
 
         Example:
             squares = node.exact_squares_of_rows("emb.table", total)
@@ -281,20 +287,22 @@ class RowCalls:
         limit: float | None = None,
         message: WorkerMessage | None = None,
     ) -> None:
-        """Update the rows of keys by the optimizer's rule, at this step's learning rate:
-        count the keys, admit them or not, update those that have a row, and forget.
+        """Update the rows of keys by the optimizer's rule, at this step's learning rate.
+
+        This counts the keys, creates rows for admitted keys, updates existing rows, and
+        forgets old keys.
 
         Args:
             table: the name of the table, which this node holds.
             total: the sum of the gradients of each key.
-            scale: a factor of the gradients, such as that of clipping; None for 1.
-            limit: clip each element of the sums to this magnitude, before that.
-            message: the worker's message with these gradients, whose step decides the
-                learning rate; None in lockstep.
+            scale: a factor for the gradients, for example from clipping; None means 1.
+            limit: clip each element of the sums to this magnitude before scaling.
+            message: the worker's message with these gradients; its step determines the
+                learning rate. None for a synchronous table.
 
         Raises:
-            RunError: the table would need more memory than it may use; or gradients, or
-                the factor, are not finite, and are not dropped.
+            RunError: if the table would exceed its memory limit; or if gradients or the
+                factor are not finite, and are not dropped.
 
         Example:
             node.update_rows("emb.table", total, scale=clip_scale)

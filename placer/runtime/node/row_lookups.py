@@ -1,5 +1,7 @@
-"""Lookups of rows of sparse tables: a node asks for the rows of its keys, and the nodes that
-hold these rows give them. `Node` documents the calls."""
+"""Lookups of rows of sparse tables; `Node` documents the calls.
+
+A node requests the rows of its keys, and the nodes that hold the rows send them.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ from placer.tables.sparse.table import SparseTable
 
 @dataclass(slots=True)
 class RowLookups:
-    """A node's part in lookups.
+    """Requests rows and sends requested rows.
 
     Attributes:
-        position: where the node is.
-        exchange: the node's end of the edges of rows by key.
+        position: the current step of the node.
+        exchange: the node's side of edges that carry rows by key.
         tables: the sparse tables whose partitions the node holds, by name.
-        keys: the keys that the node looks up.
-        ends: the node's ends of asynchronous tables, by the numbers of their edges.
+        keys: collects the keys that the node looks up.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
     """
 
     position: Position
@@ -39,18 +41,18 @@ class RowLookups:
     _asked_ahead: dict[int, tuple[AskedKeys, ...]] = field(
         default_factory=dict, init=False
     )
-    """The keys that nodes ask for in the next step, by edge."""
+    """The keys that nodes have requested for the next step, by edge."""
 
     def send_keys(self, edge: int, keys: Sequence[BatchKeys]) -> None:
-        """Ask for the rows of keys, unless that was done ahead."""
+        """Request the rows of keys, unless `send_keys_ahead` has done so."""
         position = self.position
         if self._sent_ahead.get(edge) == position.step and not position.evaluation:
             return
         self._send_keys(self._key(edge), keys)
 
     def send_keys_ahead(self, edge: int, next_rows: Callable[[str], Array]) -> None:
-        """Ask for the rows of the next step, if there is one; `next_rows` returns the rows
-        of a value that the node reads in it."""
+        """Request the rows of the next step, if there is a next step. `next_rows`
+        returns the next step's rows of an input."""
         end, step = self.ends.get(edge), self.position.step + 1
         if self.position.is_last or (end is not None and end.mode.waits_for_own):
             return
@@ -66,7 +68,7 @@ class RowLookups:
             self.exchange.send_keys(key, keys)
 
     def receive_keys_ahead(self, edge: int) -> None:
-        """Wait for the keys of the next step, if there is one, and find their rows."""
+        """Wait for the keys requested for the next step, if any, and locate their rows."""
         if self.position.is_last:
             return
         key = self._key(edge)._replace(step=self.position.step + 1)
@@ -79,18 +81,16 @@ class RowLookups:
         )
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
-        """Wait for the keys that nodes ask for, unless that was done ahead."""
+        """Wait for requested keys, unless `receive_keys_ahead` has received them."""
         ahead = self._asked_ahead.pop(edge, None)
         return ahead or self.exchange.receive_keys(self._key(edge))
 
     @staticmethod
     def of_message(message: WorkerMessage) -> tuple[AskedKeys, ...]:
-        """Return the keys of a message of one worker."""
         return tuple(AskedKeys((part,)) for part in message.keys)
 
     def look_up(self, table: str, keys: BatchKeys | AskedKeys) -> Array | PartsOfRows:
-        """Return the rows of keys: of those that nodes have asked for, or of this node's
-        own, with zeros behind them."""
+        """Return the rows of requested keys, or of this node's own keys followed by zeros."""
         held, arena = self.tables[table], self.exchange.arena
         dim = held.settings.dim
         if isinstance(keys, AskedKeys):
@@ -107,11 +107,10 @@ class RowLookups:
         return rows
 
     def send_rows(self, edge: int, rows: Sequence[PartsOfRows]) -> None:
-        """Send nodes the rows that they have asked for."""
         self.exchange.send_rows(self._key(edge), rows)
 
     def receive_rows(self, edge: int, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
-        """Wait for the rows of keys, with zeros behind them."""
+        """Wait for the rows of keys; rows of zeros follow them."""
         self.keys.choose_sizes()
         end = self.ends.get(edge)
         if end is not None:

@@ -1,5 +1,8 @@
-"""Pushes of gradients of rows: a node sends them to the nodes that hold the rows, which add
-them up by key and update their tables. `Node` documents the calls."""
+"""Pushes of row gradients; `Node` documents the calls.
+
+A node sends row gradients to the nodes that hold the rows. Those nodes sum the gradients by
+key and update their tables.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ from placer.tables.sparse.table import SparseTable
 
 @dataclass(slots=True)
 class RowPushes:
-    """A node's part in pushes.
+    """Sends row gradients and applies received row gradients.
 
     Attributes:
-        position: where the node is.
-        exchange: the node's end of the edges of rows by key.
+        position: the current step of the node.
+        exchange: the node's side of edges that carry rows by key.
         tables: the sparse tables whose partitions the node holds, by name.
         rates: the learning rates of all tables.
-        ends: the node's ends of asynchronous tables, by the numbers of their edges.
-        shard: the rows of a step that the node's gradients are of, at these ends.
-        drops_not_finite: whether gradients of rows with a NaN or an infinity are dropped;
-            else they are an error.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
+        shard: the node's share of a step's rows, for asynchronous tables.
+        drops_not_finite: whether to drop gradients with NaN or infinity; otherwise they
+            raise an error.
         on_warning: receives a warning.
     """
 
@@ -49,14 +52,14 @@ class RowPushes:
     drops_not_finite: bool = False
     on_warning: Callable[[str], None] = lambda text: None
     _has_dropped: set[str] = field(default_factory=set, init=False)
-    """The tables of which gradients were dropped."""
+    """The tables that have dropped gradients."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
-    """The step after which each table has forgotten keys last."""
+    """For each table, the last step after which it has forgotten keys."""
 
     def send(
         self, edge: int, keys: Sequence[BatchKeys], gradients: Sequence[Any]
     ) -> None:
-        """Send the gradients of the rows of keys to the nodes that hold them."""
+        """Send the gradients of the rows of keys to the nodes that hold the rows."""
         arrays = [np.asarray(each) for each in gradients]
         end, position = self.ends.get(edge), self.position
         if end is not None:
@@ -66,11 +69,10 @@ class RowPushes:
             self.exchange.send_gradients(self._key(edge), keys, arrays)
 
     def receive(self, edge: int) -> tuple[PartsOfRows, ...]:
-        """Wait for the gradients of the rows that nodes have asked for."""
+        """Wait for the gradients of requested rows."""
         return self.exchange.receive_gradients(self._key(edge))
 
     def of_message(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
-        """Return the gradients that a message of one worker brings."""
         values = self.exchange.edges[message.edge].values
         (pieces,) = message.parts
         arrays = join_flat(pieces, [np.dtype(value.dtype) for value in values])
@@ -88,25 +90,24 @@ class RowPushes:
     def sum_by_key(
         keys: Sequence[BatchKeys | AskedKeys], gradients: Sequence[Any]
     ) -> KeySums:
-        """Return the sums of the gradients of each key, in the order of the lookups and
-        the nodes."""
+        """Return the sum of the gradients of each key, in the order of lookups and nodes."""
         terms: list[KeySums] = []
         for of_lookup, given in zip(keys, gradients, strict=True):
-            if isinstance(of_lookup, BatchKeys):  # of this node itself
+            if isinstance(of_lookup, BatchKeys):  # this node's own keys
                 own = np.asarray(given)[: of_lookup.keys.size]
                 terms.append(KeySums(of_lookup.part, own))
                 continue
             for part, rows in zip(of_lookup.parts, given.parts, strict=True):
                 if len(rows) != part.keys.size:
                     raise RunError(
-                        f"there are {len(rows)} gradients of {part.keys.size} rows",
+                        f"received {len(rows)} gradients for {part.keys.size} rows",
                         hint="give every node of a run the same build",
                     )
                 terms.append(KeySums(part, rows))
         return sum_by_key(terms)
 
     def exact_squares(self, table: str, total: KeySums) -> Array:
-        """Return the exact sum of the squares of the gradients that update a table."""
+        """Return the exact sum of squares of the gradients that update a table."""
         gradients = total.gradients
         bad = self.tables[table].find_not_finite(
             total.part.keys,
@@ -126,9 +127,9 @@ class RowPushes:
         limit: float | None = None,
         message: WorkerMessage | None = None,
     ) -> None:
-        """Update a table by sums of gradients, and let it forget keys."""
+        """Update a table by gradient sums, and let the table forget old keys."""
         held = self.tables[table]
-        # An asynchronous table is at the step that all workers have done.
+        # The step of an asynchronous table is the last one that all workers have finished.
         step = draw = self.position.step
         if message is not None:
             sources = self.exchange.edges[message.edge].sources
@@ -167,15 +168,14 @@ class RowPushes:
         self.forget_up_to(table, step)
 
     def forget_up_to(self, table: str, step: int) -> None:
-        """Let a table forget keys after each step up to this one, except steps after which
-        it has done so."""
+        """Let a table forget keys after each step up to `step`, once per step."""
         held = self.tables[table]
         for swept in range(self._swept.get(table, 0) + 1, step + 1):
             held.forget(swept, held.latest)
         self._swept[table] = step
 
     def resume(self, step: int) -> None:
-        """Continue after a step after which all tables have forgotten keys."""
+        """Continue after a step for which all tables have already forgotten keys."""
         self._swept = dict.fromkeys(self.tables, step)
 
     def _key(self, edge: int) -> Key:

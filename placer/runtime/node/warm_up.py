@@ -1,8 +1,7 @@
 """The warm-up: every node runs its program on zeros before the first step.
 
-All nodes compile at the same time, and no step waits for a compilation. The program runs
-on a `DryNode`, with the shapes and dtypes of real steps, so that JAX reuses the compiled
-functions.
+All nodes compile at the same time, so no step waits for a compilation. The program runs on a
+`DryNode`, with the shapes and dtypes of real steps, so JAX reuses the compiled functions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def run_warm_up(
 
     Args:
         plan: the plan.
-        driver: that of the node, whose tables do not change.
+        driver: the driver of the node; the node's tables do not change.
         step: the hook `step`.
         evaluate: the hook `evaluate`, None without evaluations.
     """

@@ -1,1 +1,1 @@
-"""The steps of a run, from the preparation to the end."""
+"""A training run on one node, from its preparation to its end."""

@@ -1,4 +1,4 @@
-"""A run without lockstep: the ends of the tables of a node, and how nodes meet."""
+"""Opens a node's side of asynchronous tables, and synchronizes nodes after a drain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.errors import RunError
 from placer.plan.plan import Edge, NodePlan, Plan, Table
 from placer.plan.settings.training.update_modes import Geo, Mode
-from placer.runtime.asynchronous.all_workers import AllWorkers
 from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
 from placer.runtime.asynchronous.delta_exchange import DeltaExchange
 from placer.runtime.asynchronous.local_values import LocalValues, Part
@@ -24,6 +23,7 @@ from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.recorded_order import Order, order_file
 from placer.runtime.asynchronous.replicas import Replicas
 from placer.runtime.asynchronous.service import Service
+from placer.runtime.asynchronous.step_workers import StepWorkers
 from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.control.barrier import AHEAD, DRAINED, barrier
 from placer.runtime.control.execution import Execution
@@ -43,9 +43,9 @@ class Drained:
     """The state after a drain.
 
     Attributes:
-        slowest: the last step that all workers have done.
-        acts: whether the nodes act now, as they have agreed.
-        steps: the last step of each worker, without lockstep.
+        slowest: the last step that all workers have finished.
+        acts: whether any node knows of an action that all nodes must take now.
+        steps: the last finished step of each worker; empty if training is synchronous.
     """
 
     slowest: int
@@ -54,7 +54,7 @@ class Drained:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether some workers have done steps that others have not."""
+        """Whether any worker is ahead of the slowest worker."""
         return any(step > self.slowest for step in self.steps.values())
 
 
@@ -64,7 +64,7 @@ def meet(execution: Execution, done: int, *, acts: bool) -> Drained:
     Args:
         execution: the node's run.
         done: the node's last step.
-        acts: whether it knows of an action of all nodes.
+        acts: whether this node knows of an action that all nodes must take.
     """
     plan = execution.plan
     own = {"step": done, "acts": acts}
@@ -83,10 +83,8 @@ def meet(execution: Execution, done: int, *, acts: bool) -> Drained:
 def gather_ahead(
     execution: Execution, metrics: MetricsStream, drained: Drained, *, stops: bool
 ) -> tuple[StepStatistics, ...]:
-    """Return the metrics of steps that not all workers have done, of all nodes.
-
-    If the run `stops`, nothing follows in the stream of metrics.
-    """
+    """Gather the metrics of steps that only some workers have finished, from all nodes.
+    If the run `stops`, the stream of metrics ends after the common steps."""
     plan, me = execution.plan, execution.me.name
     finalizers = finalizers_of(plan)
     own = [
@@ -105,15 +103,15 @@ def gather_ahead(
         ]
     except (KeyError, msgspec.ValidationError):
         raise RunError(
-            "a node sent metrics that this version of placer does not send",
+            "a node sent metrics in the format of another version of placer",
             hint="run the same version of placer on every node",
         ) from None
     return tuple(each for of_node in gathered for each in of_node)
 
 
 def steps_of_workers(plan: Plan, progress: Progress) -> dict[str, int]:
-    """Return the last step of each worker at the position of a checkpoint: the slowest
-    one's, if it has other workers."""
+    """Return the last step of each worker at a checkpoint. If the checkpoint is from
+    other workers, it is the slowest worker's step for all."""
     workers = _workers(plan)
     if set(progress.workers) == workers:
         return dict(progress.workers)
@@ -129,9 +127,17 @@ def open_communicators(
     contexts: ExitStack,
     rows: RowExchange | None = None,
 ) -> dict[int, WorkerEnd]:
-    """Return the ends of a worker, by the numbers of the edges of each table; their
-    threads end with `contexts`. `local` are its own values, by the name of their table,
-    `rows` its end of the edges of rows by key."""
+    """Open the `WorkerEnd` of each asynchronous table; return them by edge number.
+
+    Args:
+        plan: the plan.
+        me: the node in the plan.
+        channel: the node's channel.
+        order: records or replays the order of events.
+        local: the worker's own values in the mode `geo`, by table name.
+        contexts: closing it ends their threads.
+        rows: the node's side of edges that carry rows by key; None without sparse tables.
+    """
     found: dict[int, WorkerEnd] = {}
     for push, pull, table, mode in _exchanges(plan):
         if me.name not in push.sources:
@@ -161,7 +167,7 @@ def open_communicators(
 
 
 def updates_of(communicators: Mapping[int, WorkerEnd]) -> list[WorkerEnd]:
-    """Return the ends of tables that a worker updates by what has come."""
+    """Return each `WorkerEnd` with a worker-side update."""
     return [
         end
         for end in dict.fromkeys(communicators.values())
@@ -172,7 +178,7 @@ def updates_of(communicators: Mapping[int, WorkerEnd]) -> list[WorkerEnd]:
 def _find_parts(
     me: NodePlan, served: Table, local: Mapping[str, LocalValues]
 ) -> tuple[LocalValues, list[Part]]:
-    """Return a worker's own values of a server's table, and where each block of it is."""
+    """Return a worker's own values of a server's table, and the part for each block."""
     for table in me.tables:
         if table.local:
             index = {block.parameter: i for i, block in enumerate(table.blocks)}
@@ -192,7 +198,7 @@ def open_service(
     order: Order,
     rows: RowExchange | None = None,
 ) -> Service | None:
-    """Return the tables and the sums of a server without lockstep; None if it has none."""
+    """Return the server side of a node's asynchronous tables; None without such tables."""
     tables = [
         (pull, push, mode)
         for push, pull, _, mode in _exchanges(plan)
@@ -212,8 +218,7 @@ def open_service(
 def open_replicas(
     plan: Plan, me: NodePlan, channel: Channel, tables: Mapping[str, BlockTable]
 ) -> Replicas | None:
-    """Return the tables that each worker updates by what has come; None if there are
-    none."""
+    """Return the tables with a worker-side update; None without such tables."""
     own: dict[str, BlockTable] = {}
     workers: tuple[str, ...] = ()
     for edge in plan.step_edges:
@@ -226,9 +231,8 @@ def open_replicas(
 
 def open_backup(
     plan: Plan, me: NodePlan, exchange: Exchange, order: Order
-) -> AllWorkers:
-    """Return a node's part in steps: with backup workers that of a server or of a worker,
-    else that of any node."""
+) -> StepWorkers:
+    """Return the object that decides which workers the node's steps wait for."""
     offers = [e for e in plan.step_edges if e.declared and e.declared.is_offered]
     sums = [each for each in plan.step_edges if each.takes_first]
     servers = [n.name for n in plan.nodes if any(n.name in e.targets for e in sums)]
@@ -242,7 +246,7 @@ def open_backup(
         own = [each for each in sums if me.name in each.targets]
         return FirstWorkers(exchange, own, servers, rows_of, order)
     if not any(me.name in each.sources for each in sums):
-        return AllWorkers()
+        return StepWorkers()
     by_server = {
         server: [each.id for each in offers if server in each.sources]
         for server in servers
@@ -253,11 +257,8 @@ def open_backup(
 def open_order(
     plan: Plan, me: NodePlan, options: Options, contexts: ExitStack
 ) -> Order:
-    """Return the order of a node, which its options say to record or to replay; its file
-    ends with `contexts`.
-
-    Raises PlacerError for files that cannot be used.
-    """
+    """Open the order of a node, to record or replay it as the options say. Its file is
+    closed with `contexts`. Raises PlacerError for files that cannot be used."""
     if not has_order(plan, me.name):
         return Order()
     record, replay = options.record_order, options.replay_order
@@ -271,15 +272,13 @@ def open_order(
 
 
 def _workers(plan: Plan) -> set[str]:
-    """Return the nodes that have steps of their own without lockstep: those that update
-    tables, and their companions."""
+    """Return the nodes that train asynchronously: workers and their companions."""
     names = (node.name for node in plan.nodes)
     return {name for name in names if plan.worker_of(name) is not None}
 
 
 def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
-    """Return the edge by which workers send gradients or differences for each table, the
-    edge of the answers, if there are any, the table and its mode."""
+    """Yield the push edge, the answer edge if any, the table and the mode of each exchange."""
     dtypes = {parameter.name: parameter.dtype for parameter in plan.parameters}
     answers = {
         (edge.sources, edge.targets, edge.group, edge.values[0].dtype): edge
@@ -290,7 +289,7 @@ def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
         if not push.is_push or push.is_by_key:
             continue
         between = push.targets, push.sources, push.group
-        brings = push  # the gradients that a table is updated by
+        brings = push  # the edge with the gradients that update the table
         if push.declared and push.declared.handling == "adds":
             brings = answers[*between, push.values[0].dtype]
         table = _table_of_gradient(plan.node(brings.targets[0]), brings)
@@ -300,8 +299,7 @@ def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
 
 
 def _row_exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge, Edge, Mode]]:
-    """Return the edges of keys, rows and gradients of sparse tables without lockstep that
-    are looked up together, and their mode."""
+    """Yield the edges of keys, rows and gradients of asynchronous sparse tables, and the mode."""
     modes = {table.name: table.mode for table in plan.sparse_tables}
     free = [e for e in plan.step_edges if e.is_by_key and e.is_asynchronous]
     for push in free:
@@ -323,7 +321,7 @@ def _brings_sums(edge: Edge) -> bool:
 
 
 def _table_of_gradient(node: NodePlan, edge: Edge) -> Table:
-    """Return the table of a node whose gradients come by an edge."""
+    """Return the node's table that the gradients of an edge update."""
     gradients = {value.result for value in edge.values}
     return next(
         table

@@ -1,4 +1,4 @@
-"""Early stopping, and the best checkpoint: what follows from the evaluations of a run."""
+"""Watches evaluation results: early stopping and the best checkpoint."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from placer.runtime.metrics.stopping_rule import EvaluationWatch
 
 @dataclass(frozen=True, slots=True)
 class Watches:
-    """What follows from the evaluations of a run.
+    """Watches evaluation results.
 
     Attributes:
-        best: the evaluation whose checkpoint is kept, if the run keeps one.
-        stopping: that for `train.early_stopping`.
+        best: tracks the evaluation whose checkpoint is kept; None if the run keeps none.
+        stopping: tracks evaluations for `train.early_stopping`; None without it.
     """
 
     best: EvaluationWatch | None = None
@@ -36,7 +36,7 @@ class Watches:
             self.stopping.restore(progress.stopping)
 
     def store(self, progress: Progress) -> Progress:
-        """Return the position with the best evaluations so far."""
+        """Return the position, with the best evaluations so far added."""
         return structs.replace(
             progress,
             best=self.best and self.best.found,
@@ -44,11 +44,11 @@ class Watches:
         )
 
     def add(self, step: int, metrics: Mapping[str, float], *, is_due: bool) -> Action:
-        """Add the evaluation after a step; return what follows from it.
+        """Add the evaluation after a step; return the resulting action.
 
         An evaluation that is made only because the run ends does not count for
-        `train.early_stopping`: a run that continues later stops where it would have
-        stopped without the break.
+        `train.early_stopping`. So a continued run stops at the same step as a run without a
+        break.
         """
         if self.best is not None:
             self.best.add(step, metrics)

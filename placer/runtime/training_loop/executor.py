@@ -1,4 +1,4 @@
-"""Run the program of one node: preparation, steps, evaluations, saving, end."""
+"""Runs the program of one node: preparation, steps, evaluations, saving, end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.nan_check import NanCheck
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook, Hooks
-from placer.runtime.node.run_frame import compiling, finish, joined
+from placer.runtime.node.run_phases import compiling, finish, joined
 from placer.runtime.node.warm_up import run_warm_up
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
@@ -59,9 +59,8 @@ from placer.runtime.training_loop.saves import Saves
 from placer.runtime.training_loop.steps import count_steps, steps_of
 from placer.runtime.training_loop.training_node import make_node
 
-WITHOUT_ROWS: Final = "the parameters at the end will have no rows of sparse tables; --checkpoint DIR saves them"
-"""The warning of a run that keeps its parameters without a checkpoint, of a model with
-sparse tables."""
+WITHOUT_ROWS: Final = "the saved parameters will not contain rows of sparse tables; --checkpoint DIR saves them"
+"""The warning if a model has sparse tables and the run saves parameters but no checkpoint."""
 
 
 def execute(
@@ -71,15 +70,15 @@ def execute(
 
     Args:
         execution: the node's run.
-        hooks: those of the program.
-        recording: the node's part in the timeline of the run, if there is one.
+        hooks: the hooks of the program.
+        recording: records the node's part of the timeline; None without a timeline.
 
     Returns:
-        The result of the run on the control node, None on the others.
+        The result of the run on the control node, None on other nodes.
     """
     if recording is not None:
         hooks = recording.traced_hooks(hooks)
-    # A failure aborts the channel first, where threads wait, and then ends these.
+    # A failure first aborts the channel, which wakes the threads, and then ends the threads.
     with ExitStack() as contexts, root_cause_reported(execution):
         training, progress = _start(execution, hooks, recording, contexts)
         with training.metrics, root_cause_reported(execution):
@@ -93,11 +92,8 @@ def _start(
     recording: Recording | None,
     contexts: ExitStack,
 ) -> tuple[Training, Progress | None]:
-    """Prepare a run up to its first step, on all nodes.
-
-    Returns:
-        The steps, and the position of the checkpoint that the run continues from.
-    """
+    """Prepare a run up to its first step. Return the training, and the position of the
+    checkpoint that the run continues from."""
     plan, channel, options = execution.plan, execution.channel, execution.options
     check_folder(plan, options)
     watches = make_watches(execution)
@@ -150,7 +146,7 @@ def _start(
     batches.training.begin(done, shards, plan.settings.train.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
     with compiling(execution, node.position):
-        if options.debug_nans:  # nothing is compiled
+        if options.debug_nans:  # ops run one by one, without compilation
             step = _with_nan_check(execution, node, step)
         else:
             run_warm_up(plan, driver, step, evaluate)
@@ -168,9 +164,9 @@ def _start(
 def _run_handshake(
     execution: Execution, driver: NodeDriver, start: StartParameters | None
 ) -> tuple[Digests | None, Digests | None]:
-    """Compare nodes, and the rows that they read; set the number of rows of the sources of
-    a node, and begin its order. Return the digests of the rows of training and evaluation,
-    on the control node of a run that keeps them."""
+    """Compare nodes and the rows that they read, and begin the recorded order. Sets the
+    common number of rows. On the control node, returns the digests of the training and
+    evaluation rows if the run keeps digests."""
     plan, channel = execution.plan, execution.channel
     batches = driver.node.batch_calls
     training, evaluating = batches.training, batches.evaluating
@@ -196,11 +192,7 @@ def _run_handshake(
 
 
 def _finish(training: Training) -> Result | None:
-    """Save what the run has to save, and wait for all nodes.
-
-    Returns:
-        The result of the run on the control node, None on the others.
-    """
+    """Save the results and wait for all nodes; return the result on the control node."""
     execution, driver, saves = training.execution, training.driver, training.saves
     checkpoints, history = saves.checkpoints, saves.history
     plan, channel, options = execution.plan, execution.channel, execution.options
@@ -296,7 +288,6 @@ def _add_tables(
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
-    """Return a `step` that checks the result of each op."""
     plan, me = execution.plan, execution.me
     check = NanCheck(execution.folder, me.program, plan.settings.train.minimize)
     calls = node.batch_calls

@@ -38,16 +38,16 @@ from placer.runtime.training_loop.steps import Steps
 
 @dataclass(slots=True)
 class Training:
-    """The steps of one node.
+    """The training steps of one node.
 
     Attributes:
         execution: the node's run.
-        driver: moves the node from step to step.
+        driver: advances the node from step to step.
         steps: all steps of the run.
         metrics: receives the metrics of steps and evaluations.
         saves: saves the run between two steps.
-        watches: what follows from evaluations.
-        recording: the node's part in the timeline of the run, if there is one.
+        watches: watches evaluation results.
+        recording: records the node's part of the timeline; None without a timeline.
         step, evaluate: the hooks of the program.
     """
 
@@ -60,17 +60,15 @@ class Training:
     recording: Recording | None
     step: Hook
     evaluate: Hook | None
-    _resumed_step: int = 0  # after which the run has begun
+    _resumed_step: int = 0  # the step after which this run started
     _drained_step: int = -1
     _ended_step: int = 0
-    _begun_step: int = 0  # whose metrics have begun
+    _begun_step: int = 0  # the last step whose metrics have begun
     _open: Phase | None = None
 
     def run(self, progress: Progress | None) -> None:
-        """Run the steps after the position of a checkpoint, or all steps.
-
-        Raises `Aborted` once the run has failed.
-        """
+        """Run the steps after the position of a checkpoint, or all steps. Raises
+        `Aborted` once the run has failed."""
         self.driver.node.position.last_step = self.steps.total
         with self.execution.pace or nullcontext():
             self._run(progress)
@@ -91,7 +89,7 @@ class Training:
             self.execution.report(self.steps.start_at(first))
         self.execution.report_state("running")
         self.execution.common_step.first = done + 1
-        # Where the run was stopped, others had not done this step.
+        # The earlier run stopped after this step, but other nodes had not finished it.
         if done >= first and self._is_due(done) and self._meet(done):
             return
         while not self._agree(done):
@@ -106,8 +104,8 @@ class Training:
                 return
 
     def _agree(self, done: int) -> bool:
-        """Act after a step if that is requested; return whether the run stops. The next
-        step waits for callbacks that are slow."""
+        """Take requested actions after a step; return True if the run stops. Waits for
+        slow callbacks before the next step."""
         self._keep_pace(done)
         if self.execution.channel.aborted is not None:
             raise Aborted(self.execution.channel.aborted)
@@ -118,13 +116,13 @@ class Training:
         return False
 
     def _keep_pace(self, done: int) -> None:
-        """Wait for callbacks after a step."""
+        """Wait after a step for callbacks that lag behind."""
         execution, pace = self.execution, self.execution.pace
         if pace is None:
             return
         steps = done - self._resumed_step
         if pace.is_ahead(steps):
-            execution.state = WAITING  # it is reported from time to time
+            execution.state = WAITING  # heartbeats report the state
             pace.wait(
                 steps,
                 lambda: (
@@ -136,18 +134,17 @@ class Training:
             execution.state = "running"
 
     def _meet(self, done: int) -> bool:
-        """Wait until all nodes have done a step, and do what the spec fixes to do after
-        it; return whether the run stops."""
-        # Without lockstep others may drain before this step, to save or to stop.
+        """Wait until all nodes have finished a step, and take the scheduled actions
+        after it. Returns True if the run stops."""
+        # With asynchronous training, other nodes may drain before this step, to save or to stop.
         while self._ended_step < done:
             if self._drain_and_act(done):
                 return True
         return False
 
     def _drain_and_act(self, done: int, action: Action = Action.NONE) -> bool:
-        """Drain, and do what the spec fixes to do after the step that all workers have
-        done, unless that has been done. Then act, as this node knows, or as others do;
-        return whether the run stops."""
+        """Drain, then take scheduled actions (once per step) and requested actions;
+        return True if the run stops."""
         drained = self._drain(done, acts=bool(action))
         if self.driver.is_server:
             self._end_steps(drained.slowest)
@@ -159,9 +156,8 @@ class Training:
 
     def _take_over(self, progress: Progress) -> int:
         """Continue from the position of a checkpoint; return this node's last step.
-
-        Without lockstep each worker has its own, if they are the same workers.
-        """
+        With asynchronous training, each worker continues after its own last step, if
+        the workers are the same."""
         plan, me = self.execution.plan, self.execution.me.name
         steps = asynchronous_tables.steps_of_workers(plan, progress)
         self.driver.resume(progress.step, steps)
@@ -171,7 +167,7 @@ class Training:
         return done
 
     def _why_nothing_is_left(self, done: int) -> str:
-        """Return why a run that continues after a step has no other, or nothing."""
+        """Return why a continued run has no steps left; empty if it has steps."""
         if done == self.steps.total:
             return "it was the last step; --steps or train.epochs sets a later one"
         if self.watches.is_exhausted:
@@ -183,7 +179,7 @@ class Training:
             self.execution.report(NodeWarning(message))
 
     def _next_action(self, done: int, *, drained: bool = False) -> Action:
-        """Return what all nodes do after step `done`, once they have agreed on it."""
+        """Return the action that all nodes have agreed on after step `done`."""
         start, checkpoints = time.perf_counter(), self.saves.checkpoints
         action = self.execution.common_step.next_action(done, drained=drained)
         if checkpoints is not None:
@@ -191,7 +187,7 @@ class Training:
         return action
 
     def _skips(self, number: int) -> bool:
-        """Whether this node has no part in a step, which is over already."""
+        """Return True if this node skips a step, because the step is already over."""
         start = time.perf_counter()
         joins = self.driver.node.step_workers.joins(number)
         self._end_metrics()
@@ -203,22 +199,21 @@ class Training:
         return not joins
 
     def _end_metrics(self) -> None:
-        """Pass on the metrics of the last step, if it is known whether they count."""
+        """Pass on the metrics of the last step, once it is known whether they count."""
         counts = self.driver.node.step_workers.is_taken
         if self._open is not None and counts is not None:
             self.metrics.end(self._open, counts=counts)
             self._open = None
 
     def _end_steps(self, step: int) -> None:
-        """End the metrics of the steps up to one that all workers have done, and that
-        this server may not have come to."""
+        """End the metrics of steps that all workers have finished. This server may not
+        have reached these steps."""
         for number in range(self._begun_step + 1, step + 1):
             self.metrics.end(self.steps.phase(number))
         self._begun_step = max(self._begun_step, step)
 
     def _run_step(self, number: int) -> bool:
-        """Run a step; return whether it is done. Without lockstep, that of a server is
-        not if all workers have drained before it."""
+        """Run a step. Return False if a server skips it because all workers have drained."""
         execution, driver = self.execution, self.driver
         node = driver.node
         if self.recording is not None:
@@ -231,15 +226,16 @@ class Training:
         execution.timing.add(time.perf_counter() - start, node.position.count)
         if not is_done:
             return False
-        if number > self._begun_step:  # else its metrics have ended at a drain
+        if number > self._begun_step:  # otherwise a drain has ended its metrics
             self._open, self._begun_step = self.steps.phase(number), number
         self._end_metrics()
         self.metrics.forget(driver.horizon)
         return True
 
     def _is_due(self, step: int) -> bool:
-        """Whether all nodes meet after a step: it ends an epoch or the run, or an
-        evaluation or a checkpoint follows."""
+        """Whether all nodes meet after a step: an epoch or the run ends, or the spec schedules
+        an evaluation or checkpoint.
+        """
         steps = self.steps
         return (
             step == steps.total
@@ -249,8 +245,8 @@ class Training:
         )
 
     def _end_step(self, number: int) -> Action:
-        """Evaluate after a step that all workers have done, if that is due; return what
-        the spec fixes to do after it, the first time."""
+        """Evaluate after a step if scheduled; return the scheduled action. All workers
+        must have finished the step. A second call for a step does nothing."""
         execution, driver, steps = self.execution, self.driver, self.steps
         action = Action.NONE
         if number <= self._ended_step:
@@ -273,8 +269,9 @@ class Training:
         return action
 
     def _drain(self, done: int, *, acts: bool = False) -> Drained:
-        """Drain: after that all that nodes have computed is applied. Without lockstep,
-        wait for all nodes; `acts` says that this node knows of an action."""
+        """Drain, so that everything computed by any node is applied. With asynchronous
+        training, also wait for all nodes. `acts` says that this node knows of an
+        action."""
         if not self.execution.plan.is_synchronous:
             self._drain_node(done)
             drained = asynchronous_tables.meet(self.execution, done, acts=acts)
@@ -287,8 +284,7 @@ class Training:
         return Drained(done)
 
     def _drain_node(self, done: int) -> None:
-        """Drain this node; with a timeline this is a slice, if there is anything to wait
-        for."""
+        """Drain this node, as a slice of the timeline if there is one."""
         driver = self.driver
         recorded: AbstractContextManager[None] = nullcontext()
         if self.recording is not None and driver.has_drains:
@@ -297,8 +293,8 @@ class Training:
             driver.drain(done, ends=done == self.steps.total)
 
     def _verdict(self, step: int, is_due: bool) -> Action:
-        """Return what follows from an evaluation, which the control node decides before
-        any node begins the next step."""
+        """Return the action that follows from an evaluation. The control node decides
+        it before any node begins the next step."""
         if not self.watches:
             return Action.NONE
         plan, channel = self.execution.plan, self.execution.channel
@@ -323,15 +319,15 @@ class Training:
         return action
 
     def _act(self, drained: Drained, action: Action, *, is_fixed: bool = False) -> bool:
-        """Save a checkpoint, and stop the run, if the action says so; return whether it
-        stops. When the run stops, a checkpoint is saved too. An action that `is_fixed`
-        by the spec follows the same step on all nodes."""
+        """Save a checkpoint or stop the run, as the action says; return True if it
+        stops. A stopping run saves a checkpoint as well. An action is `is_fixed` if the
+        spec schedules it, and so it follows the same step on all nodes."""
         if not action:
             return False
         execution, stops = self.execution, bool(action & Action.STOP)
         if stops and not is_fixed:
-            # A node that saves has no limit of time for this step any more, so that all
-            # must have ended it.
+            # A node that saves no longer has a time limit for this step. So wait until all nodes
+            # have ended the step.
             barrier(execution.plan, execution.channel, {}, STOPPED)
         self.saves.save(drained, stops=stops)
         return stops

@@ -1,4 +1,4 @@
-"""Create the tables of a node, with initial values or those of a file or checkpoint."""
+"""Creates the dense tables of a node, with values from initializers, a file or a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,11 +22,15 @@ def make_tables(
 ) -> dict[str, BlockTable]:
     """Create a node's tables and compile their updates; return them by name.
 
-    They start from `start`, if there is one. Tables that are updated in place
-    are in memory from the node's channel.
+    Tables that are updated in place are stored in memory of the node's channel.
+
+    Args:
+        execution: the node's run.
+        start: the values to start from; None for the initializers.
+        devices: the devices of the node.
 
     Raises:
-        DataError: for a file that cannot be read.
+        DataError: if a file cannot be read.
         CheckpointError: for a damaged checkpoint.
     """
     plan, me, build = execution.plan, execution.me, execution.folder
@@ -61,8 +65,8 @@ def make_tables(
 
 
 def _source_counts(plan: Plan, planned: Table) -> set[int]:
-    """Return from how many sources an update's gradients may arrive: 1 if they are
-    joined before."""
+    """Return the numbers of sources from which an update's gradients may arrive. It is
+    1 if the gradients are joined before the update."""
     gradients = {block.gradient for block in planned.blocks}
     in_rounds = planned.mode is not None and planned.mode.in_rounds
     return {1} | {

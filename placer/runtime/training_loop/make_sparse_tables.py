@@ -1,4 +1,4 @@
-"""Create the sparse tables of a node, and its end of the edges of their rows."""
+"""Creates the sparse tables of a node, and its side of the edges that carry their rows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def make_sparse_tables(
 
     Args:
         execution: the node's run.
-        start: the parameters and rows that the tables start from, if any.
-        trains: whether the tables are updated: if not, they have no slots.
+        start: the parameters and rows to start from, if any.
+        trains: whether the tables are updated. Tables without updates have no slots.
     """
     plan, me = execution.plan, execution.me
     if not plan.sparse_tables:
@@ -72,9 +72,8 @@ def make_sparse_tables(
 def open_row_exchange(
     plan: Plan, me: NodePlan, channel: Channel, edges: Mapping[int, Edge]
 ) -> RowExchange | None:
-    """Return a node's end of the edges of rows by key; None for a plan without sparse
-    tables. `channel` is that of its program, `edges` are those of its program, by
-    number."""
+    """Return a node's side of edges that carry rows by key; None without sparse tables.
+    `channel` and `edges` are the program's channel and edges (by number)."""
     if not plan.sparse_tables:
         return None
     from placer.runtime.exchange.row_exchange import RowExchange
@@ -91,16 +90,15 @@ def make_row_calls(
     next_rows: Callable[[str], Array],
     communicators: Mapping[int, WorkerEnd] | None = None,
 ) -> RowCalls | None:
-    """Return the calls of a node's program on rows of sparse tables; None for a plan
-    without any.
+    """Return the calls of a node's program on sparse tables; None without sparse tables.
 
     Args:
         execution: the node's run.
-        exchange: the node's end of the edges of rows by key.
-        tables: the sparse tables whose partitions it holds, by name.
+        exchange: the node's side of edges that carry rows by key.
+        tables: the sparse tables whose partitions the node holds, by name.
         rates: the learning rates of all tables.
-        next_rows: returns the node's rows of a value that it reads, in the next step.
-        communicators: its ends of asynchronous tables, by the numbers of their edges.
+        next_rows: returns the node's rows of an input in the next step.
+        communicators: the `WorkerEnd` of each asynchronous table, by edge number.
     """
     if exchange is None:
         return None
@@ -135,7 +133,7 @@ def make_row_calls(
 
 
 def count_in_tables(tables: Mapping[str, HeldTable]) -> dict[str, TableCounts]:
-    """Return what has happened in sparse tables so far."""
+    """Return the statistics of sparse tables so far."""
     return {
         name: convert(table.statistics(), TableCounts, from_attributes=True)
         for name, table in tables.items()
@@ -143,8 +141,7 @@ def count_in_tables(tables: Mapping[str, HeldTable]) -> dict[str, TableCounts]:
 
 
 def _memory_of(execution: Execution) -> MemoryBudget:
-    """Return the memory that the tables of a node may use together: what the spec gives
-    them, and no more than the machine has left."""
+    """Return the memory for all tables: the spec's limit, or less if memory is short."""
     from placer.tables.sparse.memory import MemoryBudget
 
     planned = execution.plan.memory_for_rows(execution.me.name)

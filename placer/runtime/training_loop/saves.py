@@ -1,4 +1,4 @@
-"""What a run saves between two steps: its position, metrics and checkpoint."""
+"""Saves a run between two steps: its position, metrics and checkpoint."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ from placer.runtime.training_loop.steps import Steps
 
 @dataclass(slots=True)
 class Saves:
-    """Saves a run after a drain, when nothing changes.
+    """Saves a run after a drain, when parameters do not change.
 
     Attributes:
-        execution, metrics, history, watches, checkpoints, loss: as in `Training`.
+        execution: the node's run.
+        metrics: the stream of metrics of the node.
+        history: the history of the run.
+        watches: watches evaluation results.
+        checkpoints: writes checkpoints; None if the run saves none.
+        loss: watches the loss.
         steps: the steps of the run.
     """
 
@@ -42,14 +47,13 @@ class Saves:
     steps: Steps
 
     def is_due(self, step: int) -> bool:
-        """Whether the spec says to save a checkpoint after a step."""
+        """Whether the spec schedules a checkpoint after a step."""
         checkpoints = self.checkpoints
         ends_epoch = self.steps.ends_epoch(step)
         return checkpoints is not None and checkpoints.is_due(step, ends_epoch)
 
     def request_in_time(self) -> None:
-        """Request a checkpoint if the interval of time has passed, by the control
-        node's clock."""
+        """Request a checkpoint if the interval has passed on the control node's clock."""
         checkpoints = self.checkpoints
         if checkpoints is None or not self.execution.is_control:
             return
@@ -57,7 +61,7 @@ class Saves:
             self.execution.common_step.request(Action.SAVE)
 
     def flush(self, step: int) -> None:
-        """Wait on the control node until the metrics of a step are in the history."""
+        """On the control node, wait until the metrics of a step are in the history."""
         if self.execution.plan.is_synchronous:
             self.metrics.flush()
         else:
@@ -65,9 +69,10 @@ class Saves:
             self.metrics.combiner.flush_to(step)
 
     def save(self, drained: Drained, *, stops: bool) -> None:
-        """Save a checkpoint, if the run saves any, and the metrics of a run that stops."""
+        """Save a checkpoint if the run saves any, and the metrics of a run that stops."""
         checkpoints, execution = self.checkpoints, self.execution
-        # Before the next barrier: after it the slowest worker goes on, and so do the metrics.
+        # Take the position before the next barrier: after it, the slowest worker continues and the
+        # metrics change.
         progress = self._progress(checkpoints, drained) if checkpoints else None
         ahead: tuple[StepStatistics, ...] = ()
         if drained.is_uneven and (checkpoints is not None or stops):
@@ -81,19 +86,19 @@ class Saves:
             self._add_parts(ahead)
 
     def save_shrunk(self, progress: Progress, nothing: str) -> None:
-        """Save sparse tables that have forgotten keys, at the position of the checkpoint
-        that they are from. Raises PlacerError if the run saves no checkpoints."""
+        """Save sparse tables after they have forgotten keys, at their checkpoint's
+        position. Raises PlacerError if the run saves no checkpoints."""
         is_control = self.execution.is_control
         if self.checkpoints is not None:
             self.checkpoints.save(progress.step, progress if is_control else None)
         elif is_control:
             raise PlacerError(
                 f"'shrink' (--shrink) has no effect without checkpoints: {nothing}",
-                hint="add --checkpoint DIR, to which the tables are saved",
+                hint="add --checkpoint DIR to save the tables there",
             )
 
     def _progress(self, checkpoints: Checkpoints, drained: Drained) -> Progress | None:
-        """Return the position of the run after a drain; None for a checkpoint that is
+        """Return the position of the run after a drain. None if the checkpoint will be
         discarded, and on all nodes but the control node."""
         if not self.execution.is_control:
             return None
@@ -119,7 +124,6 @@ class Saves:
         *,
         stops: bool,
     ) -> None:
-        """Save a checkpoint after a drain."""
         execution, start = self.execution, time.perf_counter()
         waits = checkpoints.is_writing and not stops
         if stops:
@@ -134,14 +138,13 @@ class Saves:
             execution.report_state("running")
 
     def _add_parts(self, ahead: Sequence[StepStatistics]) -> None:
-        """Add the metrics of steps that not all workers have done to those of the
-        epoch."""
+        """Add the metrics of steps that only some workers have finished to the epoch's metrics."""
         plan, counted = self.execution.plan, set()
         for each in ahead:
             batch, shard = self.steps.phase(each.step).rows, plan.pushed_rows(each.node)
             rows = shard.num_rows(batch, plan.settings.train.microbatches)
             if (each.step, shard) in counted:
-                rows = 0  # those of its companion
+                rows = 0  # its companion has the same rows
             counted.add((each.step, shard))
             statistics = decode_statistics(each.statistics)
             self.history.add_part(statistics, rows, batch)

@@ -1,4 +1,4 @@
-"""The steps of a run: how many there are, and after which ones an evaluation follows."""
+"""The steps of a run: their number, and which are followed by an evaluation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from placer.runtime.metrics.combiner import Phase
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The training steps of a run, by their number from 1.
+    """The training steps of a run, numbered from 1.
 
     Attributes:
         total: the number of the last step.
-        batches: the global batches, of which each step has one.
+        batches: the global batches, one per step.
         evaluating: the batches of the evaluation; None without evaluations.
-        evaluation_every: after how many steps an evaluation follows. The last step always
-            has one.
+        evaluation_every: the number of steps between evaluations. The last step always
+            has an evaluation.
     """
 
     total: int
@@ -34,7 +34,7 @@ class Steps:
         return self.batches.order.steps_per_epoch
 
     def place_of(self, step: int) -> tuple[int, int]:
-        """Return the epoch of a step, from 1, and the number of its batch there, from 0."""
+        """Return the epoch of a step (from 1) and its batch number in the epoch (from 0)."""
         epoch, index = divmod(step - 1, self.per_epoch)
         return epoch + 1, index
 
@@ -42,7 +42,7 @@ class Steps:
         return step % self.per_epoch == 0
 
     def evaluates_in_turn(self, step: int) -> bool:
-        """Whether an evaluation would follow a step if the run went on."""
+        """Whether the interval of evaluations ends with this step."""
         return step % self.evaluation_every == 0
 
     def is_evaluated(self, step: int) -> bool:
@@ -51,13 +51,13 @@ class Steps:
         return self.evaluating is not None and is_due
 
     def phase(self, step: int) -> Phase:
-        """Return what the metrics of a step belong to."""
+        """Return the phase that the metrics of a step belong to."""
         epoch, index = self.place_of(step)
         rows = self.batches.batch_size(index)
         return Phase(STEP, step, epoch, rows, self.is_evaluated(step))
 
     def start_at(self, first: int) -> Start:
-        """Return the event of a run that is about to train from this step on."""
+        """Return the event that announces training from step `first` on."""
         evaluating = self.evaluating
         return Start(
             first_step=first,

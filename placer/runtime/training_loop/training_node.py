@@ -1,4 +1,4 @@
-"""The node of a run as its program sees it: tables, sources, and the ends of edges."""
+"""Creates the node of a training run: its tables, sources and edges."""
 
 from __future__ import annotations
 
@@ -61,9 +61,12 @@ def make_node(
 ) -> tuple[
     NodeDriver, dict[str, BlockTable], dict[str, LocalValues], dict[str, SparseTable]
 ]:
-    """Create everything that a program needs, except for what the handshake decides;
-    return the driver of the node, its tables by name, values of a worker's own by table,
-    and its sparse tables."""
+    """Create a node and everything that its program needs before the handshake.
+
+    Returns:
+        The driver of the node, its tables by name, the worker's own values (mode `geo`)
+        by table name, and its sparse tables by name.
+    """
     plan, me = execution.plan, execution.me
     tables = make_tables(execution, start, devices)
     local = {
@@ -143,7 +146,7 @@ def make_node(
 
 
 def _in_service_thread(serve: Hook, plan: Plan, me: NodePlan, devices: Devices) -> Hook:
-    """Return a hook `serve` that runs in a thread of its own."""
+    """Return a hook `serve` that applies the node's JAX settings in its own thread."""
 
     def serve_in_thread(node: Node) -> None:
         with in_another_thread(plan, me, devices):

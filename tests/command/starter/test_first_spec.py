@@ -98,7 +98,7 @@ def bundled(name: str) -> dict[str, list]:
 def test_a_table_is_learned(name, metric, low, high, tmp_path, quick_compilation):
     table = write_csv(tmp_path / f"{name}.csv", bundled(name))
     _, text = spec_of(table)
-    assert "#   patient: it numbers the rows" in text
+    assert "#   patient: it contains row numbers" in text
     placer.compile(tmp_path / "model.yaml", tmp_path / "build")
     result = placer.launch(tmp_path / "build", in_process=True)
     assert low <= result.eval[metric] <= high
@@ -157,25 +157,25 @@ def table_of(**columns) -> dict[str, list]:
         (["red"] * 40, "all its values are 'red'"),
         ([""] * 40, "all its cells are empty"),
         (["", "NA"] * 19 + ["a", "b"], "95 % of its cells are empty"),
-        ([*range(40)], "it numbers the rows"),
+        ([*range(40)], "it contains row numbers"),
         (
             [f"person {i}" for i in range(40)],
-            "a text that is different in each row, such as",
+            "its text is different in each row, such as",
         ),
         ([f"{i % 12 + 1}/3/2024 10:30" for i in range(40)], "it holds dates such as"),
         (["2024-03-01"] * 40, "all its dates are the same"),
         (
             [*range(36), "a", "b", "c", "d"],
-            "its values are numbers but for 4, the first is 'a' in line 38",
+            "it has values that are not numbers (4, the first is 'a' in line 38)",
         ),
         ([f"{i},5" for i in range(40)], "its numbers have commas, such as '0,5'"),
         (
             [i * 1e-300 for i in range(40)],
-            "its numbers, such as 3.9e-299, are too small",
+            "the standard deviation of its numbers, such as 3.9e-299,",
         ),
         (
             ["unknown", *(f"{i % 12 + 1}e-300" for i in range(39))],
-            "its numbers, such as 1.2e-299, are too small",
+            "the standard deviation of its numbers, such as 1.2e-299,",
         ),
         (
             [2**60 + i % 20 for i in range(40)],
@@ -357,7 +357,7 @@ def test_decimals_that_are_no_ids_are_left_out(ids, tmp_path):
     )
     pq.write_table(table, tmp_path / "t.parquet")
     draft = draft_model(read_table(tmp_path / "t.parquet"), None, None, ["seller"])
-    assert "ids are whole numbers of 64 bits or texts" in [
+    assert "only whole numbers of 64 bits and texts can be ids" in [
         e.why for e in draft.left_out
     ]
 
@@ -373,7 +373,7 @@ def test_a_first_spec_compiles_in_every_mode_and_fits_its_table(mode, tmp_path):
 def test_a_table_with_everything_is_learned(tmp_path, quick_compilation):
     columns = make_columns(5000, seed=1)
     spec, text = spec_of(write_csv(tmp_path / "shop.csv", columns))
-    left_out = text.partition("left out:\n")[2].partition("\n\n")[0].splitlines()
+    left_out = text.partition("does not use:\n")[2].partition("\n\n")[0].splitlines()
     assert [line.split()[1] for line in left_out] == ["order:", "note:", "region:"]
     assert spec["train"]["early_stopping"]["metric"] == "loss"
     placer.compile(tmp_path / "model.yaml", tmp_path / "build", single_process=True)
@@ -447,37 +447,52 @@ def test_the_loss_fits_the_values_of_the_label(values, task, loss, dtype, tmp_pa
 @pytest.mark.parametrize(
     ("column", "label", "task", "message"),
     [
-        (["a"] * 40, "c", None, "all values of the column 'c' are a"),
-        ([7] * 40, "c", "regression", "all values of the column 'c' are 7"),
+        (["a"] * 40, "c", None, "all values of the label 'c' are a"),
+        ([7] * 40, "c", "regression", "all values of the label 'c' are 7"),
         (
             ["a", ""] * 20,
             "c",
             None,
-            "20 rows have no value in the column 'c', which is to be predicted: the first line 3",
+            "20 rows have no value for the label 'c': the first line 3",
         ),
         (
             [*["a", "b"] * 20, ""],
             "c",
             None,
-            "1 row has no value in the column 'c', which is to be predicted: line 42",
+            "1 row has no value for the label 'c': line 42",
         ),
         (
             [1.5, "NA"] * 20,
             "c",
             None,
-            "20 rows have no value in the column 'c', which is to be predicted: the first line 3",
+            "20 rows have no value for the label 'c': the first line 3",
         ),
-        (["a", "b"] * 20, "c", "regression", "the column 'c' holds no numbers"),
+        (
+            ["a", "b"] * 20,
+            "c",
+            "regression",
+            "the label 'c' is not a column of numbers",
+        ),
         (["a", "b"] * 20, "lable", None, "has no column 'lable'"),
         ([f"n{i}" for i in range(400)], "c", None, "400 different values in 400 rows"),
-        ([f"n{i % 150}" for i in range(400)], "c", None, "too many classes"),
+        (
+            [f"n{i % 150}" for i in range(400)],
+            "c",
+            None,
+            "150 classes, which are too many",
+        ),
         ([*range(0, 80, 2), "12,5"], "c", None, "'12,5' in line 42"),
-        ([*range(0, 80, 2), "12,5"], "c", "regression", "numbers but for 1, the first"),
+        (
+            [*range(0, 80, 2), "12,5"],
+            "c",
+            "regression",
+            r"are not numbers \(1, the first",
+        ),
         (
             [i * 1e-300 for i in range(40)],
             "c",
             None,
-            "'c' cannot be predicted: its num",
+            "'c' cannot be predicted: the standard dev",
         ),
         (
             [2**60 + i % 20 for i in range(40)],
@@ -485,7 +500,7 @@ def test_the_loss_fits_the_values_of_the_label(values, task, loss, dtype, tmp_pa
             "regression",
             "'c' cannot be predicted: its numbers, all about 1.15292e",
         ),
-        ([*range(40)], None, None, "the column 'label', which is a guess, numbers"),
+        ([*range(40)], None, None, "the guessed label 'label' contains row numbers"),
     ],
 )
 def test_a_label_that_cannot_be_predicted_is_refused(
@@ -505,7 +520,7 @@ def test_a_label_that_cannot_be_predicted_is_refused(
 @pytest.mark.parametrize(
     ("label", "message"),
     [
-        ([False] * 40, "all values of the column 'y' are false"),
+        ([False] * 40, "all values of the label 'y' are false"),
         ([i * 1e300 for i in range(40)], "too large for float32"),
     ],
 )
@@ -563,7 +578,7 @@ def test_a_large_file_is_read_in_part_and_the_spec_says_so(tmp_path, monkeypatch
         ("t.csv", b"only\n" + b"x\ny\n" * 9, "no column to predict 'only' from"),
         ("t.parquet", b"PAR1", "cannot be read"),
         ("t.csv.gz", b"not gzip", "cannot be read"),
-        ("t.xlsx", b"", "is not the name of a CSV or Parquet file"),
+        ("t.xlsx", b"", "does not have the name of a CSV or Parquet file"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(name, content, message, tmp_path):

@@ -70,13 +70,13 @@ ODD = {
         optimizer="[{op: adam, learning_rate: 0.1, match: 'h.*',"
         " clip: {global_norm: 1.0}}, {op: sgd, learning_rate: 0.1}]"
     ),
-    "without lockstep": two_layers(
+    "asynchronous": two_layers(
         optimizer="{op: adam, learning_rate: 0.1, place: /node:ps/cpu, update: async}"
     ),
-    "without lockstep, in two phases": two_layers(
+    "asynchronous, in two phases": two_layers(
         optimizer="{op: lamb, learning_rate: 0.1, place: /node:ps/cpu, update: async}"
     ),
-    "without lockstep, on devices": two_layers(
+    "asynchronous, on devices": two_layers(
         nodes="{worker: {count: 2}, ps: {count: 2, devices: {cpu: 1, gpu: 1}}}",
         optimizer="{op: lamb, learning_rate: 0.1, place: /node:ps/gpu, update: async}",
     ),
@@ -181,7 +181,7 @@ def test_no_value_has_a_name_that_programs_use_for_something_else(builds):
 def test_a_server_with_parameters_does_not_say_that_it_stores_none(builds):
     for file in programs(builds):
         text = file.read_text(encoding="utf-8")
-        assert "stores no block" not in text or "(NamedTuple)" not in text, file
+        assert "stores no parameters" not in text or "(NamedTuple)" not in text, file
     (server,) = {
         f.read_text().count("`serve` handles")
         for f in builds.glob("digits_geo/ps-*/*.py")
@@ -255,8 +255,8 @@ def test_every_process_writes_the_same_bytes(tmp_path):
 def test_the_docstring_of_a_program_names_its_node(builds):
     text = (builds / "digits/worker-1/program.py").read_text()
     assert text.startswith(
-        '"""worker:1 of digits: 2 workers, 2 servers.'
-        " Compiled by placer; change the spec, not this file."
+        '"""worker:1 of digits: 2 workers, 2 servers.\n\n'
+        "Compiled by placer; change the spec, not this file.\n"
     )
     single = (builds / "digits-single/worker-0/program.py").read_text()
     assert single.startswith('"""worker:0 of digits: 1 worker.')

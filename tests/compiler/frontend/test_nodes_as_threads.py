@@ -23,7 +23,7 @@ def test_the_number_of_workers_may_be_overridden():
     assert model.graph.cluster.text() == "nodes(worker: 3 with 6 threads, ps: 2)"
 
 
-def test_a_heter_node_has_a_thread_for_each_of_its_workers_without_lockstep():
+def test_an_asynchronous_heter_node_has_a_thread_for_each_of_its_workers():
     cluster = load_model(two_layers(nodes=HETER, optimizer=SERVERS)).graph.cluster
     assert cluster.text() == "nodes(worker: 4, heter: 3 with 4 threads, ps: 1)"
     heter = [node for node in cluster.all_nodes() if node.kind == "heter"]
@@ -42,19 +42,19 @@ def test_one_process_has_no_threads():
         ({"train": "  threads: 0"}, "'threads' must be a whole number from 1"),
         (
             {"train": "  threads: 2", "nodes": "{front: {count: 2}}", "first": None},
-            "'threads' is for nodes of kind 'worker', and there are none",
+            "'threads' needs nodes of kind 'worker', and the spec declares no workers",
         ),
         (
             {"train": "  threads: 90000"},
-            "there can be 1 to 100000 threads of nodes 'worker', not 180000",
+            "the number of threads of nodes 'worker' must be from 1 to 100000, not 180000",
         ),
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},
-            "the number of a thread without the name of a node",
+            "a thread number needs the name of a node",
         ),
         (
             {"train": "  threads: 2", "first": "/node:worker/thread:0/cpu"},
-            "a place names nodes and devices, and no threads",
+            "a place cannot name threads",
         ),
     ],
 )

@@ -26,7 +26,7 @@ def model(outer, zeros=False):
         ("nesterov", "outer must be a mapping, not the text 'nesterov'"),
         ("[nesterov]", "outer must be a mapping, not a list"),
         ("{op: sgd, learning_rate: -1.0}", "'learning_rate' must be a number from 0"),
-        ("{op: sgd, learning_rate: {cosine: 1}}", "'cosine' takes a mapping"),
+        ("{op: sgd, learning_rate: {cosine: 1}}", "'cosine' needs a mapping"),
         (
             "{op: adam, learning_rate: 0.1, b1: 2}",
             "'b1' must be a number from 0 to less than 1",

@@ -121,13 +121,13 @@ BROKEN = {
     ),
     "terms of a sum of different types": (
         GraphForm.DIFFERENTIATED,
-        "accumulate needs operands of one shape, 'xs[0]' is float32[batch, 4], 'xs[1]'"
+        "accumulate needs operands of the same shape, 'xs[0]' is float32[batch, 4], 'xs[1]'"
         " is float32[4, 3]:\n    %s: float32[4, 3] = accumulate(%x, %a) {of = x}",
         [X, A, "%s: float32[4, 3] = accumulate(%x, %a) {of = x}"],
     ),
     "an update by a gradient of another shape": (
         GraphForm.DIFFERENTIATED,
-        "'a' is float32[4, 3] and 'x' is float32[batch, 4]:\n"
+        "'a' is float32[4, 3], but 'x' is float32[batch, 4]:\n"
         "    %n: float32[4, 3] = sgd(%a, %x) {group = 0}",
         [X, A, "%n: float32[4, 3] = sgd(%a, %x) {group = 0}"],
     ),
@@ -139,7 +139,7 @@ BROKEN = {
     ),
     "a store of another shape": (
         GraphForm.DIFFERENTIATED,
-        "'a' is float32[4, 3] and 'x' is float32[batch, 4]:\n    store(%a, %x)",
+        "'a' is float32[4, 3], but 'x' is float32[batch, 4]:\n    store(%a, %x)",
         [X, A, "store(%a, %x)"],
     ),
     "minimize after differentiation": (
@@ -179,7 +179,7 @@ BROKEN = {
     ),
     "blocks of another parameter": (
         GraphForm.PLACED,
-        "the blocks have 12 elements and do not form float32[5, 3]:\n"
+        "the blocks have 12 elements, which do not form float32[5, 3]:\n"
         f"    %b: float32[5, 3] = assemble(%a) {W}",
         [f"{A} {W}", f"%b: float32[5, 3] = assemble(%a) {W}"],
     ),

@@ -277,7 +277,7 @@ def test_what_needs_all_workers_is_an_error(folder, options, message):
     assert caught.value.hint
 
 
-def test_groups_in_lockstep_cannot_be_beside_one_with_backup_workers(folder):
+def test_synchronous_groups_cannot_be_beside_one_with_backup_workers(folder):
     spec = text()
     head, _, group = spec.partition("  optimizer: ")
     groups = f"  optimizer:\n    - {{match: h.*, {group.strip()[1:]}\n"

@@ -53,7 +53,7 @@ def test_only_the_file_of_a_run_that_has_ended_has_an_end(tmp_path: Path) -> Non
     replayed = Order(replay=tmp_path / "whole", digest="d")
     assert replayed.replayed == "r"
     assert replayed.next(USE, 3) == [1, 0]
-    with pytest.raises(RunError, match="no more events 'use' of edge 3") as error:
+    with pytest.raises(RunError, match="no more 'use' events for edge 3") as error:
         replayed.next(USE, 3)
     assert "the options of the run that was recorded" in str(error.value)
 
@@ -66,9 +66,9 @@ def test_the_order_of_a_run_that_was_killed_says_where_it_ends(
     order = Order(replay=file, digest="d")
     for step in range(1, kept + 1):
         assert order.next(USE, 3) == [step, step - 1]
-    with pytest.raises(RunError, match="ends here: the run that was recorded") as error:
+    with pytest.raises(RunError, match="ends here: the recorded run") as error:
         order.next(USE, 3)
-    assert "up to here, the replay was the recorded run" in str(error.value)
+    assert "the replay is correct up to this point" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_order_of_a_run_that_was_killed_says_where_it_ends(
 )
 def test_a_damaged_file_is_refused(lines: tuple[str, ...], tmp_path: Path) -> None:
     file = written(tmp_path / "damaged", *lines, end="\n" if len(lines) > 1 else "")
-    with pytest.raises(PlacerError, match="is not an order as --record-order"):
+    with pytest.raises(PlacerError, match="is not a file that --record-order"):
         Order(replay=file, digest="d")
 
 

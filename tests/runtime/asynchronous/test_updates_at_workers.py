@@ -1,4 +1,4 @@
-"""Runs in which workers update by themselves, without lockstep."""
+"""Runs with asynchronous worker-side updates."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def check(folder, build, order, result, params, simulation):
 
 
 def test_one_model_has_groups_with_and_without_servers(folder):
-    """Workers update one group by what has come, one by sums, one in lockstep, and servers
+    """Workers update one group by what has come, one by sums, one synchronously, and servers
     update one."""
     compile_spec(folder, "sync")
     spec = (folder / "small.yaml").read_text()
@@ -172,7 +172,7 @@ def test_one_model_has_groups_with_and_without_servers(folder):
     assert all(np.array_equal(replayed[name], params[name]) for name in params)
 
 
-def test_one_worker_updates_as_in_lockstep(folder):
+def test_one_worker_updates_as_in_synchronous_training(folder):
     """What has come when a step begins are its own gradients."""
     bits = []
     for update in ("{async: {max_staleness: 3}}", "sync"):

@@ -315,7 +315,7 @@ def test_workers_keep_their_lead_while_callbacks_are_slow() -> None:
     assert not told.is_ahead(101)  # the control node has done its last step
 
 
-def test_in_lockstep_the_steps_of_the_control_node_count() -> None:
+def test_synchronous_the_steps_of_the_control_node_count() -> None:
     (channel,) = memory_channels(["worker:0"]).values()
     pace = ControlPace(channel)
     assert not pace.is_ahead(MAX_LEAD - 1)
@@ -420,7 +420,7 @@ def test_the_failure_of_a_node_is_raised_and_not_hidden_by_callbacks(
 ) -> None:
     calls: list[Any] = []
     history = Path("/dev/full")
-    with pytest.raises(RunError, match="the history cannot be written"):
+    with pytest.raises(RunError, match="cannot write the history"):
         placer.launch(build, steps=6, history=history, callbacks=[Recorder(calls)])
 
 

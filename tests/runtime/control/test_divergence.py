@@ -95,8 +95,8 @@ def test_non_finite_data_stops_all_nodes(build, tmp_path, placed, value):
     assert str(error.value).splitlines() == [
         f"the loss 'loss' is {value} after step 2; all nodes stopped after step {last},"
         " and no parameters were saved",
-        "  hint: --debug-nans names the op that it comes from; a lower learning rate or"
-        " train.clip may avoid it; with train.nan: warn the run continues",
+        "  hint: find the first op with NaN with --debug-nans; try a lower learning rate"
+        " or train.clip; or set train.nan: warn to continue such a run",
     ]
     assert [line["step"] for line in lines] == list(range(1, last + 1))
     assert lines[0]["metrics"].keys() == {"other"}  # the loss is watched, not reported
@@ -113,8 +113,8 @@ def test_the_error_in_this_process_ends_with_how_to_continue(build, tmp_path, ev
     end = (
         f"; continue with --checkpoint {saved} --resume {saved / 'step-000001'}"
         if every == "1"
-        else f"; no checkpoint of this run was saved in {saved};"
-        " --checkpoint-every N saves one after every N steps"
+        else f"; this run saved no checkpoint in {saved}; save one every N"
+        " steps with --checkpoint-every N"
     )
     assert str(error.value).endswith(end)
 

@@ -46,7 +46,7 @@ POSITIONS = {
 BACKWARD = "forward_backward"  # of the first stage: it computes `next` again
 CASES = [  # the call of an op that fails: its node, function, op and statement
     (0, "forward", "bent", "s.bent, s.bent_res = ops.tanh.forward(first)"),
-    (0, "forward", "next", "next_2 = ops.sigmoid(s.bent)"),
+    (0, "forward", "next", "next_ = ops.sigmoid(s.bent)"),
     (0, BACKWARD, "next", "next_again, next_again_res = ops.sigmoid.forward(bent_again)"),
     (0, BACKWARD, "next", "(d_bent,) = ops.sigmoid.backward(next_again_res, d_next)"),
     (0, BACKWARD, "bent", "(d_first,) = ops.tanh.backward(s.bent_res, d_bent)"),
@@ -137,11 +137,11 @@ def test_an_op_that_gives_nan(node, function, op, statement, build, monkeypatch)
     [
         # A call that fails as a whole, and statements that read its results first.
         (0, "h_res, s = forward(x, p)", "forward: ops {0} to {1}"),
-        (0, "node.send(1, h_res)  # activations to worker:1", "forward: ops {0} to {1}"),
+        (0, "node.send(ACTIVATIONS_TO_WORKER1, h_res)", "forward: ops {0} to {1}"),
         (0, "g = forward_backward(s, d_h_res, p, x)", "forward_backward: ops {0} to {1}"),
         (0, "node.sum_microbatches(g=g)", "forward_backward: ops {0} to {1}"),
         (
-            0, 'node.update("dense", g)  # sgd, learning rate 0.1',
+            0, 'node.update("dense", g_total)  # sgd, learning rate 0.1',
             "forward_backward: ops {0} to {1}",
         ),
         (1, "node.sum_microbatches(loss=loss)", "forward_backward: ops {2} to {3}"),

@@ -138,7 +138,7 @@ def test_gradients_that_do_not_fit_the_build_raise(
     server = server_exchange(channels, 1)
     for node, sent in zip(NODES[:2], (first, second), strict=True):
         channels[node].send("ps:0", KEY, sent)
-    message = f"^what {blamed} sent on edge 1, step 1 does not fit the build"
+    message = f"^the message from {blamed} on edge 1, step 1 does not fit the build"
     with pytest.raises(RunError, match=message):
         list(server.receive_chunks(KEY))
 

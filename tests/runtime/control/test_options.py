@@ -75,7 +75,7 @@ def test_the_readme_lists_an_option(option):
         (
             {"save_params": "out/p.npz"},
             "'save_params' (--save-params) writes safetensors, not '.npz'\n"
-            "  hint: name it p.safetensors",
+            "  hint: use the name p.safetensors",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Sparse tables whose workers do not go in lockstep: a simulation in one process, with plain
+"""Sparse tables of asynchronous workers: a simulation in one process, with plain
 dicts of rows, follows the recorded order of the run."""
 
 from __future__ import annotations

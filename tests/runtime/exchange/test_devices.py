@@ -32,7 +32,7 @@ def test_a_missing_device_is_reported_with_the_platforms(tmp_path):
     assert [node.computes for node in plan.nodes] == [{"gpu:0": ("gpu:0",)}] * 2
     with pytest.raises(RunError) as caught:
         run_in_threads(tmp_path / "build")
-    assert caught.value.message == "there is no gpu:0 on this machine, only cpu"
+    assert caught.value.message == "this machine has no gpu:0, only cpu"
     assert "--emulate" in caught.value.hint
 
 
@@ -131,4 +131,4 @@ def test_a_device_with_a_number_that_is_too_high_is_reported(
     monkeypatch.setattr(jax, "devices", lambda kind: [object()] * count)
     with pytest.raises(RunError) as caught:
         find_device(plan.nodes[0], "gpu:5")
-    assert caught.value.message == f"there is no gpu:5 on this machine, {existing}"
+    assert caught.value.message == f"this machine has no gpu:5, {existing}"

@@ -64,5 +64,5 @@ def test_a_run_warns_once_and_does_not_fail_for_it(tmp_path, capfd):
     result = placer.launch(tmp_path / "build", steps=7, in_process=True)
     assert result.warnings == ()
     text = capfd.readouterr().err
-    assert text.count("is 0 from step 6 of 7 on, which trains nothing") == 1
+    assert text.count("is 0 from step 6 of 7 on, so these steps train nothing") == 1
     assert "train 5 steps" in text

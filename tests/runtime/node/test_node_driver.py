@@ -13,7 +13,7 @@ import pytest
 
 from placer.errors import RunError
 from placer.readers import Order as RowOrder
-from placer.runtime.asynchronous.all_workers import AllWorkers
+from placer.runtime.asynchronous.step_workers import StepWorkers
 from placer.runtime.batches.batches import Batches
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.asynchronous_calls import AsynchronousCalls
@@ -62,7 +62,7 @@ class World:
         self,
         ends: Mapping[int, Any] | None = None,
         service: Any = None,
-        step_workers: AllWorkers | None = None,
+        step_workers: StepWorkers | None = None,
         **parts: Any,
     ) -> NodeDriver:
         position, unused = self.position, cast(Any, None)
@@ -76,7 +76,7 @@ class World:
             tables={"t": table},
             rates=rates,
             devices=unused,
-            step_workers=step_workers or AllWorkers(),
+            step_workers=step_workers or StepWorkers(),
             next_parameters=NextParameters(position, exchange),
             batch_calls=BatchCalls(position, training, None, unused, unused),
             microbatch_calls=Microbatches(position),
@@ -110,7 +110,7 @@ def test_a_step_begins_with_what_other_workers_have_sent(world: World) -> None:
     assert driver.node.asynchronous_calls.arrived == ()
 
 
-def test_in_lockstep_a_drain_does_nothing(world: World) -> None:
+def test_synchronous_a_drain_does_nothing(world: World) -> None:
     driver = world.driver()
     driver.enter_step(1, 1, 0)
     driver.drain(1)

@@ -1,4 +1,4 @@
-"""Simulations of training without lockstep, on a network where all may happen that
+"""Simulations of asynchronous training, on a network where all may happen that
 happens to streams of bytes.
 
 In each of them a push is applied once and in the order of its worker, a step begins with

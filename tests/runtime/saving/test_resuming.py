@@ -89,7 +89,9 @@ def test_one_command_starts_a_run_and_continues_it(whole, tmp_path, capsys):
 
 def test_another_folder_without_checkpoints_is_no_start(whole, tmp_path):
     folder, _ = whole
-    with pytest.raises(PlacerError, match=f"there is no folder '{tmp_path}/other'"):
+    with pytest.raises(
+        PlacerError, match=f"the folder '{tmp_path}/other' does not exist"
+    ):
         run(folder / "b", checkpoint=tmp_path / "own", resume=tmp_path / "other")
     (tmp_path / "other").mkdir()
     with pytest.raises(CheckpointError, match="other' has no checkpoints"):
@@ -116,7 +118,7 @@ def test_a_run_that_had_ended_has_the_same_result(whole, tmp_path, capsys):
 def test_a_run_cannot_end_before_its_checkpoint(whole):
     folder, _ = whole
     with pytest.raises(
-        CheckpointError, match="of step 24, and the run ends after step 23"
+        CheckpointError, match="of step 24, but the run ends after step 23"
     ):
         run(folder / "b", resume=folder / "checkpoints", steps=23)
 
@@ -197,12 +199,12 @@ def test_the_last_good_checkpoint_of_a_folder_is_taken(whole, tmp_path, capsys):
     check_equal(tmp_path / "params", folder / "params")
     err = capsys.readouterr().err
     assert "step-000009/manifest.json' is damaged" in err
-    assert "ps-1.safetensors: chunk 0 does not have its checksum" in err
+    assert "ps-1.safetensors: the checksum of chunk 0 does not match" in err
     assert f"continuing after step 6 from {kept}/step-000006, with the same bits" in err
-    with pytest.raises(CheckpointError, match="does not have its checksum"):
+    with pytest.raises(CheckpointError, match="the checksum of chunk 0 does"):
         run(folder / "b", resume=kept / "step-000008")
     (kept / "step-000006" / "ps-0.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="has no checkpoint that can be read"):
+    with pytest.raises(CheckpointError, match="has no readable checkpoint"):
         run(folder / "b", resume=kept)
 
 
@@ -227,16 +229,18 @@ def test_a_checkpoint_of_another_model_is_refused(whole, tmp_path, capsys):
         run(build(tmp_path, model), resume=start)
     model = spec()
     model["graph"][0]["ops"][0]["size"] = 9
-    with pytest.raises(CheckpointError, match=r"h.w is float32\[6, 8\], the model has"):
+    with pytest.raises(
+        CheckpointError, match=r"h.w is float32\[6, 8\], but the model has"
+    ):
         run(build(tmp_path, model), resume=start, partial=True)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch": 2}, "batch is 2, and was 4"),
-        ({"shuffle": False}, "shuffle is false, and was true"),
-        ({"seed": 5}, "seed is 5, and was 0"),
+        ({"batch": 2}, "batch is 2, but was 4"),
+        ({"shuffle": False}, "shuffle is false, but was true"),
+        ({"seed": 5}, "seed is 5, but was 0"),
     ],
 )
 def test_another_order_of_rows_is_refused(change, message, whole, tmp_path):
@@ -261,7 +265,7 @@ def test_a_history_without_the_step_is_refused(whole, tmp_path):
     folder, _ = whole
     text = (folder / "history").read_text().splitlines(keepends=True)
     (tmp_path / "history").write_text("".join(text[:5]))
-    with pytest.raises(PlacerError, match="has no line of step 8"):
+    with pytest.raises(PlacerError, match="has no line for step 8"):
         run(
             folder / "b",
             history=tmp_path / "history",
@@ -350,7 +354,7 @@ def test_a_run_in_another_folder_knows_the_best_checkpoint_of_the_continued_one(
     # The best one is not in the folder of the run that this one continues.
     assert run(built, steps=10, checkpoint=last, resume=new).best is None
     assert (
-        f"warning: the checkpoint of the best evaluation so far is not in '{new}': loss "
+        f"warning: the checkpoint with the best evaluation so far is not in '{new}': loss "
     ) in capsys.readouterr().err
 
 
@@ -424,7 +428,9 @@ def test_the_checkpoints_of_another_run_are_not_overwritten(whole, tmp_path):
     kept = tmp_path / "checkpoints"
     step = kept / "step-000022"
     shutil.copytree(folder / "checkpoints" / "step-000022", step)
-    with pytest.raises(CheckpointError, match="has the checkpoints of another run"):
+    with pytest.raises(
+        CheckpointError, match="contains the checkpoints of another run"
+    ):
         run(folder / "b", checkpoint=kept, steps=1)
     assert [each.name for each in kept.iterdir()] == ["step-000022"]
     for start in (kept, step):
@@ -496,11 +502,11 @@ def test_another_module_is_said_but_no_other_comment(tmp_path, capsys):
     again = build(tmp_path, model)
     edit_program(again, "import jax\n", "import jax  # a comment\n\n")
     run(again, resume=checkpoints, steps=2)
-    assert ", with the same bits as without" in capsys.readouterr().err
+    assert ", with the same bits as an" in capsys.readouterr().err
     module.write_text(text.replace("2.0", "5.0"))
     run(build(tmp_path, model), resume=checkpoints, steps=2)
     assert (
-        "not necessarily with the same bits as without an interruption: another"
+        "not necessarily with the same bits as an uninterrupted run: another"
         " program, module or optimizer"
     ) in capsys.readouterr().err
 
@@ -551,7 +557,7 @@ def rows():
 
 def test_a_full_disk_for_the_history_stops_the_run_and_saves(tmp_path, capsys):
     checkpoints = tmp_path / "checkpoints"
-    with pytest.raises(RunError, match="the history cannot be written to /dev/full"):
+    with pytest.raises(RunError, match="cannot write the history to /dev/full"):
         run(build(tmp_path), checkpoint=checkpoints, history=Path("/dev/full"))
     assert "No space left on device; the run stops" in capsys.readouterr().err
     (_, manifest), *_ = list_checkpoints(checkpoints)

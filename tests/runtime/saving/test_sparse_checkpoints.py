@@ -126,7 +126,7 @@ def test_rows_are_those_of_the_step_although_the_run_goes_on(tmp_path):
     assert_same_tables(tmp_path / "c" / step, tmp_path / "d" / step, rtol=0)
 
 
-def test_without_lockstep_a_run_saves_and_continues(tmp_path):
+def test_an_asynchronous_run_saves_and_continues(tmp_path):
     saved = tmp_path / "saved"
     made = build(tmp_path, "b", workers=2, update="half_async")
     run_in_threads(made, Options(checkpoint=saved, steps=6))
@@ -140,7 +140,7 @@ def test_without_lockstep_a_run_saves_and_continues(tmp_path):
 
 # The last batch of an epoch, before the checkpoint, has a row of one worker, or of each.
 @pytest.mark.parametrize("rows", [65, 66])
-def test_without_lockstep_each_step_is_swept_once(tmp_path, rows):
+def test_asynchronous_each_step_is_swept_once(tmp_path, rows):
     table = {"score": {"decay": 0.5}, "forget": {"every": 1}}
     made = build(tmp_path, "b", workers=2, update="half_async", table=table, rows=rows)
     saved = tmp_path / "saved"
@@ -298,7 +298,7 @@ def test_counts_of_keys_are_not_read_as_scores(tmp_path):
     scored = {"admit": {"score": 1.0}, "score": {"show": 1}}
     other = build(tmp_path, "o", table=scored)
     with pytest.raises(
-        PlacerError, match=r"the occurrences and step of each key without"
+        PlacerError, match=r"stores occurrences and step for keys without"
     ):
         run_in_threads(other, Options(resume=saved))
 
@@ -356,7 +356,7 @@ def test_files_that_do_not_have_the_rows_of_the_manifest_are_refused(tmp_path, c
     (checkpoint,) = saved.glob("step-*")
     edit_manifest(checkpoint, lambda each: each["sparse"]["emb.table"].update(change))
     with pytest.raises(
-        CheckpointError, match="does not have the rows of partition 0 of"
+        CheckpointError, match="does not contain the rows of partition 0 of"
     ):
         run_in_threads(made, Options(resume=checkpoint))
 
@@ -384,7 +384,7 @@ def test_nodes_that_do_not_see_a_folder_load_one_checkpoint(
     monkeypatch.setattr(resumed_tables, "_sees", lambda choice: False)
     again = tmp_path / "again"
     run_in_threads(made, Options(resume=saved, checkpoint=again, steps=3))
-    assert "an earlier one is taken" in capsys.readouterr().err
+    assert "trying an earlier checkpoint" in capsys.readouterr().err
     assert_same_tables(again / "step-000003", whole, rtol=0)
 
 

@@ -106,7 +106,7 @@ def test_tracing_changes_no_result(digits, tmp_path):
     assert all(np.array_equal(plain[name], traced[name]) for name in plain)
 
 
-def test_without_lockstep_the_threads_that_send_and_serve_are_shown(tmp_path):
+def test_asynchronous_the_threads_that_send_and_serve_are_shown(tmp_path):
     build = compile_spec("digits_async", tmp_path)
     trace, result = trace_of(build, tmp_path, steps=12)
     check_messages(trace)
@@ -168,7 +168,7 @@ def test_a_failed_run_leaves_the_slices_of_the_control_node(tmp_path, capsys):
     assert "no such patient" in trace.about["failure"]
     assert trace.about["nodes left out"] == ["ps:0"]
     assert trace.names("worker:0")["read"]
-    assert "trace.json, without those of ps:0" in capsys.readouterr().err
+    assert "trace.json, without the slices of ps:0" in capsys.readouterr().err
 
 
 def test_a_trace_that_cannot_be_written_is_the_error_of_the_run(

@@ -1,4 +1,4 @@
-"""Runs in which workers do not go in lockstep."""
+"""Runs of asynchronous workers."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_what_the_workers_push_adds_up_to_the_gradient_of_the_batch(
             )
 
 
-def test_in_lockstep_running_statistics_are_the_mean_of_those_of_the_workers(folder):
+def test_synchronous_running_statistics_are_the_mean_of_those_of_the_workers(folder):
     """Each worker normalizes over its own rows, and has its part of the gradients."""
     build = compile_spec(folder, "sync", normalized=True)
     result, params = run(folder, build, "normalized")
@@ -210,7 +210,7 @@ def test_an_order_without_the_file_of_a_node_says_which_nodes_are_needed(folder)
     build = compile_spec(folder, "async")
     with pytest.raises(PlacerError, match="cannot read") as caught:
         run(folder, build, replay_order=folder / "missing")
-    assert "nodes and threads of the run" in caught.value.hint
+    assert "nodes and threads of the recorded run" in caught.value.hint
 
 
 def test_the_orders_of_two_runs_are_not_mixed(folder):
@@ -219,9 +219,11 @@ def test_the_orders_of_two_runs_are_not_mixed(folder):
     kept = {path: path.read_text() for path in (folder / "kept").iterdir()}
     again = Options(record_order=folder / "kept", steps=2)
     for start in (check_launch, run_in_threads):  # before all nodes, and by a node
-        with pytest.raises(PlacerError, match="has the order of another run") as caught:
+        with pytest.raises(
+            PlacerError, match="contains the recorded order of another run"
+        ) as caught:
             start(build, again)
-        assert "name another folder" in caught.value.hint
+        assert "another folder" in caught.value.hint
     assert {path: path.read_text() for path in (folder / "kept").iterdir()} == kept
     file = (
         folder / "kept" / "worker-1.jsonl"
@@ -229,20 +231,20 @@ def test_the_orders_of_two_runs_are_not_mixed(folder):
     first, *lines, _ = file.read_text().splitlines(keepends=True)
     first = json.dumps(json.loads(first) | {"run": "another"}) + "\n"
     file.write_text("".join([first, *lines]))
-    mixed = r"of different runs: [0-9a-f]{16} on .*; another on worker:1"
+    mixed = r"from different runs: [0-9a-f]{16} on .*; another on worker:1"
     with pytest.raises(RunError, match=mixed) as caught:
         run(folder, build, replay_order=folder / "kept", steps=1)
     assert "of all nodes of one run" in caught.value.hint
     for path in kept:
         path.rename(path.with_name(f"other_{path.name}"))
-    with pytest.raises(PlacerError, match="has the order of another run"):
+    with pytest.raises(PlacerError, match="contains the recorded order of another run"):
         check_launch(build, again)
 
 
 def test_a_replay_that_is_longer_than_the_order_says_so(folder):
     build = compile_spec(folder, "async")
     run(folder, build, record_order=folder / "short", steps=3)
-    with pytest.raises(RunError, match="has no more events"):
+    with pytest.raises(RunError, match="has no more 'use'"):
         run(folder, build, replay_order=folder / "short", steps=4)
 
 
@@ -293,7 +295,7 @@ def clip_norm(largest):
 
 
 def test_one_model_has_groups_of_several_modes(folder):
-    """Only the gradients of lockstep groups are summed over the workers; a group of one
+    """Only the gradients of synchronous groups are summed over the workers; a group of one
     parameter clips it by itself. A server's steps do not wait for differences."""
     compile_spec(folder, "async", servers=1)
     spec = (folder / "small.yaml").read_text().replace("2 steps", "epoch")

@@ -1,4 +1,4 @@
-"""Without lockstep, a run is stopped and saved while its workers are at different steps."""
+"""An asynchronous run is stopped and saved while its workers are at different steps."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def uneven_checkpoint(folder, mode):
 def test_each_worker_stops_after_its_own_step_and_goes_on_from_there(
     folder, tmp_path, acting_unevenly, capsys, mode
 ):
-    # Without a learning rate the metrics of each step are those of a run in lockstep.
+    # Without a learning rate the metrics of each step equal those of a synchronous run.
     build, saved = compile_spec(folder, 0.0, mode=mode), tmp_path / "saved"
     start = {"init_params": folder / "initial.safetensors"}
     with acting_unevenly(Action.STOP):
@@ -378,9 +378,9 @@ def test_nodes_drain_twice_after_a_step(
 
 
 WHY_NOT = {
-    "backup": "each step takes the gradients of the workers that are first",
-    "outer": "the end of that run closed a round of 'geo'",
-    "servers": "workers do not go in lockstep",
+    "backup": "each step uses the gradients of the fastest workers",
+    "outer": "the earlier run ended in the middle of a round of 'geo'",
+    "servers": "workers train asynchronously",
 }
 
 
@@ -390,7 +390,7 @@ def test_a_resumed_run_says_why_its_bits_may_differ(folder, tmp_path, capsys, mo
     run(tmp_path, build, checkpoint=saved, checkpoint_every=1, steps=4)
     capsys.readouterr()
     run(tmp_path, build, resume=saved, steps=5)
-    assert f"interruption: {WHY_NOT[mode]}" in capsys.readouterr().err
+    assert f"uninterrupted run: {WHY_NOT[mode]}" in capsys.readouterr().err
 
 
 def test_a_round_that_the_end_of_a_run_has_not_closed_goes_on_with_the_same_bits(
@@ -404,5 +404,5 @@ def test_a_round_that_the_end_of_a_run_has_not_closed_goes_on_with_the_same_bits
     whole = parameters.read_bytes()
     path = next(p for p, m in list_checkpoints(saved) if m.progress.step == 10)
     run(tmp_path, build, resume=path)
-    assert "with the same bits as without an interruption" in capsys.readouterr().err
+    assert "with the same bits as an uninterrupted run" in capsys.readouterr().err
     assert parameters.read_bytes() == whole

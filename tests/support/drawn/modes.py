@@ -93,8 +93,8 @@ def backup(draw: Any) -> Settings:
 
 
 @st.composite
-def lockstep(draw: Any) -> Settings:
-    """Draw how workers in lockstep exchange gradients."""
+def synchronous(draw: Any) -> Settings:
+    """Draw how synchronous workers exchange gradients."""
     if draw(st.booleans()):
         return {"place": "/node:ps", "update": "sync"}
     return {"place": "/node:worker", **draw(st.sampled_from(EXCHANGES))}
@@ -106,16 +106,18 @@ _MODES = {
     "geo": differences(),
     "backup": backup(),
     "heter": at_servers(),
-    "lockstep": lockstep(),
+    "synchronous": synchronous(),
 }
 FAMILIES = ("servers", "workers", "geo", "backup", "heter")
 """What the first group of a model has: servers that update, workers that do, values of
 each worker's own, backup workers, or servers that update while some ops are on heter
 nodes."""
 _BESIDE = {
-    **dict.fromkeys(FAMILIES, ("servers", "workers", "geo", "lockstep", "lockstep")),
+    **dict.fromkeys(
+        FAMILIES, ("servers", "workers", "geo", "synchronous", "synchronous")
+    ),
     "backup": (),
-    "heter": ("servers", "lockstep"),
+    "heter": ("servers", "synchronous"),
 }
 """What other groups of a model may have; none means the same as the first one."""
 
@@ -123,7 +125,7 @@ _BESIDE = {
 @st.composite
 def asynchronous_models(draw: Any, families: tuple[str, ...]) -> DrawnModel:
     """Draw a model of one of the families, with several workers. Its ops are on all of
-    them, and some parameters, or all, are updated without lockstep, or with backup workers.
+    them, and some parameters, or all, are updated asynchronously, or with backup workers.
 
     With heter nodes, some of the ops are on these. Batches are full, and most epochs have
     several steps, at whose end all drain. The batch normalization of a worker is over its
@@ -187,7 +189,7 @@ def _draw_modes(
     several = len(entries) > 1 or "heter" in nodes
     if several and beside and "global_norm" in train.get("clip", {}):
         train["clip"] = draw(st.sampled_from([c for c in CLIPS if "norm" in c]))
-    train.pop("bucket_cap_mb", None)  # it is for groups on servers in lockstep
+    train.pop("bucket_cap_mb", None)  # it is for synchronous groups on servers
     synchronous = any(entry.get("update") == "sync" for entry in entries)
     if synchronous and "microbatches" not in train:
         cap = draw(st.sampled_from(BUCKETS))

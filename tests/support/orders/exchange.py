@@ -28,7 +28,7 @@ class Group:
     Attributes:
         names: the parameters.
         rule_of: returns the rule of a parameter.
-        mode: how workers agree; None in lockstep.
+        mode: how workers agree; None if synchronous.
         rate: the learning rate of a step, from 1.
         clip: limits the gradients, by name.
         outer: the rule of the outer optimizer of servers, if there is one.

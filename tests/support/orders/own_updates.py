@@ -1,4 +1,4 @@
-"""Groups whose workers update by what has come from all of them, without lockstep."""
+"""Asynchronous groups with worker-side updates, from gradients of all workers."""
 
 from __future__ import annotations
 

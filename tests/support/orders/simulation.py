@@ -1,4 +1,4 @@
-"""A run without lockstep as a simulation in one process: it follows a recorded order."""
+"""An asynchronous run as a simulation in one process: it follows a recorded order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Simulation:
         gradient: computes the part of one worker in the gradients.
         groups: the optimizers.
         steps: the number of steps.
-        clip: limits the gradients of all groups in lockstep together.
+        clip: limits the gradients of all synchronous groups together.
         tables: the keys of the sparse tables, each of which has initial values as a dense
             parameter with a row for each of them, here of any value.
 
@@ -106,7 +106,7 @@ class Simulation:
 def exchanges(
     run: Run, group: Group, tables: Mapping[str, Vocabulary]
 ) -> Iterator[Exchange]:
-    """Yield the exchanges of a group, unless it is in lockstep."""
+    """Yield the exchanges of a group, unless it is synchronous."""
     if group.mode is None:
         return
     if isinstance(group.mode, Geo):

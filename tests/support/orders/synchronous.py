@@ -1,4 +1,4 @@
-"""Groups in lockstep, and those with backup workers."""
+"""Synchronous groups, and those with backup workers."""
 
 from __future__ import annotations
 

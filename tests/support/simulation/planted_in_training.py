@@ -1,4 +1,4 @@
-"""Bugs that are planted in training without lockstep, to see that simulations find them."""
+"""Bugs that are planted in asynchronous training, to see that simulations find them."""
 
 from __future__ import annotations
 

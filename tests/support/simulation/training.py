@@ -1,4 +1,4 @@
-"""Training without lockstep in a simulation, and what has to hold of it.
+"""Asynchronous training in a simulation, and what has to hold of it.
 
 Channels, communicators, services and tables are real. The parameters of a server say by
 themselves what was applied: they have a row for each step of each worker, and the

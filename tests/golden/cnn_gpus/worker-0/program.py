@@ -1,6 +1,7 @@
-"""worker:0 of cnn_gpus: 1 worker. Compiled by placer; change the spec, not this file.
+"""worker:0 of cnn_gpus: 1 worker.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -14,26 +15,39 @@ import jax
 from placer import ops
 
 Conv2d = namedtuple("Conv2d", "w")
-Normalize = namedtuple("Normalize", "scale bias")
+BatchNorm = namedtuple("BatchNorm", "scale bias")
 Fc = namedtuple("Fc", "w b")
-Normalize_2 = namedtuple("Normalize_2", "running_mean running_variance")
+BatchNormState = namedtuple("BatchNormState", "running_mean running_variance")
 
 
 class Dense(NamedTuple):  # table "dense"
     conv1: Conv2d  # w float32[3, 3, 1, 32]
-    norm1: Normalize  # scale, bias float32[32]
+    norm1: BatchNorm  # scale, bias float32[32]
     conv2: Conv2d  # w float32[3, 3, 32, 64]
-    norm2: Normalize  # scale, bias float32[64]
+    norm2: BatchNorm  # scale, bias float32[64]
     logits: Fc  # w float32[1024, 10], b float32[10]
 
 
-class StateGpu07(NamedTuple):  # table "state_gpu:0-7"
-    norm1: Normalize_2  # running_mean, running_variance float32[32]
-    norm2: Normalize_2  # running_mean, running_variance float32[64]
+class State(NamedTuple):  # table "state_gpu:0-7"
+    norm1: BatchNormState  # running_mean, running_variance float32[32]
+    norm2: BatchNormState  # running_mean, running_variance float32[64]
+
+
+def model(image, p: Dense, state: State):
+    pixels = ops.scale(image, factor=0.0625)
+    picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
+    conv1 = ops.conv2d(picture, p.conv1.w)
+    norm1 = ops.normalize(conv1, *state.norm1, *p.norm1, epsilon=1e-05)
+    h1 = ops.relu(norm1)
+    conv2 = ops.conv2d(h1, p.conv2.w)
+    norm2 = ops.normalize(conv2, *state.norm2, *p.norm2, epsilon=1e-05)
+    h2 = ops.relu(norm2)
+    flat = ops.flatten(h2)
+    return ops.fc(flat, *p.logits)
 
 
 @jax.jit
-def forward_backward(image, p: Dense, state: StateGpu07, batch_position, label):
+def forward_backward(image, p: Dense, state: State, batch_position, label):
     pixels = ops.scale(image, factor=0.0625)
     picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
     conv1, conv1_res = ops.conv2d.forward(picture, p.conv1.w)
@@ -89,56 +103,38 @@ def forward_backward(image, p: Dense, state: StateGpu07, batch_position, label):
     (d_conv1_0,) = ops.reduce_mean.backward(norm1_mean_res, d_norm1_used_mean)
     d_conv1 = ops.accumulate(d_conv1_0, d_conv1_1, d_conv1_2)
     _, d_conv1_w = ops.conv2d.backward(conv1_res, picture, p.conv1.w, d_conv1)
-    new = StateGpu07(
-        norm1=Normalize_2(norm1_running_mean_new, norm1_running_variance_new),
-        norm2=Normalize_2(norm2_running_mean_new, norm2_running_variance_new),
+    new = State(
+        norm1=BatchNormState(norm1_running_mean_new, norm1_running_variance_new),
+        norm2=BatchNormState(norm2_running_mean_new, norm2_running_variance_new),
     )
     g = Dense(
         conv1=Conv2d(d_conv1_w),
-        norm1=Normalize(*g_norm1),
+        norm1=BatchNorm(*g_norm1),
         conv2=Conv2d(d_conv2_w),
-        norm2=Normalize(*g_norm2),
+        norm2=BatchNorm(*g_norm2),
         logits=Fc(*g_logits),
     )
     return loss, accuracy, new, g
 
 
 @functools.partial(jax.jit, static_argnames="count")
-def eval_forward(image, p: Dense, state: StateGpu07, label, *, count):
-    pixels = ops.scale(image, factor=0.0625)
-    picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
-    conv1 = ops.conv2d(picture, p.conv1.w)
-    norm1 = ops.normalize(conv1, *state.norm1, *p.norm1, epsilon=1e-05)
-    h1 = ops.relu(norm1)
-    conv2 = ops.conv2d(h1, p.conv2.w)
-    norm2 = ops.normalize(conv2, *state.norm2, *p.norm2, epsilon=1e-05)
-    h2 = ops.relu(norm2)
-    flat = ops.flatten(h2)
-    logits = ops.fc(flat, *p.logits)
+def eval_forward(image, p: Dense, state: State, label, *, count):
+    logits = model(image, p, state)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
 
 
 @jax.jit
-def predict_forward(image, p: Dense, state: StateGpu07):
-    pixels = ops.scale(image, factor=0.0625)
-    picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
-    conv1 = ops.conv2d(picture, p.conv1.w)
-    norm1 = ops.normalize(conv1, *state.norm1, *p.norm1, epsilon=1e-05)
-    h1 = ops.relu(norm1)
-    conv2 = ops.conv2d(h1, p.conv2.w)
-    norm2 = ops.normalize(conv2, *state.norm2, *p.norm2, epsilon=1e-05)
-    h2 = ops.relu(norm2)
-    flat = ops.flatten(h2)
-    logits = ops.fc(flat, *p.logits)
+def predict_forward(image, p: Dense, state: State):
+    logits = model(image, p, state)
     return ops.softmax(logits)
 
 
 def step(node: runtime.Node) -> None:
     image, batch_position, label = node.read("image", "batch.position", "label")
     p = node.parameters("dense", Dense)
-    state = node.parameters("state_gpu:0-7", StateGpu07)
+    state = node.parameters("state_gpu:0-7", State)
     image, batch_position, label, p = node.memcpy_h2d(
         image, batch_position, label, p, to="gpu:0-7", rows=3
     )
@@ -151,7 +147,7 @@ def step(node: runtime.Node) -> None:
 
 def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    state = node.parameters("state_gpu:0-7", StateGpu07)
+    state = node.parameters("state_gpu:0-7", State)
     (p,) = node.memcpy_h2d(p, to="gpu:0-7")
     for _ in node.batches():
         image, label = node.read("image", "label")
@@ -163,7 +159,7 @@ def evaluate(node: runtime.Node) -> None:
 
 def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    state = node.parameters("state_gpu:0-7", StateGpu07)
+    state = node.parameters("state_gpu:0-7", State)
     (p,) = node.memcpy_h2d(p, to="gpu:0-7")
     for _ in node.batches():
         image = node.read("image")

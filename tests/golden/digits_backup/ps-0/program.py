@@ -1,6 +1,7 @@
-"""ps:0 of digits_backup: 4 workers, 2 servers. Compiled by placer; change the spec, not this file.
+"""ps:0 of digits_backup: 4 workers, 2 servers.
 
-p: parameters, g: their gradients.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients.
 """
 
 import functools
@@ -13,6 +14,14 @@ import jax
 
 from placer import ops
 
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_TO_WORKERS = 1
+GRADIENTS_FROM_WORKERS = 3
+GRADIENT_NORMS_FROM_PS1 = 5
+CLIP_SCALES_TO_PS1 = 6
+EVAL_PARAMETERS_TO_WORKERS = 7
+PREDICT_PARAMETERS_TO_WORKERS = 9
+
 Fc = namedtuple("Fc", "w")
 
 
@@ -20,35 +29,36 @@ class Dense(NamedTuple):  # table "dense"
     h1: Fc  # w float32[64, 128]
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def square_norms(g: Dense):
     return ops.sum_of_squares(g.h1.w)
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def clip(clip_square_0, clip_square_1):
     return ops.clip_scale(clip_square_0, clip_square_1, max_norm=1.0)
 
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.offer(1, p)  # parameters to worker
-    g = node.sum_of_first(3, Dense)  # gradients of the first 3 of 4 workers, summed in node order
+    node.offer(PARAMETERS_TO_WORKERS, p)  # sent to each worker that begins this step
+    # from the first 3 of 4 workers, summed in node order
+    g = node.sum_of_first(GRADIENTS_FROM_WORKERS, Dense)
     clip_square_0 = square_norms(g)
-    (clip_square_1,) = node.receive(5)  # norms from ps:1
+    (clip_square_1,) = node.receive(GRADIENT_NORMS_FROM_PS1)
     clip_scale = clip(clip_square_0, clip_square_1)
     node.update("dense", g, scale=clip_scale)  # adam, cosine learning rate
-    node.send(6, clip_scale)  # update scales to ps:1
+    node.send(CLIP_SCALES_TO_PS1, clip_scale)
 
 
 def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(7, p)  # parameters to worker
+    node.send(EVAL_PARAMETERS_TO_WORKERS, p)
 
 
 def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(9, p)  # parameters to worker
+    node.send(PREDICT_PARAMETERS_TO_WORKERS, p)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""ps:1 of digits_backup: 4 workers, 2 servers. Compiled by placer; change the spec, not this file.
+"""ps:1 of digits_backup: 4 workers, 2 servers.
 
-p: parameters, g: their gradients.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients.
 """
 
 import functools
@@ -13,38 +14,47 @@ import jax
 
 from placer import ops
 
-Fc = namedtuple("Fc", "b")
-Fc_2 = namedtuple("Fc_2", "w b")
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_TO_WORKERS = 2
+GRADIENTS_FROM_WORKERS = 4
+GRADIENT_NORMS_TO_PS0 = 5
+CLIP_SCALES_FROM_PS0 = 6
+EVAL_PARAMETERS_TO_WORKERS = 8
+PREDICT_PARAMETERS_TO_WORKERS = 10
+
+FcB = namedtuple("FcB", "b")
+Fc = namedtuple("Fc", "w b")
 
 
 class Dense(NamedTuple):  # table "dense"
-    h1: Fc  # b float32[128]
-    logits: Fc_2  # w float32[128, 10], b float32[10]
+    h1: FcB  # b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def square_norms(g: Dense):
     return ops.sum_of_squares(g.h1.b, *g.logits)
 
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.offer(2, p)  # parameters to worker
-    g = node.sum_of_first(4, Dense)  # gradients of the first 3 of 4 workers, summed in node order
+    node.offer(PARAMETERS_TO_WORKERS, p)  # sent to each worker that begins this step
+    # from the first 3 of 4 workers, summed in node order
+    g = node.sum_of_first(GRADIENTS_FROM_WORKERS, Dense)
     clip_square_1 = square_norms(g)
-    node.send(5, clip_square_1)  # norms to ps:0
-    (clip_scale,) = node.receive(6)  # update scales from ps:0
+    node.send(GRADIENT_NORMS_TO_PS0, clip_square_1)
+    (clip_scale,) = node.receive(CLIP_SCALES_FROM_PS0)
     node.update("dense", g, scale=clip_scale)  # adam, cosine learning rate
 
 
 def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(8, p)  # parameters to worker
+    node.send(EVAL_PARAMETERS_TO_WORKERS, p)
 
 
 def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(10, p)  # parameters to worker
+    node.send(PREDICT_PARAMETERS_TO_WORKERS, p)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""workers of digits_backup: 4 workers, 2 servers. Compiled by placer; change the spec, not this file.
+"""workers of digits_backup: 4 workers, 2 servers.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -13,12 +14,27 @@ import jax
 
 from placer import ops
 
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_FROM_PS0 = 1
+PARAMETERS_FROM_PS1 = 2
+GRADIENTS_TO_PS0 = 3
+GRADIENTS_TO_PS1 = 4
+EVAL_PARAMETERS_FROM_PS0 = 7
+EVAL_PARAMETERS_FROM_PS1 = 8
+PREDICT_PARAMETERS_FROM_PS0 = 9
+PREDICT_PARAMETERS_FROM_PS1 = 10
+
 Fc = namedtuple("Fc", "w b")
 
 
 class Dense(NamedTuple):  # table "dense"
     h1: Fc  # w float32[64, 128], b float32[128]
     logits: Fc  # w float32[128, 10], b float32[10]
+
+
+def model(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    return ops.fc(h1, *p.logits)
 
 
 @jax.jit
@@ -36,8 +52,7 @@ def forward_backward(image, p: Dense, label):
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, label, *, count):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -45,26 +60,25 @@ def eval_forward(image, p: Dense, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     return ops.softmax(logits)
 
 
 def step(node: runtime.Node) -> None:
     image, label = node.read("image", "label")
-    (h1_w,) = node.receive(1)  # parameters from ps:0
-    h1_b, logits_w, logits_b = node.receive(2)  # parameters from ps:1
+    (h1_w,) = node.receive(PARAMETERS_FROM_PS0)
+    h1_b, logits_w, logits_b = node.receive(PARAMETERS_FROM_PS1)
     p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     loss, accuracy, g = forward_backward(image, p, label)
     node.record(loss=loss, accuracy=accuracy)
-    node.send(3, g.h1.w)  # gradients to ps:0
-    node.send(4, g.h1.b, *g.logits)  # gradients to ps:1
+    node.send(GRADIENTS_TO_PS0, g.h1.w)
+    node.send(GRADIENTS_TO_PS1, g.h1.b, *g.logits)
 
 
 def evaluate(node: runtime.Node) -> None:
-    (h1_w_2,) = node.receive(7)  # parameters from ps:0
-    h1_b_2, logits_w_2, logits_b_2 = node.receive(8)  # parameters from ps:1
-    p = Dense(h1=Fc(h1_w_2, h1_b_2), logits=Fc(logits_w_2, logits_b_2))
+    (h1_w,) = node.receive(EVAL_PARAMETERS_FROM_PS0)
+    h1_b, logits_w, logits_b = node.receive(EVAL_PARAMETERS_FROM_PS1)
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image, label = node.read("image", "label")
         loss, accuracy = eval_forward(image, p, label, count=node.count)
@@ -72,9 +86,9 @@ def evaluate(node: runtime.Node) -> None:
 
 
 def predict(node: runtime.Node) -> None:
-    (h1_w_2,) = node.receive(9)  # parameters from ps:0
-    h1_b_2, logits_w_2, logits_b_2 = node.receive(10)  # parameters from ps:1
-    p = Dense(h1=Fc(h1_w_2, h1_b_2), logits=Fc(logits_w_2, logits_b_2))
+    (h1_w,) = node.receive(PREDICT_PARAMETERS_FROM_PS0)
+    h1_b, logits_w, logits_b = node.receive(PREDICT_PARAMETERS_FROM_PS1)
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image = node.read("image")
         probability = predict_forward(image, p)

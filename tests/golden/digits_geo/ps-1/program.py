@@ -1,6 +1,7 @@
-"""ps:1 of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
+"""ps:1 of digits_geo: 2 workers, 2 servers.
 
-p: parameters, g: their gradients.
+Compiled by placer; change the spec, not this file.
+p: parameters; delta: the change of one worker's parameters.
 """
 
 from collections import namedtuple
@@ -8,13 +9,19 @@ from typing import NamedTuple
 
 from placer import runtime  # first: before jax loads
 
-Fc = namedtuple("Fc", "b")
-Fc_2 = namedtuple("Fc_2", "w b")
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_TO_WORKERS = 2
+DELTAS_FROM_WORKERS = 4
+EVAL_PARAMETERS_TO_WORKERS = 6
+PREDICT_PARAMETERS_TO_WORKERS = 8
+
+FcB = namedtuple("FcB", "b")
+Fc = namedtuple("Fc", "w b")
 
 
 class Dense(NamedTuple):  # table "dense"
-    h1: Fc  # b float32[128]
-    logits: Fc_2  # w float32[128, 10], b float32[10]
+    h1: FcB  # b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
 
 
 def step(node: runtime.Node) -> None:
@@ -23,23 +30,22 @@ def step(node: runtime.Node) -> None:
 
 def serve(node: runtime.Node) -> None:
     for message in node.messages():  # of workers, as they arrive
-        match message.edge:
-            case 2:  # parameters to worker
-                p = node.parameters("dense", Dense)
-                node.answer(message, p)
-            case 4:  # difference of one worker
-                g = node.pushed("dense", message, Dense)
-                node.update("dense", g, message=message)  # sgd, learning rate 1
+        if message.edge == PARAMETERS_TO_WORKERS:  # a worker needs the newest parameters
+            p = node.parameters("dense", Dense)
+            node.answer(message, p)
+        elif message.edge == DELTAS_FROM_WORKERS:  # of one worker
+            delta = node.pushed("dense", message, Dense)
+            node.update("dense", delta, message=message)  # sgd, learning rate 1
 
 
 def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(6, p)  # parameters to worker
+    node.send(EVAL_PARAMETERS_TO_WORKERS, p)
 
 
 def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(8, p)  # parameters to worker
+    node.send(PREDICT_PARAMETERS_TO_WORKERS, p)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""workers of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
+"""workers of digits_geo: 2 workers, 2 servers.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -13,7 +14,22 @@ import jax
 
 from placer import ops
 
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_FROM_PS0 = 1
+PARAMETERS_FROM_PS1 = 2
+DELTAS_TO_PS0 = 3
+DELTAS_TO_PS1 = 4
+EVAL_PARAMETERS_FROM_PS0 = 5
+EVAL_PARAMETERS_FROM_PS1 = 6
+PREDICT_PARAMETERS_FROM_PS0 = 7
+PREDICT_PARAMETERS_FROM_PS1 = 8
+
 Fc = namedtuple("Fc", "w b")
+
+
+class Dense(NamedTuple):  # table "dense"
+    h1: Fc  # w float32[64, 128], b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
 
 
 class Local(NamedTuple):  # table "local"
@@ -21,9 +37,9 @@ class Local(NamedTuple):  # table "local"
     logits: Fc  # w float32[128, 10], b float32[10]
 
 
-class Dense(NamedTuple):  # table "dense"
-    h1: Fc  # w float32[64, 128], b float32[128]
-    logits: Fc  # w float32[128, 10], b float32[10]
+def model(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    return ops.fc(h1, *p.logits)
 
 
 @jax.jit
@@ -35,24 +51,20 @@ def forward_backward(image, p: Local, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
-    d_h1_w_clipped, d_h1_b_clipped, d_logits_w_clipped, d_logits_b_clipped = ops.clip_part(
+    d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
     )
-    d_h1_w_clipped_row_estimate = ops.row_estimate(d_h1_w_clipped, share=1 / 2)
-    d_h1_b_clipped_row_estimate = ops.row_estimate(d_h1_b_clipped, share=1 / 2)
-    d_logits_w_clipped_row_estimate = ops.row_estimate(d_logits_w_clipped, share=1 / 2)
-    d_logits_b_clipped_row_estimate = ops.row_estimate(d_logits_b_clipped, share=1 / 2)
-    g = Local(
-        h1=Fc(d_h1_w_clipped_row_estimate, d_h1_b_clipped_row_estimate),
-        logits=Fc(d_logits_w_clipped_row_estimate, d_logits_b_clipped_row_estimate),
-    )
+    d_h1_w = ops.row_estimate(d_h1_w, share=1 / 2)
+    d_h1_b = ops.row_estimate(d_h1_b, share=1 / 2)
+    d_logits_w = ops.row_estimate(d_logits_w, share=1 / 2)
+    d_logits_b = ops.row_estimate(d_logits_b, share=1 / 2)
+    g = Local(h1=Fc(d_h1_w, d_h1_b), logits=Fc(d_logits_w, d_logits_b))
     return loss, accuracy, g
 
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, label, *, count):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -60,26 +72,25 @@ def eval_forward(image, p: Dense, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     return ops.softmax(logits)
 
 
 def step(node: runtime.Node) -> None:
     image, label = node.read("image", "label")
-    node.merge(1)  # if there are newer parameters from ps:0
-    node.merge(2)  # if there are newer parameters from ps:1
+    node.merge(PARAMETERS_FROM_PS0)  # adds the changes of other workers, if received
+    node.merge(PARAMETERS_FROM_PS1)  # adds the changes of other workers, if received
     p = node.parameters("local", Local)
     loss, accuracy, g = forward_backward(image, p, label)
     node.record(loss=loss, accuracy=accuracy)
     node.update("local", g)  # adam, cosine learning rate
-    node.push_delta(3)  # every 10 steps, differences to ps:0
-    node.push_delta(4)  # every 10 steps, differences to ps:1
+    node.push_delta(DELTAS_TO_PS0)  # every 10 steps: this worker's change of the parameters
+    node.push_delta(DELTAS_TO_PS1)  # every 10 steps: this worker's change of the parameters
 
 
 def evaluate(node: runtime.Node) -> None:
-    (h1_w,) = node.receive(5)  # parameters from ps:0
-    h1_b, logits_w, logits_b = node.receive(6)  # parameters from ps:1
+    (h1_w,) = node.receive(EVAL_PARAMETERS_FROM_PS0)
+    h1_b, logits_w, logits_b = node.receive(EVAL_PARAMETERS_FROM_PS1)
     p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image, label = node.read("image", "label")
@@ -88,8 +99,8 @@ def evaluate(node: runtime.Node) -> None:
 
 
 def predict(node: runtime.Node) -> None:
-    (h1_w,) = node.receive(7)  # parameters from ps:0
-    h1_b, logits_w, logits_b = node.receive(8)  # parameters from ps:1
+    (h1_w,) = node.receive(PREDICT_PARAMETERS_FROM_PS0)
+    h1_b, logits_w, logits_b = node.receive(PREDICT_PARAMETERS_FROM_PS1)
     p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image = node.read("image")

@@ -1,6 +1,7 @@
-"""workers of digits_without_server: 2 workers. Compiled by placer; change the spec, not this file.
+"""workers of digits_without_server: 2 workers.
 
-p: parameters, g: their gradients, d_x: the gradient of x.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients; d_x: the gradient of x.
 """
 
 import functools
@@ -13,12 +14,20 @@ import jax
 
 from placer import ops
 
+# Edges: the numbers of the messages between nodes, from plan.json.
+GRADIENTS_TO_ALL_WORKERS = 1
+
 Fc = namedtuple("Fc", "w b")
 
 
 class Dense(NamedTuple):  # table "dense"
     h1: Fc  # w float32[64, 128], b float32[128]
     logits: Fc  # w float32[128, 10], b float32[10]
+
+
+def model(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    return ops.fc(h1, *p.logits)
 
 
 @jax.jit
@@ -30,19 +39,16 @@ def forward_backward(image, p: Dense, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
-    d_h1_w_clipped, d_h1_b_clipped, d_logits_w_clipped, d_logits_b_clipped = ops.clip_part(
+    d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
     )
-    g = Dense(
-        h1=Fc(d_h1_w_clipped, d_h1_b_clipped), logits=Fc(d_logits_w_clipped, d_logits_b_clipped)
-    )
+    g = Dense(h1=Fc(d_h1_w, d_h1_b), logits=Fc(d_logits_w, d_logits_b))
     return loss, accuracy, g
 
 
 @functools.partial(jax.jit, static_argnames="count")
 def eval_forward(image, p: Dense, label, *, count):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
@@ -50,8 +56,7 @@ def eval_forward(image, p: Dense, label, *, count):
 
 @jax.jit
 def predict_forward(image, p: Dense):
-    h1 = ops.fc(image, *p.h1, activation="relu")
-    logits = ops.fc(h1, *p.logits)
+    logits = model(image, p)
     return ops.softmax(logits)
 
 
@@ -60,14 +65,13 @@ def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     loss, accuracy, g = forward_backward(image, p, label)
     node.record(loss=loss, accuracy=accuracy)
-    node.push(1, g)  # gradients to worker
+    node.push(GRADIENTS_TO_ALL_WORKERS, g)
 
 
 def serve(node: runtime.Node) -> None:
-    for message in node.messages():  # what has come, before the next step
-        match message.edge:
-            case 1:  # gradients of each worker, added up
-                node.update_from("dense", message)  # adam, cosine learning rate
+    for message in node.messages():  # received since the last step
+        if message.edge == GRADIENTS_TO_ALL_WORKERS:  # the sum of the received gradients
+            node.update_from("dense", message)  # adam, cosine learning rate
 
 
 def evaluate(node: runtime.Node) -> None:

@@ -1,6 +1,8 @@
-"""worker:0 of transformer_pipeline: 2 workers. Compiled by placer; change the spec, not this file.
+"""worker:0 of transformer_pipeline: 2 workers.
 
-p: parameters, g: their gradients, s: what a function saves for a later one, d_x: the gradient of x.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients; g_total: gradients summed over microbatches; s: values saved for
+a later function; d_x: the gradient of x.
 """
 
 import functools
@@ -12,6 +14,14 @@ from placer import runtime  # first: before jax loads
 import jax
 
 from placer import ops
+
+# Edges: the numbers of the messages between nodes, from plan.json.
+ACTIVATIONS_TO_WORKER1 = 1
+GRADIENTS_FROM_WORKER1 = 2
+GRADIENT_NORMS_FROM_WORKER1 = 3
+CLIP_SCALES_TO_WORKER1 = 4
+EVAL_ACTIVATIONS_TO_WORKER1 = 5
+PREDICT_ACTIVATIONS_TO_WORKER1 = 6
 
 Embedding = namedtuple("Embedding", "table")
 PositionEmbedding = namedtuple("PositionEmbedding", "table")
@@ -31,6 +41,19 @@ class Dense(NamedTuple):  # table "dense"
 
 
 @jax.jit
+def model(text, p: Dense):
+    characters = ops.embedding(text, p.characters.table)
+    x = ops.position_embedding(characters, p.x.table)
+    norm1 = ops.layer_norm(x, *p.norm1)
+    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
+    x1 = ops.add(x, seen1)
+    norm2 = ops.layer_norm(x1, *p.norm2)
+    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
+    narrow1 = ops.fc(wide1, *p.narrow1)
+    return ops.add(x1, narrow1)
+
+
+@jax.jit
 def forward(text, p: Dense):
     s = ops.Saved()
     characters, s.characters_res = ops.embedding.forward(text, p.characters.table)
@@ -45,9 +68,9 @@ def forward(text, p: Dense):
     return x2, s
 
 
-@functools.partial(jax.jit, keep_unused=True)
-def backward(d_x2_part0, s, p: Dense, text):
-    d_x1_1, d_narrow1 = ops.add.backward(s.x2_res, d_x2_part0)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+def backward(d_x2, s, p: Dense, text):
+    d_x1_1, d_narrow1 = ops.add.backward(s.x2_res, d_x2)
     d_wide1, *g_narrow1 = ops.fc.backward(s.narrow1_res, s.wide1, p.narrow1.w, d_narrow1)
     d_norm2, *g_wide1 = ops.fc.backward(s.wide1_res, s.norm2, p.wide1.w, d_wide1)
     d_x1_0, *g_norm2 = ops.layer_norm.backward(s.norm2_res, s.x1, p.norm2.scale, d_norm2)
@@ -69,78 +92,59 @@ def backward(d_x2_part0, s, p: Dense, text):
     )
 
 
-@functools.partial(jax.jit, keep_unused=True)
-def clip(g: Dense, clip_square_1):
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+def clip(g_total: Dense, clip_square_1):
     clip_square_0 = ops.sum_of_squares(
-        g.characters.table, g.x.table, *g.norm1, *g.seen1, *g.norm2, *g.wide1, *g.narrow1
+        g_total.characters.table,
+        g_total.x.table,
+        *g_total.norm1,
+        *g_total.seen1,
+        *g_total.norm2,
+        *g_total.wide1,
+        *g_total.narrow1,
     )
     return ops.clip_scale(clip_square_0, clip_square_1, max_norm=1.0)
 
 
-@jax.jit
-def eval_forward(text, p: Dense):
-    characters = ops.embedding(text, p.characters.table)
-    x = ops.position_embedding(characters, p.x.table)
-    norm1 = ops.layer_norm(x, *p.norm1)
-    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
-    x1 = ops.add(x, seen1)
-    norm2 = ops.layer_norm(x1, *p.norm2)
-    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
-    narrow1 = ops.fc(wide1, *p.narrow1)
-    return ops.add(x1, narrow1)
-
-
-@jax.jit
-def predict_forward(text, p: Dense):
-    characters = ops.embedding(text, p.characters.table)
-    x = ops.position_embedding(characters, p.x.table)
-    norm1 = ops.layer_norm(x, *p.norm1)
-    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
-    x1 = ops.add(x, seen1)
-    norm2 = ops.layer_norm(x1, *p.norm2)
-    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
-    narrow1 = ops.fc(wide1, *p.narrow1)
-    return ops.add(x1, narrow1)
-
-
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    # forward.0, forward.1, backward.0, forward.2, backward.1, forward.3, backward.2, forward.4,
-    # backward.3, forward.5, backward.4, forward.6, backward.5, forward.7, backward.6, backward.7
+    # The tasks in order, each with its microbatch: forward.0, forward.1, backward.0, forward.2,
+    # backward.1, forward.3, backward.2, forward.4, backward.3, forward.5, backward.4, forward.6,
+    # backward.5, forward.7, backward.6, backward.7
     for task in node.microbatches():
         if task == "forward":
             text = node.read("text")
             x2, s = forward(text, p)
-            node.send(1, x2)  # activations to worker:1
+            node.send(ACTIVATIONS_TO_WORKER1, x2)
             node.keep_values(s=s, text=text)
             del text, x2, s
         elif task == "backward":
             s, text = node.pop_values("s", "text")
-            (d_x2_part0,) = node.receive(2)  # gradients from worker:1
-            g = backward(d_x2_part0, s, p, text)
+            (d_x2,) = node.receive(GRADIENTS_FROM_WORKER1)
+            g = backward(d_x2, s, p, text)
             node.sum_microbatches(g=g)
-            del s, text, d_x2_part0, g
-    (g,) = node.microbatch_totals("g")
-    (clip_square_1,) = node.receive(3)  # norms from worker:1
-    clip_scale = clip(g, clip_square_1)
-    node.update("dense", g, scale=clip_scale)  # adam, warmup and cosine learning rate
-    node.send(4, clip_scale)  # update scales to worker:1
+            del s, text, d_x2, g
+    (g_total,) = node.microbatch_totals("g")
+    (clip_square_1,) = node.receive(GRADIENT_NORMS_FROM_WORKER1)
+    clip_scale = clip(g_total, clip_square_1)
+    node.update("dense", g_total, scale=clip_scale)  # adam, warmup and cosine learning rate
+    node.send(CLIP_SCALES_TO_WORKER1, clip_scale)
 
 
 def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     for _ in node.batches():
         text = node.read("text")
-        x2 = eval_forward(text, p)
-        node.send(5, x2)  # activations to worker:1
+        x2 = model(text, p)
+        node.send(EVAL_ACTIVATIONS_TO_WORKER1, x2)
 
 
 def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     for _ in node.batches():
         text = node.read("text")
-        x2 = predict_forward(text, p)
-        node.send(6, x2)  # activations to worker:1
+        x2 = model(text, p)
+        node.send(PREDICT_ACTIVATIONS_TO_WORKER1, x2)
 
 
 if __name__ == "__main__":

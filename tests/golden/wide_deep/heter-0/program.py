@@ -1,6 +1,7 @@
-"""heter:0 of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
+"""heter:0 of wide_deep: 2 workers, 1 heter, 1 server.
 
-p: parameters, g: their gradients, s: what a function saves for a later one, d_x: the gradient of x.
+Compiled by placer; change the spec, not this file.
+p: parameters; g: their gradients; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools
@@ -13,6 +14,20 @@ import jax
 
 from placer import ops
 
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_FROM_PS = 2
+ACTIVATIONS_FROM_WORKERS = 3
+ACTIVATIONS_TO_WORKERS = 4
+GRADIENTS_FROM_WORKERS = 5
+GRADIENTS_TO_WORKERS = 7
+GRADIENTS_TO_PS = 8
+EVAL_PARAMETERS_FROM_PS = 11
+EVAL_ACTIVATIONS_FROM_WORKERS = 12
+EVAL_ACTIVATIONS_TO_WORKERS = 13
+PREDICT_PARAMETERS_FROM_PS = 15
+PREDICT_ACTIVATIONS_FROM_WORKERS = 16
+PREDICT_ACTIVATIONS_TO_WORKERS = 17
+
 Fc = namedtuple("Fc", "w b")
 
 
@@ -22,7 +37,14 @@ class Dense(NamedTuple):  # table "dense"
     deep: Fc  # w float32[64, 1], b float32[1]
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@jax.jit
+def model(both, p: Dense):
+    deep1 = ops.fc(both, *p.deep1, activation="gelu")
+    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
+    return ops.fc(deep2, *p.deep)
+
+
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def forward(both, p: Dense):
     s = ops.Saved()
     s.deep1, s.deep1_res = ops.fc.forward(both, *p.deep1, activation="gelu")
@@ -31,7 +53,7 @@ def forward(both, p: Dense):
     return deep, s
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def backward(s, p: Dense, d_deep, both):
     d_deep2, *g_deep = ops.fc.backward(s.deep_res, s.deep2, p.deep.w, d_deep)
     d_deep1, *g_deep2 = ops.fc.backward(s.deep2_res, s.deep1, p.deep2.w, d_deep2)
@@ -40,56 +62,42 @@ def backward(s, p: Dense, d_deep, both):
     return d_both, g
 
 
-@jax.jit
-def eval_forward(both, p: Dense):
-    deep1 = ops.fc(both, *p.deep1, activation="gelu")
-    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
-    return ops.fc(deep2, *p.deep)
-
-
-@jax.jit
-def predict_forward(both, p: Dense):
-    deep1 = ops.fc(both, *p.deep1, activation="gelu")
-    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
-    return ops.fc(deep2, *p.deep)
-
-
 def step(node: runtime.Node) -> None:
-    p = node.receive(2, Dense)  # parameters from ps
+    p = node.receive(PARAMETERS_FROM_PS, Dense)
     (p,) = node.memcpy_h2d(p, to="gpu:0")
-    (both,) = node.receive(3)  # activations from worker, rows concatenated
+    (both,) = node.receive(ACTIVATIONS_FROM_WORKERS)  # rows concatenated
     (both,) = node.memcpy_h2d(both, to="gpu:0")
     deep, s = forward(both, p)
     (deep,) = node.memcpy_d2h(deep)
-    node.send(4, deep)  # activations to worker
-    (d_deep,) = node.receive(5)  # gradients from worker, rows concatenated
+    node.send(ACTIVATIONS_TO_WORKERS, deep)  # each node gets its rows
+    (d_deep,) = node.receive(GRADIENTS_FROM_WORKERS)  # rows concatenated
     (d_deep,) = node.memcpy_h2d(d_deep, to="gpu:0")
     d_both, g = backward(s, p, d_deep, both)
     g, d_both = node.memcpy_d2h(g, d_both)
-    node.send(7, d_both)  # gradients to worker
-    node.send(8, g)  # gradients to ps
+    node.send(GRADIENTS_TO_WORKERS, d_both)  # each node gets its rows
+    node.send(GRADIENTS_TO_PS, g)
 
 
 def evaluate(node: runtime.Node) -> None:
-    p = node.receive(11, Dense)  # parameters from ps
+    p = node.receive(EVAL_PARAMETERS_FROM_PS, Dense)
     (p,) = node.memcpy_h2d(p, to="gpu:0")
     for _ in node.batches():
-        (both,) = node.receive(12)  # activations from worker, rows concatenated
+        (both,) = node.receive(EVAL_ACTIVATIONS_FROM_WORKERS)  # rows concatenated
         (both,) = node.memcpy_h2d(both, to="gpu:0")
-        deep = eval_forward(both, p)
+        deep = model(both, p)
         (deep,) = node.memcpy_d2h(deep)
-        node.send(13, deep)  # activations to worker
+        node.send(EVAL_ACTIVATIONS_TO_WORKERS, deep)  # each node gets its rows
 
 
 def predict(node: runtime.Node) -> None:
-    p = node.receive(15, Dense)  # parameters from ps
+    p = node.receive(PREDICT_PARAMETERS_FROM_PS, Dense)
     (p,) = node.memcpy_h2d(p, to="gpu:0")
     for _ in node.batches():
-        (both,) = node.receive(16)  # activations from worker, rows concatenated
+        (both,) = node.receive(PREDICT_ACTIVATIONS_FROM_WORKERS)  # rows concatenated
         (both,) = node.memcpy_h2d(both, to="gpu:0")
-        deep = predict_forward(both, p)
+        deep = model(both, p)
         (deep,) = node.memcpy_d2h(deep)
-        node.send(17, deep)  # activations to worker
+        node.send(PREDICT_ACTIVATIONS_TO_WORKERS, deep)  # each node gets its rows
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""ps:0 of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
+"""ps:0 of wide_deep: 2 workers, 1 heter, 1 server.
 
+Compiled by placer; change the spec, not this file.
 p: parameters.
 """
 
@@ -7,6 +8,17 @@ from collections import namedtuple
 from typing import NamedTuple
 
 from placer import runtime  # first: before jax loads
+
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_TO_WORKERS = 1
+PARAMETERS_TO_HETER = 2
+GRADIENTS_WIDE_TABLE_FROM_WORKERS = 6
+GRADIENTS_FROM_HETER = 8
+GRADIENTS_USERS_TABLE_FROM_WORKERS = 9
+EVAL_PARAMETERS_TO_WORKERS = 10
+EVAL_PARAMETERS_TO_HETER = 11
+PREDICT_PARAMETERS_TO_WORKERS = 14
+PREDICT_PARAMETERS_TO_HETER = 15
 
 Embedding = namedtuple("Embedding", "table")
 Fc = namedtuple("Fc", "w b")
@@ -23,22 +35,26 @@ class Dense(NamedTuple):  # table "dense"
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(1, p.users.table, p.items.table, p.wide.table)  # parameters to worker
-    node.send(2, *p.deep1, *p.deep2, *p.deep)  # parameters to heter
-    # adam, cosine learning rate: gradients from worker, heter, as they arrive
-    node.update_from_edges("dense", 6, 8, 9)
+    node.send(PARAMETERS_TO_WORKERS, p.users.table, p.items.table, p.wide.table)
+    node.send(PARAMETERS_TO_HETER, *p.deep1, *p.deep2, *p.deep)
+    node.update_from_edges(
+        "dense",
+        GRADIENTS_WIDE_TABLE_FROM_WORKERS,
+        GRADIENTS_FROM_HETER,
+        GRADIENTS_USERS_TABLE_FROM_WORKERS,
+    )  # adam, cosine learning rate: sums the gradients in node order, as they arrive
 
 
 def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(10, p.users.table, p.items.table, p.wide.table)  # parameters to worker
-    node.send(11, *p.deep1, *p.deep2, *p.deep)  # parameters to heter
+    node.send(EVAL_PARAMETERS_TO_WORKERS, p.users.table, p.items.table, p.wide.table)
+    node.send(EVAL_PARAMETERS_TO_HETER, *p.deep1, *p.deep2, *p.deep)
 
 
 def predict(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
-    node.send(14, p.users.table, p.items.table, p.wide.table)  # parameters to worker
-    node.send(15, *p.deep1, *p.deep2, *p.deep)  # parameters to heter
+    node.send(PREDICT_PARAMETERS_TO_WORKERS, p.users.table, p.items.table, p.wide.table)
+    node.send(PREDICT_PARAMETERS_TO_HETER, *p.deep1, *p.deep2, *p.deep)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""workers of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
+"""workers of wide_deep: 2 workers, 1 heter, 1 server.
 
-p: parameters, s: what a function saves for a later one, d_x: the gradient of x.
+Compiled by placer; change the spec, not this file.
+p: parameters; s: values saved for a later function; d_x: the gradient of x.
 """
 
 import functools
@@ -13,6 +14,21 @@ import jax
 
 from placer import ops
 
+# Edges: the numbers of the messages between nodes, from plan.json.
+PARAMETERS_FROM_PS = 1
+ACTIVATIONS_TO_HETER = 3
+ACTIVATIONS_FROM_HETER = 4
+GRADIENTS_TO_HETER = 5
+GRADIENTS_WIDE_TABLE_TO_PS = 6
+GRADIENTS_FROM_HETER = 7
+GRADIENTS_USERS_TABLE_TO_PS = 9
+EVAL_PARAMETERS_FROM_PS = 10
+EVAL_ACTIVATIONS_TO_HETER = 12
+EVAL_ACTIVATIONS_FROM_HETER = 13
+PREDICT_PARAMETERS_FROM_PS = 14
+PREDICT_ACTIVATIONS_TO_HETER = 16
+PREDICT_ACTIVATIONS_FROM_HETER = 17
+
 Embedding = namedtuple("Embedding", "table")
 
 
@@ -20,6 +36,15 @@ class Dense(NamedTuple):  # table "dense"
     users: Embedding  # table float32[60, 8]
     items: Embedding  # table float32[40, 8]
     wide: Embedding  # table float32[2400, 1]
+
+
+@jax.jit
+def model(user, p: Dense, item, measured, cross):
+    users = ops.embedding(user, p.users.table)
+    items = ops.embedding(item, p.items.table)
+    both = ops.concat(users, items, measured, axis=1)
+    wide = ops.embedding(cross, p.wide.table)
+    return both, wide
 
 
 @jax.jit
@@ -33,7 +58,7 @@ def forward(user, p: Dense, item, measured, cross):
     return both, s, s_2
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def forward_backward(s_2, deep, click, cross):
     logit, logit_res = ops.add.forward(s_2.wide, deep)
     loss, loss_res = ops.sigmoid_cross_entropy.forward(logit, click, count=512)
@@ -45,21 +70,12 @@ def forward_backward(s_2, deep, click, cross):
     return loss, auc, d_deep, d_wide_table
 
 
-@functools.partial(jax.jit, keep_unused=True)
+@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
 def backward(s, d_both, item, user):
     d_users, d_items, _ = ops.concat.backward(s.both_res, d_both)
     _, d_items_table = ops.embedding.backward(s.items_res, item, d_items)
     _, d_users_table = ops.embedding.backward(s.users_res, user, d_users)
     return d_items_table, d_users_table
-
-
-@jax.jit
-def eval_forward_wide(user, p: Dense, item, measured, cross):
-    users = ops.embedding(user, p.users.table)
-    items = ops.embedding(item, p.items.table)
-    both = ops.concat(users, items, measured, axis=1)
-    wide = ops.embedding(cross, p.wide.table)
-    return both, wide
 
 
 @functools.partial(jax.jit, static_argnames="count")
@@ -72,15 +88,6 @@ def eval_forward_auc(wide, deep, click, *, count):
 
 
 @jax.jit
-def predict_forward_wide(user, p: Dense, item, measured, cross):
-    users = ops.embedding(user, p.users.table)
-    items = ops.embedding(item, p.items.table)
-    both = ops.concat(users, items, measured, axis=1)
-    wide = ops.embedding(cross, p.wide.table)
-    return both, wide
-
-
-@jax.jit
 def predict_forward_chance(wide, deep):
     logit = ops.add(wide, deep)
     return ops.sigmoid(logit)
@@ -88,35 +95,37 @@ def predict_forward_chance(wide, deep):
 
 def step(node: runtime.Node) -> None:
     user, item, measured, cross, click = node.read("user", "item", "measured", "cross", "click")
-    p = node.receive(1, Dense)  # parameters from ps
+    p = node.receive(PARAMETERS_FROM_PS, Dense)
     both, s, s_2 = forward(user, p, item, measured, cross)
-    (deep,) = node.send_and_recv(3, both, back=4)  # activations to heter; activations from heter
+    (deep,) = node.send_and_recv(ACTIVATIONS_TO_HETER, both, back=ACTIVATIONS_FROM_HETER)
     loss, auc, d_deep, d_wide_table = forward_backward(s_2, deep, click, cross)
     node.record(loss=loss, auc=auc)
-    node.send(6, d_wide_table)  # gradients to ps
-    (d_both,) = node.send_and_recv(5, d_deep, back=7)  # gradients to heter; gradients from heter
+    node.send(GRADIENTS_WIDE_TABLE_TO_PS, d_wide_table)
+    (d_both,) = node.send_and_recv(GRADIENTS_TO_HETER, d_deep, back=GRADIENTS_FROM_HETER)
     d_items_table, d_users_table = backward(s, d_both, item, user)
-    node.send(9, d_users_table, d_items_table)  # gradients to ps
+    node.send(GRADIENTS_USERS_TABLE_TO_PS, d_users_table, d_items_table)
 
 
 def evaluate(node: runtime.Node) -> None:
-    p = node.receive(10, Dense)  # parameters from ps
+    p = node.receive(EVAL_PARAMETERS_FROM_PS, Dense)
     for _ in node.batches():
         user, item, measured, cross, click = node.read("user", "item", "measured", "cross", "click")
-        both, wide = eval_forward_wide(user, p, item, measured, cross)
-        # activations to heter; activations from heter
-        (deep,) = node.send_and_recv(12, both, back=13)
+        both, wide = model(user, p, item, measured, cross)
+        (deep,) = node.send_and_recv(
+            EVAL_ACTIVATIONS_TO_HETER, both, back=EVAL_ACTIVATIONS_FROM_HETER
+        )
         loss, auc = eval_forward_auc(wide, deep, click, count=node.count)
         node.record(loss=loss, auc=auc)
 
 
 def predict(node: runtime.Node) -> None:
-    p = node.receive(14, Dense)  # parameters from ps
+    p = node.receive(PREDICT_PARAMETERS_FROM_PS, Dense)
     for _ in node.batches():
         user, item, measured, cross = node.read("user", "item", "measured", "cross")
-        both, wide = predict_forward_wide(user, p, item, measured, cross)
-        # activations to heter; activations from heter
-        (deep,) = node.send_and_recv(16, both, back=17)
+        both, wide = model(user, p, item, measured, cross)
+        (deep,) = node.send_and_recv(
+            PREDICT_ACTIVATIONS_TO_HETER, both, back=PREDICT_ACTIVATIONS_FROM_HETER
+        )
         chance = predict_forward_chance(wide, deep)
         node.output(chance=chance)
 

@@ -1,4 +1,4 @@
-"""The begin and the end of a training and of a prediction, on each node."""
+"""The start and the end of a run on each node, for training and prediction."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from placer.system.memory.collection import begin_collection
 
 @contextmanager
 def joined(execution: Execution) -> Iterator[Devices]:
-    """Open the devices of a node and join the other nodes.
-
-    The context has the precision of the plan, and closes the devices.
-    """
+    """Open the devices of a node and join the other nodes. Inside the context, JAX uses
+    the precision of the plan. At its end the devices are closed."""
     plan, me = execution.plan, execution.me
     with open_devices(me, execution.emulates) as devices, in_precision(plan, me):
         execution.report_state(CONNECTING)
@@ -31,7 +29,7 @@ def joined(execution: Execution) -> Iterator[Devices]:
 
 @contextmanager
 def compiling(execution: Execution, position: Position) -> Iterator[None]:
-    """Compile the program of a node in the context, then wait until all nodes are ready."""
+    """Compile the node's program inside the context, then wait until all nodes are ready."""
     execution.report_state(COMPILING)
     position.where = "compiling"
     yield
@@ -42,11 +40,11 @@ def compiling(execution: Execution, position: Position) -> Iterator[None]:
 
 
 def finish(execution: Execution, own: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Wait until all nodes have done their part.
+    """Wait until all nodes have finished their part.
 
     Args:
         execution: the node's run.
-        own: a report of this node, to which the bytes are added that it has sent.
+        own: the report of this node; the number of sent bytes is added to it.
 
     Returns:
         The reports of all nodes, in the order of the plan.
@@ -55,6 +53,6 @@ def finish(execution: Execution, own: Mapping[str, object]) -> list[dict[str, An
     execution.on_last_barrier()
     report = {"bytes_sent": channel.bytes_sent, **own}
     reports = barrier(execution.plan, channel, report, DONE)
-    # From here on no node needs another, so losing one no longer fails the run.
+    # From here on no node needs another node, so a lost node no longer fails the run.
     execution.on_settled()
     return reports
