@@ -268,7 +268,8 @@ def _check_ranges(graph: Graph, op: Op) -> None:
     for value in op.results:
         if (value.layout == "F") != (value.flat is not None):
             raise verification_error(
-                op, f"'{value.name}' has layout F without ranges, or the reverse"
+                op,
+                f"'{value.name}' has layout F without ranges, or ranges without layout F",
             )
         if value.flat is not None:
             numel = graph.tensor_type(value.name).numel()
@@ -282,7 +283,7 @@ def _check_messages(graph: Graph) -> None:
     A reply is sent after the op that waits for it.
     """
     sent: dict[int, Op] = {}
-    replies: dict[int, Op] = {}  # waiting op by edge; the message is sent later
+    replies: dict[int, Op] = {}  # by edge: the op that waits for the reply
     received: set[int] = set()
     for op in graph.ops:
         sends, receives = op.sent_edge, op.received_edge

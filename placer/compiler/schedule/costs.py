@@ -262,7 +262,7 @@ def _fixed_flops(graph: Graph, op: Op, known: FlopsCache) -> int:
 def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
     """Add the cost of summing the partial values of an edge to its targets."""
     if edge.exchange is not None:
-        return  # each part is applied separately
+        return  # the server applies each part without summing first
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times

@@ -80,13 +80,15 @@ def _unique_nodes(graph: Graph) -> Iterator[str]:
             yield from (*sources, *targets)  # each node has different companions
             continue
         match layouts:
-            case "R", "P":  # only one target counts the value
+            case "R", "P":  # only one target counts the value in the sum
                 yield next((node for node in targets if node in source_set), targets[0])
                 yield sources[0]
             case "R", _ if not source_set >= target_set:  # the first source sends it
                 yield sources[0]
             case (("P" | "S"), "P") if not target_set >= source_set:
-                yield targets[0]  # the first target receives the extra parts
+                yield targets[
+                    0
+                ]  # the first target also receives the parts of other nodes
             case "S", "S" if sources != targets and 1 not in (
                 len(sources),
                 len(targets),

@@ -38,7 +38,7 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
     first = _check_groups(graph, groups)
     blocks = {op.operands[0]: op for op in updates}
     users: dict[str, list[Op]] = {name: [] for name in blocks}
-    others: dict[str, Op] = {}  # by block: the first server op outside optimizers
+    others: dict[str, Op] = {}  # by block: the first server op that uses it
     for op in resolve_if_training(graph, 0, is_training_effect):
         for name in filter(users.__contains__, dict.fromkeys(op.operands)):
             if op.known_place.node == WORKER:
@@ -55,7 +55,7 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
         name: pulled(rewriter, graph, op, "offer", users[name])
         for name, op in blocks.items()
     }
-    sums: dict[tuple[str, Place], str] = {}  # by value of workers, and place
+    sums: dict[tuple[str, Place], str] = {}  # sums of worker values, by value and place
     owners = owning_parameters(graph)
     for op in rewriter:
         for name in dict.fromkeys(op.operands):

@@ -95,7 +95,7 @@ def _check_remat(graph: Graph, loss: str) -> None:
                 f"'remat' of the scope with '{scope[0].name}' has no effect: none of its"
                 f" ops {why}",
                 span=scope[0].source,
-                hint="leave remat out: there is nothing to recompute",
+                hint="leave remat out: it has nothing to recompute",
             )
 
 

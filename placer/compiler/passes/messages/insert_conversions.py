@@ -212,10 +212,10 @@ def _insert_conversions(
                 requests.setdefault(name, []).append((layout, place))
                 to_convert.setdefault(number, []).append(i)
     rewriter = Rewriter(graph)
-    is_free = has_pushes(graph)
+    is_asynchronous = has_pushes(graph)
     plans = {
         name: _plan_conversions(
-            rewriter, graph, name, layouts[name], requested, is_free
+            rewriter, graph, name, layouts[name], requested, is_asynchronous
         )
         for name, requested in requests.items()
     }
@@ -278,13 +278,13 @@ def _plan_conversions(
     name: str,
     have: Layout,
     requests: Sequence[tuple[Layout, Place]],
-    is_free: bool,
+    is_asynchronous: bool,
 ) -> list[_Chain]:
     """Plan the conversions of one value for all its users.
 
     A replica is equal on all nodes, so one conversion to R serves all users of a node kind,
     at the union of their places. S and P need one conversion per set of nodes. The result
-    is on the devices of the first user. `is_free` is true if some gradients are pushed
+    is on the devices of the first user. `is_asynchronous` is true if some gradients are pushed
     asynchronously.
     """
     nodes_of = graph.cluster.nodes
@@ -326,7 +326,11 @@ def _plan_conversions(
                     kind, (operand,), (result,), attrs, target, producer.source
                 )
             ends = {producer.known_place.node, target.node}
-            if replica or not conversion.operands or (is_free and ends <= COMPUTING):
+            if (
+                replica
+                or not conversion.operands
+                or (is_asynchronous and ends <= COMPUTING)
+            ):
                 # Replicas of asynchronous workers differ, so a value moves only
                 # between companions.
                 chains.append((*replica, conversion))

@@ -112,10 +112,10 @@ def _level_item(item: Op | _Transfer) -> LevelItem:
         # A table applies a node's push from one message, and a bucket is one message.
         attrs = item.conversion.attrs
         exchange = item.conversion.exchange
-        is_free = item.conversion.is_asynchronous
+        is_asynchronous = item.conversion.is_asynchronous
         is_whole = "bucket" in attrs or (
             exchange is not None
-            and is_free
+            and is_asynchronous
             and (exchange.is_push or exchange.is_by_key)
         )
         group = (item.origin, item.target, _exchange_of(item)) if is_whole else None
