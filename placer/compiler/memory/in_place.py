@@ -120,11 +120,9 @@ class InPlaceAnalysis:
         return all(finished & self._bits[each] for each in evaluating - {node})
 
     def _readers(self, parameter: str, node: str) -> set[SegmentRun]:
-        """Return the segment runs, on any node, that read the parameter's memory on `node`.
-
-        Follows the parameter through messages, views and copies, which may pass the memory
-        on without copying it.
-        """
+        """Return the segment runs, on any node, that read the parameter's memory on `node`."""
+        # The search follows the parameter through messages, views and copies, because they
+        # may pass the memory on without copying it.
         readers: set[SegmentRun] = set()
         pending = [(parameter, frozenset({node}))]
         while pending:

@@ -40,10 +40,9 @@ def find_row_pairs(graph: Graph) -> list[str]:
 
 
 def _find_pair(op: Op, types: Mapping[str, ValueType]) -> tuple[str, str] | None:
-    """Return two operands whose rows end up in different dimensions of the result.
-
-    The first operand has its rows in the first dimension; the second has a lower rank.
-    """
+    """Return two operands whose rows end up in different dimensions of the result."""
+    # The first operand has its rows in the first dimension; the second has a lower
+    # rank.
     shaped = {name: types[name] for name in op.operands}
     rows = [
         (name, each)

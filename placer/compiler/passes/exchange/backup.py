@@ -75,10 +75,8 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
 
 
 def _check_groups(graph: Graph, groups: set[int]) -> int:
-    """Return how many workers a step waits for.
-
-    Raises GraphError if settings contradict the nodes or each other.
-    """
+    """Return how many workers a step waits for."""
+    # GraphError is raised if settings contradict the nodes or each other.
     number = min(groups)
     op = graph.optimizers[number]
     count = graph.backups[number]
@@ -140,8 +138,7 @@ def _waits_for_workers(op: Op, name: str) -> GraphError:
 
 
 def _insert_sum(rewriter: Rewriter, name: str, update: Op, first: int) -> str:
-    """Insert the sum of the first workers' values at the update's place; return its
-    name."""
+    """Insert the sum of the first workers' values at the update's place; return its name."""
     kind = "sum_of_first"
     result = rewriter.new_value(name, kind)
     attrs = {"group": update.attrs["group"], "first": first}

@@ -295,11 +295,9 @@ class _Writer:
         return total.name
 
     def _insert_sums_of_squares(self, op: Op) -> None:
-        """Replace a sum of squares in a norm that includes gradients of tables.
-
-        Sums of tables and sums at servers are exact, so the bits of the norm do not depend
-        on the number of servers.
-        """
+        """Replace a sum of squares in a norm that includes gradients of tables."""
+        # Sums of tables and sums at servers are exact, so the bits of the norm do not
+        # depend on the number of servers.
         tables = [name for name in op.operands if self._is_of_table(name)]
         rest = tuple(name for name in op.operands if name not in tables)
         exact = []

@@ -95,10 +95,8 @@ class _Microbatches:
         self.rewriter.replace(op.with_values(operands, results))
 
     def _signature(self, op: Op) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the microbatch layouts of an op's operands and results.
-
-        An op whose operands are equal in all microbatches runs once.
-        """
+        """Return the microbatch layouts of an op's operands and results."""
+        # An op whose operands are equal in all microbatches runs once.
         have = [self.layouts[name] for name in op.operands]
         once = uniform_signature(op, None)
         if not op.is_computed:
@@ -134,11 +132,9 @@ class _Microbatches:
     def _sum_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the signature of a sum of gradients: the dual of the value's layout.
-
-        A value without an entry is a parameter stored in blocks, which is read once a
-        step.
-        """
+        """Return the signature of a sum of gradients: the dual of the value's layout."""
+        # A value without an entry is a parameter stored in blocks, which is read once a
+        # step.
         layout: MicrobatchLayout = None
         match self.layouts.get(op.attrs["of"]):
             case "S":
@@ -152,8 +148,7 @@ class _Microbatches:
     def _gradient_signature(
         self, op: Op
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the signature of a gradient op, which runs as often as its forward
-        op."""
+        """Return the signature of a gradient op, which runs as often as its forward op."""
         forward = self.graph.producers[op.operands[0]]
         if all(self.layouts[value.name] is None for value in forward.results):
             return uniform_signature(op, None)
@@ -162,10 +157,9 @@ class _Microbatches:
         return gradient_signature(self.graph, op, needed, layouts)
 
     def _convert(self, op: Op, name: str, need: MicrobatchLayout) -> str:
-        """Insert the missing conversions of an operand, and return its new name.
-
-        The conversions are a reduction to one value of the step, and a scatter of it.
-        """
+        """Insert the missing conversions of an operand, and return its new name."""
+        # Possible conversions: a reduction to one value of the step, and a scatter of this
+        # value over the microbatches.
         have = self.layouts[name]
         if have == need or (need == "R" and have is None):
             return name
@@ -179,11 +173,9 @@ class _Microbatches:
         return self.converted[name, need, op.place]
 
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:
-        """Return the reduction of a value over the microbatches.
-
-        It is at the place of the value. If the rows of several nodes must be gathered
-        first, it is at the place of the first user (see the layout pass).
-        """
+        """Return the reduction of a value over the microbatches."""
+        # A reduction is at the place of its value. If rows of several nodes must be gathered
+        # first, it is at the place of the first user (see the layout pass).
         producer = self.graph.producers[name]
         total = Value(f"{name}.total", self.graph.values[name].type)
         self.converted[name, None, None] = total.name

@@ -85,11 +85,9 @@ def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
 
 
 def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
-    """Return the transfers of a conversion: one, or two for an all_reduce.
-
-    The first node computes a sum for several nodes and sends it to the others, so that
-    additions are done once and all nodes have the same bits.
-    """
+    """Return the transfers of a conversion: one, or two for an all_reduce."""
+    # The first node computes a sum for several nodes and sends it to the others, so
+    # that additions are done once and all nodes have the same bits.
     operand, result = graph.values[op.operands[0]], op.result
     source = graph.producers[operand.name]
     origin, target = (
@@ -154,11 +152,9 @@ def _merge_messages(
 
 
 def _exchange_of(item: _Transfer) -> Hashable:
-    """Return the key that transfers in one message share, or None if any may join.
-
-    A message with ranges or asynchronous values belongs to one group and dtype, so that a
-    single table uses all of it. A message of gradients belongs to one bucket.
-    """
+    """Return the key that transfers in one message share, or None if any may join."""
+    # A message with ranges or asynchronous values belongs to one group and dtype, so
+    # that a single table uses all of it. A message of gradients belongs to one bucket.
     is_flat = "F" in (item.operand.layout, item.result.layout)
     if not is_flat and not item.conversion.structure.moves:
         return item.conversion.attrs.get("bucket")
