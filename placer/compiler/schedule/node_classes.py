@@ -2,9 +2,9 @@
 
 Nodes of a class run the same ops on the same number of rows, and exchange messages in the
 same way. Swapping two of them changes only which of the two counts as repeating work (see
-`placer.compiler.schedule.costs`). Some nodes of a place differ from the others: a node that
-sends a value all of them have, a node that receives a value for all of them, and nodes that
-exchange rows with only some other nodes.
+`placer.compiler.schedule.costs`). Some nodes of a place differ from the others. One node may send a
+value that all of them have, or receive a value for all of them. Others exchange rows with
+only some other nodes.
 """
 
 from __future__ import annotations

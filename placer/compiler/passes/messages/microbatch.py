@@ -3,9 +3,12 @@
 Needs a training step. Microbatches of a batch pass through the step one after another. The
 three layouts describe how a value is distributed over microbatches, as they do for nodes.
 The batch rule of the op determines the layout of a value computed in every microbatch:
-split (S, each microbatch has its own rows), partial (P, the value is the sum over all
-microbatches), or replicated (R, equal in all). A value computed once a step, such as a
-parameter or an update, has the microbatch layout None.
+
+- split (S): each microbatch has its own rows.
+- partial (P): the value is the sum over all microbatches.
+- replicated (R): the value is equal in all microbatches.
+
+A value computed once a step, such as a parameter or an update, has the layout None.
 
 Afterwards every op has its operands in the microbatch layout that it needs.
 `sum_microbatches`, `join_microbatches` and `one_microbatch` turn the values of all
