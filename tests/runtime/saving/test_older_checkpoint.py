@@ -42,7 +42,7 @@ def test_on_the_same_placement_it_has_the_bits_of_its_run(continued):
         file = f"{server}.safetensors"
         check_equal(checkpoint / file, STORED / LAST / file)
     assert_same_tables(checkpoint, STORED / LAST, rtol=0)
-    assert "an older placer saved it, whose programs cannot be compared" in said
+    assert "it was saved by an older placer, so programs cannot be compared" in said
     assert OTHER_PLACEMENT not in said
     assert "another program" not in said
 
