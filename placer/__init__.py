@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# These names are imported when they are first used, so that `import placer` and the
-# help of the command line load neither JAX nor numpy.
+# These names are imported at their first use, so that `import placer` and the help of the
+# command line load neither JAX nor numpy.
 _HOMES = {
     "STOP": "placer.runtime.callbacks.callbacks",
     "BuildError": "placer.errors",

@@ -1,4 +1,4 @@
-"""`python -m placer` is `placer`."""
+"""Runs `placer` as `python -m placer`."""
 
 from placer.command import main
 

@@ -1,4 +1,4 @@
-"""The exceptions of placer. Each one can have a position in a file, and a hint."""
+"""The exceptions of placer, which can have a position in a file and a hint."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from msgspec import Struct
 
 
 class Span(Struct, frozen=True):
-    """A range of characters in one line of a file: the position of an error.
+    """The position of an error: a range of characters in one line of a file.
 
-    `line` and `column` count from 1; `length` is in characters; `text` is the whole
-    source line, without its line break.
+    Attributes:
+        file: the path of the file.
+        line: the number of the line, from 1.
+        column: the first character, from 1.
+        length: the number of characters.
+        text: the whole source line, without its line break.
     """
 
     file: str
@@ -33,15 +37,16 @@ class Span(Struct, frozen=True):
 
 
 class PlacerError(Exception):
-    """Base class of the errors that a user can correct.
+    """Base class of errors that the user can correct.
 
     Args:
-        message: What is wrong.
-        span: Where it is wrong, if that is in a file.
-        hint: What to do about it.
+        message: the problem.
+        span: the position of the problem, if it is in a file.
+        hint: advice for the user.
 
-    `exit_status` is the exit status of the command line: 2 for a mistake of the user,
-    1 for a failure at run time.
+    Attributes:
+        exit_status: the exit status of the command line: 2 for a user error, 1 for a
+            failure at run time.
 
     Example:
         >>> print(PlacerError("unknown op 'fx'", hint="did you mean 'fc'?"))
@@ -60,7 +65,7 @@ class PlacerError(Exception):
         self.hint = hint
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows: the message, without the calls inside placer."""
+        """Return the text for IPython: the message, without the calls inside placer."""
         return [f"{type(self).__name__}: {self}"]
 
     def __str__(self) -> str:
@@ -81,9 +86,10 @@ class SpecError(PlacerError):
 
 
 class SpecErrors(SpecError):  # noqa: N818 - several errors, not one
-    """Several independent errors of one spec, in the order of the file.
+    """Several independent errors of one spec.
 
-    `errors` holds them one by one.
+    Attributes:
+        errors: the errors, in the order of the file.
     """
 
     def __init__(self, errors: Iterable[PlacerError]) -> None:
@@ -94,10 +100,13 @@ class SpecErrors(SpecError):  # noqa: N818 - several errors, not one
 class OpError(PlacerError):
     """An op that does not fit its operands or attributes.
 
-    `operand` (an index) or `attr` (a name) is the one at fault, so that a front end can
-    point at it; `keys` lead to the part of the attribute that is wrong. `kind` is the kind of op that is the subject of the message, if any.
-    `conversion` is the index of an operand whose dtype is wrong, and the dtype to convert
-    it to; `float` is that of the model.
+    Attributes:
+        operand: the index of the wrong operand, or None.
+        attr: the name of the wrong attribute, or None.
+        keys: the path to the wrong part of the attribute.
+        kind: the kind of op that the message begins with, if any.
+        conversion: the index of an operand with a wrong dtype, and the required dtype;
+            `float` stands for the dtype of the model.
     """
 
     def __init__(
@@ -117,25 +126,25 @@ class OpError(PlacerError):
         self.conversion: tuple[int, str] | None = None
 
     def of(self, kind: str) -> OpError:
-        """Begin the message, a predicate such as `needs rows`, with a kind of op."""
+        """Put a kind of op before the message, which is a predicate such as `needs rows`."""
         self.kind, self.message = kind, f"{kind} {self.message}"
         return self
 
 
 class GraphError(PlacerError):
-    """A graph that the verifier rejects, or graph text that cannot be parsed."""
+    """The verifier rejects a graph, or the text of a graph cannot be parsed."""
 
 
 class DataError(PlacerError):
-    """A source of rows or a file of parameters that cannot be read or does not fit."""
+    """A data source or a file of parameters cannot be read, or does not fit the model."""
 
 
 class CheckpointError(DataError):
-    """A checkpoint that cannot be read, is damaged, or is of another model."""
+    """A checkpoint cannot be read, is damaged, or belongs to another model."""
 
 
 class BuildError(PlacerError):
-    """A build folder that is missing, edited, or from another version of placer."""
+    """A build folder is missing, was edited, or comes from another version of placer."""
 
 
 class RunError(PlacerError):
@@ -149,18 +158,18 @@ class RunWarning(RuntimeWarning):
 
 
 class SpecWarning(RuntimeWarning):
-    """A spec that can be compiled, and probably does not compute what is meant."""
+    """A spec can be compiled, but probably does not compute the intended result."""
 
 
 class CheckpointWarning(RuntimeWarning):
-    """A checkpoint of a folder cannot be read, and an earlier one was taken."""
+    """A checkpoint in a folder cannot be read, so an earlier one is used."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name closest to `name`, or None if none is close.
 
-    Names that differ in case only come first, then those that it abbreviates, such as
-    `lr` for `learning_rate`, then those of `difflib` with a ratio of at least 0.6.
+    A name that differs only in case is closest, then a name that `name` abbreviates, such
+    as `learning_rate` for `lr`, then a match of `difflib` with a ratio of at least 0.6.
     """
     from difflib import get_close_matches
 
@@ -178,8 +187,11 @@ def _initials(name: str) -> str | None:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
-    """Return a hint for a misspelt name: the closest valid name, else the list of valid
-    names if there are at most `MAX_LISTED_NAMES`, else None."""
+    """Return a hint for an unknown name.
+
+    The hint is the closest valid name, or else the list of valid names. It is None if
+    there are more than `MAX_LISTED_NAMES`.
+    """
     names = sorted(valid)
     close = nearest(name, names)
     if close is not None:
@@ -188,28 +200,26 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
 
 
 def install_extra(extra: str) -> str:
-    """Return how to install placer with an extra."""
+    """Return the command that installs placer with an extra."""
     return f"pip install '.[{extra}]' in a clone of placer"
 
 
 def missing_package_hint(error: BaseException) -> str | None:
-    """Return a hint for an ImportError of a user's module: how to install the package.
+    """Return a hint for an ImportError of a user's module: the command to install the
+    package.
 
-    None if `error` is not a ModuleNotFoundError, or if the package is installed and
-    lacks a submodule.
+    Return None for other errors, and if the package is installed but lacks a submodule.
     """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     package = error.name.partition(".")[0]
     if _is_installed(package):
-        return None  # the package lacks a submodule
+        return None  # The package lacks a submodule.
     if package in EXTRAS:
         return install_extra(package)
     if package in _PIP:
         return f"pip install {_PIP[package]}"
-    return (
-        f"pip install {package}; a module of your own must be in the folder of the spec"
-    )
+    return f"pip install {package}; your own modules must be in the folder of the spec"
 
 
 def _is_installed(package: str) -> bool:
@@ -217,13 +227,13 @@ def _is_installed(package: str) -> bool:
 
     try:
         return find_spec(package) is not None
-    # A finder raises ImportError; a module that is partly loaded, ValueError.
+    # A finder raises ImportError; a partly loaded module raises ValueError.
     except (ImportError, ValueError):
         return False
 
 
 EXTRAS = ("flax", "equinox")
-"""Packages that a model may use, which are extras of the package `placer`."""
+"""Packages that a model may use and that are extras of the package `placer`."""
 
 _PIP = {
     "PIL": "pillow",
@@ -231,7 +241,7 @@ _PIP = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""The distributions of packages whose import name differs, by import name."""
+"""The distributions of packages with another import name, by import name."""
 
 MAX_LISTED_NAMES = 40
-"""The most names that a hint lists."""
+"""The largest number of names in a hint."""

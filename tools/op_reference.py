@@ -29,38 +29,38 @@ _INTRODUCTION = """\
 # Ops
 
 Generated from the declarations in `placer/ops`; do not edit.
-`python -m tools.op_reference > docs/ops.md` writes it again.
+`python -m tools.op_reference > docs/ops.md` regenerates it.
 
 An op in a spec is one line: `name`, `op`, `in` (one name or a list), the attributes
 below, and optionally `place`. A dimension of a type is an int or `batch`, the number of
-rows of the *global* batch. In formulas, `dx` is the cotangent of `x`, and `dy` that of
-the result.
+rows of the *global* batch. In formulas, `dx` is the cotangent of `x`, and `dy` the
+cotangent of the result.
 
-The line at the top of each op is an example, whose values have the names of the operands.
-The last table shows more of them, with types, and how the compiler treats them.
+Each section starts with an example, whose values are named like the operands. Its last
+table shows more examples with their types, and how the compiler treats them.
 
 - **Batch rule**: how the op treats the rows of a batch that is split over nodes.
   `rows`: row i of the result depends only on row i of the operands, so the result is
-  split, too. `reduce`: the op sums over the batch, so each node has a partial sum. A mean
-  divides each partial sum by the rows of the global batch. `whole`: the op mixes rows, so
-  its operands are gathered first.
-- **Sums pass**: operands in which the op is linear. If such an operand is a partial
-  sum, the op is applied to the partial sums. Partial sums are added before they are used
-  as another operand. Operands in the same parentheses must be partial sums together.
-- **Backward keeps**: what the gradient needs besides the cotangents. Operands are given
-  by name, other values by type. The forward of an op is computed once.
+  split as well. `reduce`: the op sums over the batch, so each node has a partial sum. A
+  mean divides each partial sum by the rows of the global batch. `whole`: the op mixes
+  rows, so its operands are gathered first.
+- **Sums pass**: operands in which the op is linear. If such an operand is a partial sum,
+  each node applies the op to its partial sum. For other operands, partial sums are added
+  first. Operands in the same parentheses must be partial sums together.
+- **Backward keeps**: the residuals, which the gradient needs besides the cotangents.
+  Operands are given by name, other values by type. The forward of an op is computed once.
 """
 
 _METRIC = """\
-This op is a metric: `train.metrics` lists it. It has no gradient, and no op can use its
+This op is a metric: list it in `train.metrics`. It has no gradient, and no op can use its
 result, a statistic that is summed over nodes and batches. The finalizer *{}* computes
 the reported number: {}."""
 
 _INSERTED = """\
 ## Ops that only the compiler inserts
 
-They are in the text of the graph (`placer compile --print-after=PASS`) and in node
-programs. A spec cannot name them.
+These ops appear in the text of the graph (`placer compile --print-after=PASS`) and in
+node programs. A spec cannot name them.
 """
 
 
@@ -87,7 +87,7 @@ def _contents(declarations: Sequence[Declaration | Composite]) -> str:
 
 
 def example(declaration: Declaration | Composite) -> str:
-    """Return the first case of an op, as a line of a spec or of the text of a graph."""
+    """Return the first case of an op, as a line of a spec or of a graph's text."""
     kind, case = declaration.kind, declaration.cases[0]
     types = [TensorType.parse(word) for word in case.operands]
     names = [re.sub(r"\W", "", name) for name in _names(declaration, types)]
@@ -179,7 +179,7 @@ def _operand(operand: Operand) -> str:
 
 
 def operand_notes(operand: Operand) -> list[str]:
-    """Return what to say of an operand besides its meaning."""
+    """Return notes on an operand, to follow its description."""
     notes = {"optional": operand.optional, "one or more": operand.variadic}
     return [note for note, applies in notes.items() if applies]
 

@@ -1,4 +1,4 @@
-"""The root cause of a failed run, as nodes tell each other and their launcher."""
+"""The root cause of a failed run, as reported between nodes and to their launcher."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import msgspec
 from placer.errors import RunError
 
 INTERRUPTED: Final = "it was interrupted"
-"""What a node reports as the cause if it has ended the run because of a signal."""
+"""The cause that a node reports if it has ended the run because of a signal."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The root cause of a failed run: which node failed, where, and what happened; and
-    whether the node has ended the run because of a signal."""
+    """The root cause of a failed run.
+
+    Attributes:
+        node: the node that failed.
+        where: the position of the node, such as `step 5`.
+        what: the error.
+        is_interruption: whether the node has ended the run because of a signal.
+    """
 
     node: str
     where: str
@@ -25,7 +31,7 @@ class Cause(msgspec.Struct, frozen=True):
         return ": ".join(part for part in (self.node, self.where, self.what) if part)
 
 
-class Aborted(RunError):  # noqa: N818 - what happened to the run, not to the call
+class Aborted(RunError):  # noqa: N818 - names the state of the run
     """The run has failed, here or on another node; `cause` is the root cause."""
 
     def __init__(self, cause: Cause) -> None:
@@ -34,9 +40,13 @@ class Aborted(RunError):  # noqa: N818 - what happened to the run, not to the ca
 
 
 class DeadlineError(RunError):
-    """A wait took longer than the deadline. `cause` is the root cause as far as it is
-    known: what the node did that all others wait for; None if it is not."""
+    """A wait took longer than the deadline.
+
+    Attributes:
+        cause: the root cause: the activity of the node that blocks all other nodes. None
+            if it is not known.
+    """
 
     def __init__(self, text: str, cause: Cause | None) -> None:
-        super().__init__(text, hint="a longer --deadline waits longer")
+        super().__init__(text, hint="to wait longer, raise --deadline")
         self.cause = cause

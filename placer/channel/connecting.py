@@ -1,24 +1,23 @@
 """How the nodes of a run connect: one connection for each pair that exchanges messages.
 
-Of two nodes, the one whose name sorts later connects: over a unix socket if the other
-one listens on this machine, and else over TCP, with TLS if there is a key. Then
+Of two nodes, the node whose name sorts later connects. It uses a unix socket if the other node
+listens on the same machine. Otherwise it uses TCP, with TLS if the run has a key. Then
 
-1. the listening node sends WELCOME, with a nonce. Under TLS the other one has been
-   checked by then, and knows it by that;
-2. the connecting node sends HELLO: who it is, with a nonce of its own;
-3. the listening node answers with its HELLO, or says in REFUSAL why it does not;
-4. the connecting node is connected, and sends BEAT. The listening node is connected only
-   when that has come: the connection may have waited so long to be accepted that the
-   other node gave it up and made another one.
+1. the listening node sends WELCOME with a nonce. Under TLS, it has checked the certificate of
+   the connecting node before;
+2. the connecting node sends HELLO with its identity and its own nonce;
+3. the listening node answers with its HELLO, or with REFUSAL and a reason;
+4. the connecting node is connected, and sends BEAT. The listening node is connected only when
+   BEAT arrives: the connection may have waited so long to be accepted that the other node gave
+   up and opened a new one.
 
-With a key a HELLO has an authentication code of itself, which says of whom and for whom it
-is, and of both nonces. So none can be forged or used again.
+With a key, a HELLO has an authentication code. The code covers the sender, the receiver and both
+nonces, so a HELLO cannot be forged or replayed.
 
-A TCP connection that breaks is opened again in the same way. The HELLOs say what each
-side has received of the other one, which is final once the old connection has ended
-there: so the listening node ends it before it answers. A node that wants to close looks
-whether the other one still listens, also where it would not connect: the connection may
-have lost its GOODBYE.
+A broken TCP connection is opened again in the same way. The HELLOs report what each side has
+received. This is final only when the old connection has ended, so the listening node ends the old
+connection before it answers. A node that wants to close also connects to peers that would
+normally connect to it: their GOODBYE may have been lost with the connection.
 """
 
 from __future__ import annotations
@@ -47,33 +46,37 @@ from placer.channel.frames import Frame, Hello, InvalidFrame, Refused
 from placer.channel.keys import RunKey
 from placer.channel.resolver import Resolver
 
-if TYPE_CHECKING:  # the package cryptography takes long to import
+if TYPE_CHECKING:  # the package cryptography is slow to import
     from placer.channel.link import Link
     from placer.channel.session import Session
     from placer.channel.tls import Identities, TlsStream
 
 HELLO_TIMEOUT: Final = 5.0
-"""Seconds that a new connection may take until its HELLO."""
+"""Seconds within which a new connection must send its HELLO."""
 MAX_PENDING: Final = 64
-"""Connections of other nodes without a HELLO at the same time at most."""
+"""The largest number of accepted connections that have not sent HELLO yet."""
 MAX_CONNECTING: Final = 16
-"""Peers that a node connects to at the same time at most: so each handshake takes little
-of `HELLO_TIMEOUT`, also where many nodes begin at once."""
+"""The largest number of peers to connect to at once. It keeps each handshake much shorter than
+`HELLO_TIMEOUT`, even if many nodes start at once."""
 MAX_RETRY: Final = 1.0
-"""Seconds between two attempts to connect to a peer at most."""
+"""The longest pause between two attempts to connect to a peer, in seconds."""
 Kind = TypeVar("Kind", bound=Frame)
 Result = TypeVar("Result")
 Steps = Generator[int, None, Result]
-"""Takes a connection as far as it goes now, then yields the event of its socket to wait
-for, or 0 to wait for the next tick."""
+"""Advances a connection as far as possible. Then it yields the socket event to wait for, or 0 to
+wait for the next tick."""
 
 
 class JoinError(Exception):
-    """A connection cannot be established; the text says why, if that is known."""
+    """A connection cannot be established; the text is the reason, if known."""
 
 
 class SecondError(JoinError):
-    """A peer refuses this process as a second one of its node; `told` is its text."""
+    """A peer refuses this process because another process already runs as this node.
+
+    Attributes:
+        told: the peer's message.
+    """
 
     def __init__(self, told: str) -> None:
         super().__init__(_refused(told))
@@ -82,25 +85,20 @@ class SecondError(JoinError):
 
 @dataclass(eq=False, slots=True)
 class _Pending:
-    """A connection that is not established yet; `until` is its deadline.
-
-    `steps` establishes it, and returns the greeting of the peer; `event` is what that
-    waits for.
-    """
+    """A connection that is not established yet."""
 
     fd: int
     stream: socket.socket | TlsStream
-    peer: str | None  # None until its HELLO, where it connected to us
-    until: float
-    is_open: bool  # the connection itself is made
-    connects: bool  # we connect to it
-    event: int = 0
+    peer: str | None  # None for an accepted connection before its HELLO
+    until: float  # deadline, in monotonic seconds
+    is_open: bool  # the system has connected the socket
+    connects: bool  # this node opened the connection
+    event: int = 0  # the socket event that `steps` waits for
     steps: Steps[Hello] = field(init=False)
-    framed: FrameSocket | None = None  # None until the handshake of TLS is done
-    answered: bool = False  # it connected to us, and we have answered its HELLO
+    framed: FrameSocket | None = None  # None before the TLS handshake is done
+    answered: bool = False  # this node has answered the HELLO of an accepted connection
 
     def close(self) -> None:
-        """Close the connection, and the files that came over it."""
         self.steps.close()
         (self.framed or self.stream).close()
 
@@ -110,14 +108,15 @@ class Joining:
     """Listens and connects for a node; only the session's thread uses it.
 
     Attributes:
-        session: serves the peers, and knows what was received of them.
+        session: serves the peers, and knows the messages received from each.
+        job: the name of the run.
         endpoints: the addresses of the nodes.
-        bind: where the node listens.
+        bind: the address to listen at.
         streams: the streams to use, of "unix" and "tcp".
         key: the key of the run, if it has one.
-        identities: the certificates for TLS, None to do without.
+        identities: the certificates for TLS; None without TLS.
         epoll: watches the sockets until they are established.
-        refused: counts the connections that were refused.
+        refused: the number of refused connections.
 
     Raises RunError if the node cannot listen at its address.
     """
@@ -154,8 +153,7 @@ class Joining:
     # Connecting.
 
     def connect(self, now: float) -> None:
-        """Connect to peers where this node is the one that connects, first to those that
-        it has tried least recently."""
+        """Connect to the peers that this node must dial, least recently tried first."""
         known = {pending.peer for pending in self._pending.values()}
         links = self.session.links.values()
         due = [link for link in links if self._tries(link) and link.peer not in known]
@@ -170,15 +168,15 @@ class Joining:
                 self._connect_tcp(link, self.endpoints[link.peer])
 
     def _tries(self, link: Link) -> bool:
-        """Whether this node connects to a peer now."""
+        """Return True if this node should connect to a peer now."""
         session = self.session
         return link.needs_connection and (
             link.peer < session.node or session.is_closing
         )
 
     def _connect_unix(self, link: Link) -> bool:
-        """Connect over a unix socket, unless that was over TCP before; return whether the
-        peer is on this machine."""
+        """Connect over a unix socket, unless the first connection used TCP. Returns
+        True if the peer is on this machine."""
         if "unix" not in self.streams or link.is_joined:
             return False
         where = self.endpoints[link.peer]
@@ -186,55 +184,55 @@ class Joining:
         if connection is not None:
             self._begin(connection, link.peer)
         elif "tcp" not in self.streams:
-            link.reason = link.reason or "it does not listen"
+            link.reason = link.reason or "the peer does not listen"
         return is_busy or connection is not None
 
     def _connect_tcp(self, link: Link, where: Endpoint) -> None:
         addresses = self._resolver.addresses(*where)
         if isinstance(addresses, str):
             link.reason = addresses
-            link.retry_at = 0.0  # it is only looked up again from time to time
+            link.retry_at = 0.0  # the resolver limits the rate of lookups
             return
         connection = sockets.connect_tcp(addresses[link.attempts % len(addresses)])
         if isinstance(connection, str):
             link.reason = connection
             return
-        link.reason = link.reason or "no answer from its machine"
+        link.reason = link.reason or "no answer from the machine"
         self._begin(connection, link.peer, is_open=False)
 
     # New connections.
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is to be done at the next tick."""
+        """Whether the next tick has work to do."""
         waiting = (not pending.event for pending in self._pending.values())
         return any(waiting) or any(map(self._tries, self.session.links.values()))
 
     def on_event(self, fd: int) -> None:
-        """Handle a ready socket."""
         if fd in self._listeners:
             self._accept(self._listeners[fd])
         elif fd in self._pending:
             self._advance(self._pending[fd])
 
     def on_tick(self, now: float) -> None:
-        """Answer the peers that wait for it, give up the connections that have not
-        identified themselves in time, and connect."""
+        """Answer waiting peers, give up connections that are too slow, and connect."""
         for pending in [*self._pending.values()]:
             if pending.until < now:
                 is_open = pending.is_open
-                why = "it does not answer" if is_open else "no answer from its machine"
+                why = (
+                    "the peer does not answer"
+                    if is_open
+                    else "no answer from the machine"
+                )
                 self._give_up(pending, why)
             elif not pending.event:
                 self._advance(pending)
         self.connect(now)
 
     def close(self, last: bytes) -> None:
-        """Close all sockets.
-
-        `last` is a frame, GOODBYE or ABORT, for connections that the other node may
-        consider established: it would take the end of the socket for a loss.
-        """
+        """Close all sockets. `last` is a frame, GOODBYE or ABORT. It goes to peers that
+        may consider their connection established and would take the end of the socket
+        for a lost node."""
         for pending in self._pending.values():
             if pending.answered and pending.framed is not None:
                 pending.framed.put(last)
@@ -242,7 +240,7 @@ class Joining:
             pending.close()
         for listener in self._listeners.values():
             listener.close()
-        self._resolver.close()  # last: it may wait for a name
+        self._resolver.close()  # last, because a lookup may take long
 
     def _accept(self, listener: socket.socket) -> None:
         connection = sockets.accept(listener)
@@ -258,7 +256,6 @@ class Joining:
     def _begin(
         self, connection: socket.socket, peer: str | None, *, is_open: bool = True
     ) -> None:
-        """Begin with a new connection, to `peer` or from an unknown node."""
         fd, until = connection.fileno(), time.monotonic() + HELLO_TIMEOUT
         pending = _Pending(fd, connection, peer, until, is_open, peer is not None)
         pending.steps = self._establish(pending)
@@ -267,7 +264,6 @@ class Joining:
         self._advance(pending)
 
     def _advance(self, pending: _Pending) -> None:
-        """Take a connection as far as it goes now."""
         try:
             pending.event = next(pending.steps)
         except StopIteration as done:
@@ -276,7 +272,7 @@ class Joining:
             del self._pending[pending.fd]
             self.epoll.unregister(pending.fd)
             self.session.connected(pending.peer, pending.framed, done.value)
-            self.connect(time.monotonic())  # to another one
+            self.connect(time.monotonic())  # another peer may connect now
         except Refused as why:
             if pending.framed is not None and not pending.connects:
                 pending.framed.put(
@@ -287,7 +283,7 @@ class Joining:
                 pending.framed.finish()
             self._give_up(pending, str(why))
         except InvalidFrame:
-            self._give_up(pending, "it does not speak this protocol")
+            self._give_up(pending, "the peer uses another protocol")
         except JoinError as why:
             self._give_up(pending, str(why))
             if isinstance(why, SecondError):
@@ -296,8 +292,8 @@ class Joining:
             self.epoll.modify(pending.fd, pending.event)
 
     def _give_up(self, pending: _Pending, why: str) -> None:
-        """Close a connection, and count it as refused if it was made; `why` is for the
-        errors of this node."""
+        """Close a connection; `why` is the reason for the errors of this node. A
+        connection that was open counts as refused."""
         self.refused += pending.is_open
         if pending.peer is not None and why:
             self.session.links[pending.peer].reason = why
@@ -307,10 +303,10 @@ class Joining:
     # The steps of a connection; each raises Refused, InvalidFrame or JoinError.
 
     def _establish(self, pending: _Pending) -> Steps[Hello]:
-        """Take a connection through the protocol; return the greeting of the peer."""
+        """Take a connection through the protocol; return the HELLO of the peer."""
         if not pending.is_open:
             yield from self._wait_until_open(pending)
-        certified = None  # the node whose certificate it has
+        certified = None  # the node named by the certificate
         if self.identities is not None and pending.stream.family != socket.AF_UNIX:
             certified = yield from self._shake_hands(pending, self.identities)
         framed = pending.framed = FrameSocket(pending.stream, self.session.arena)
@@ -333,15 +329,14 @@ class Joining:
             yield 0
         own = self.session.greet(peer, nonce)
         framed.put(frames.encode(self._sign(own, nonces)))
-        # From here on the peer may consider this connection established, and would take
-        # its end for the loss of this node. So there is no deadline: only the peer
-        # itself ends it.
+        # From here on the peer may consider the connection established, and would take its end
+        # for the loss of this node. So there is no deadline: only the peer may end it.
         pending.answered, pending.until = True, math.inf
         yield from _next_frame(framed, frames.Beat)
         return hello
 
     def _wait_until_open(self, pending: _Pending) -> Steps[None]:
-        """Wait until the system has made a TCP connection to a peer."""
+        """Wait until the system has connected a TCP socket to a peer."""
         assert isinstance(pending.stream, socket.socket)
         assert pending.peer is not None
         yield select.EPOLLOUT
@@ -349,20 +344,19 @@ class Joining:
         if error == errno.ECONNREFUSED:
             self.session.refused_by(pending.peer)
             raise JoinError(
-                "its machine refuses the connection: the node does not listen"
+                "the machine refused the connection: the node does not listen"
             )
         if error:
             raise JoinError(os.strerror(error).lower())
         if pending.peer > self.session.node:
-            raise JoinError("it listens, but does not connect")
-        if self._connect_unix(
-            self.session.links[pending.peer]
-        ):  # it listens on this machine since then
+            raise JoinError("the peer listens, but does not connect")
+        # The peer may have started to listen on this machine.
+        if self._connect_unix(self.session.links[pending.peer]):
             raise JoinError
         pending.is_open, pending.until = True, time.monotonic() + HELLO_TIMEOUT
 
     def _shake_hands(self, pending: _Pending, identities: Identities) -> Steps[str]:
-        """Begin with TLS; return the node at the other end."""
+        """Run the TLS handshake; return the node at the other end."""
         from placer.channel.tls import TlsStream
 
         assert isinstance(pending.stream, socket.socket)
@@ -375,7 +369,7 @@ class Joining:
             raise JoinError(_end(error)) from None
         node = identities.node_of(stream)
         if node is None or pending.peer not in (None, node):
-            raise JoinError("another node answers at its address")
+            raise JoinError("another node answers at this address")
         return node
 
     def _check(
@@ -385,16 +379,15 @@ class Joining:
         nonces: tuple[bytes, bytes],
         certified: str | None,
     ) -> None:
-        """Raise Refused unless a greeting is of a peer of this run: the expected one if
-        this node has connected to it, and one that has no other connection."""
+        """Raise Refused unless a HELLO comes from an expected peer without a connection."""
         node = hello.identity.node
         if not hmac.compare_digest(self._sign(hello, nonces).mac, hello.mac):
-            raise Refused("it has another key")
+            raise Refused("the key is different")
         may_connect = not pending.connects and node > self.session.node
         if not (may_connect or node == pending.peer) or node not in self.session.links:
-            raise Refused("it is no neighbour")
+            raise Refused("the nodes do not exchange messages")
         if certified not in (None, node):
-            raise Refused("it has the certificate of another node")
+            raise Refused("the certificate belongs to another node")
         assert pending.framed is not None
         self.session.check(hello, pending.framed)
         for other in [*self._pending.values()]:
@@ -402,14 +395,14 @@ class Joining:
                 continue
             is_unix = pending.framed is not None and pending.framed.is_unix
             if pending.connects or other.connects or is_unix:
-                raise Refused("it has another connection")
-            # It makes one after the other: it has given up the older one, whose end may
-            # not have come here.
+                raise Refused("the node is already connected")
+            # A peer opens one connection at a time. So it has given up the older one, but the end
+            # of that connection may not have arrived yet.
             self._give_up(other, "")
 
     def _sign(self, hello: Hello, nonces: tuple[bytes, bytes]) -> Hello:
-        """Return a greeting with its authentication code, if there is a key; `nonces` are
-        those of the node that listens and of the other one."""
+        """Return a HELLO with its authentication code, if the run has a key. `nonces`
+        are the nonces of the listening and of the connecting node."""
         if self.key is None:
             return hello
         message = frames.to_msgpack([*nonces, replace(hello, mac=b"")])
@@ -418,8 +411,8 @@ class Joining:
 
 
 def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
-    """Wait for the next frame, which has to be of this kind."""
-    more = True  # what TLS holds is not reported
+    """Wait for the next frame, which must be of this kind."""
+    more = True  # the system does not report bytes that TLS has buffered
     while (arrived := framed.next()) is None:
         if framed.ended:
             raise JoinError(_end(framed.error))
@@ -431,18 +424,18 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
         why = frame.why[:200]
         raise SecondError(why) if frame.is_second else JoinError(_refused(why))
     if not isinstance(frame, kind):
-        raise InvalidFrame("kind")
+        raise InvalidFrame("unexpected kind of frame")
     return frame
 
 
 def _refused(why: str) -> str:
-    return f"it refuses this node: {why}"
+    return f"the peer refused the connection: {why}"
 
 
 def _end(error: OSError | None) -> str:
-    """Return why the other side may have ended a new connection."""
+    """Return the likely reason why the peer ended a new connection."""
     if isinstance(error, ssl.SSLError):
         from placer.channel.tls import refusal
 
         return refusal(error)
-    return "it closes the connection"
+    return "the peer closed the connection"

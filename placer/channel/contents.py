@@ -1,6 +1,6 @@
-"""The types of a message's arrays, as its header has them, and where each array is.
+"""The types of a message's arrays, as encoded in its header, and the place of each array.
 
-Sizes are exact integers here, so no product of dimensions can overflow.
+Sizes are exact Python integers, so products of dimensions cannot overflow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from placer.channel.types import Array, ArrayType
 from placer.system.memory.aligned import aligned_offsets
 
 CACHED_TYPES: Final = 8 << 10
-"""Types of at most so many bytes are cached: every step has the same messages."""
+"""The largest encoded size in bytes of types to cache. Messages repeat in every step."""
 
 _Code = Annotated[int, msgspec.Meta(ge=0, lt=len(DTYPES))]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_EXTENT)]
@@ -33,12 +33,17 @@ _TYPES: Final = msgspec.msgpack.Decoder(_Types)
 
 @dataclass(frozen=True)
 class Contents:
-    """What the header of a message says of its arrays.
+    """The arrays of a message, as its header describes them.
 
-    `encoded` are their types on the wire. `sizes` and `nbytes` are the bytes of each and
-    of all, `copied_nbytes` those of the arrays without a reference. `references` are by
-    the index of the array. `offsets` and `span` are the offsets and the length of an
-    inline payload of the other arrays, in which each is aligned.
+    Attributes:
+        encoded: the types of the arrays on the wire.
+        types: the dtype and shape of each array.
+        sizes: the bytes of each array.
+        nbytes: the bytes of all arrays.
+        copied_nbytes: the bytes of the arrays without a reference.
+        references: the arrays in shared memory, by index.
+        offsets: the aligned offset of each other array in an inline payload.
+        span: the length of the inline payload.
     """
 
     encoded: bytes
@@ -52,28 +57,25 @@ class Contents:
 
     @property
     def is_inline(self) -> bool:
-        """Whether the payload is in the frame of the header."""
+        """Whether the payload is inside the frame of the header."""
         return self.span <= INLINE
 
     @cached_property
     def pieces(self) -> tuple[tuple[Fragment, ...], ...]:
-        """The fragments in each piece of the payload."""
         return copied_pieces(self.types, self.references)
 
 
 def describe_arrays(
     arrays: Sequence[Array], references: tuple[Reference, ...] = ()
 ) -> Contents:
-    """Return the contents of a message of arrays that passed `payload.check_arrays`."""
+    """Return the contents of a message; the arrays must have passed `payload.check_arrays`."""
     types = [(CODES[array.dtype], array.shape) for array in arrays]
     return read_contents(frames.to_msgpack(types), references)
 
 
 def read_contents(types: bytes, references: tuple[Reference, ...]) -> Contents:
-    """Return the contents of a message with these types and references.
-
-    Raises InvalidFrame when they are malformed, and for shapes that no array may have.
-    """
+    """Return the contents of a message with these types and references. Raises
+    InvalidFrame if they are malformed, or for an impossible shape."""
     read = _read_once if len(types) <= CACHED_TYPES else _read
     return read(types, references)
 
@@ -83,15 +85,15 @@ def _read(encoded: bytes, references: tuple[Reference, ...]) -> Contents:
     for code, shape in frames.from_msgpack(_TYPES, encoded):
         dtype = DTYPES[code]
         size = prod(shape)
-        # numpy refuses an empty array whose other dimensions overflow: 0 x 2**63.
+        # numpy refuses an empty array if its other dimensions overflow, such as 0 x 2**63.
         if size == 0 and prod(n for n in shape if n) > MAX_EXTENT:
-            raise InvalidFrame("dimensions")
+            raise InvalidFrame("dimensions are too large")
         types.append((dtype, shape))
         sizes.append(size * dtype.itemsize)
     places = {reference.array: reference for reference in references}
-    # An array has one reference at most.
+    # Each array has at most one reference.
     if len(places) != len(references) or max(places, default=-1) >= len(types):
-        raise InvalidFrame("references")
+        raise InvalidFrame("wrong references to shared memory")
     nbytes = sum(sizes)
     offsets, span = aligned_offsets(sizes, places)
     return Contents(
@@ -112,10 +114,17 @@ _read_once = lru_cache(maxsize=256)(_read)
 def read_message(
     header: frames.Message, payload: memoryview[int], maximum: int
 ) -> Contents:
-    """Return the contents of a message that has arrived with an inline payload.
+    """Return the contents of a received message with an inline payload.
 
-    `maximum` bounds the bytes of arrays without a reference. Raises InvalidFrame when a
-    check fails; all sizes are checked before anything is allocated for them.
+    All sizes are checked before memory is allocated for them.
+
+    Args:
+        header: the header of the message.
+        payload: the inline payload; empty if the payload follows in pieces.
+        maximum: the largest allowed number of bytes of arrays without a reference.
+
+    Raises:
+        InvalidFrame: if a check fails.
     """
     contents = read_contents(header.types, header.references)
     if contents.copied_nbytes > maximum:
@@ -124,5 +133,5 @@ def read_message(
             f"{maximum}"
         )
     if len(payload) != (contents.span if contents.is_inline else 0):
-        raise InvalidFrame("sizes do not add up")
+        raise InvalidFrame("the payload size does not match the arrays")
     return contents

@@ -7,7 +7,7 @@ import ipaddress
 from placer.errors import RunError
 
 Endpoint = tuple[str, int]
-"""A name or literal address of a host, and a port."""
+"""A host name or IP address, and a port."""
 
 
 def parse_endpoint(node: str, address: str) -> Endpoint:
@@ -30,7 +30,7 @@ def parse_endpoint(node: str, address: str) -> Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its address or the name localhost."""
+    """Return True for a loopback address or the name localhost."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

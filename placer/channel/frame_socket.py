@@ -1,9 +1,9 @@
-"""One end of the connection between two nodes: frames, in order, on a stream of bytes.
+"""One end of the connection between two nodes: an ordered stream of frames.
 
-Any thread may send frames; one thread at a time may receive them. Sending never blocks:
-what finds no room is queued, as views of the arrays that are sent. Small frames are
-received together into a buffer; the bytes of a piece are received where its message wants
-it. Over a unix socket a frame may bring a file descriptor.
+Any thread may send frames; one thread at a time may receive them. Sending never blocks: data
+that does not fit into the socket is queued, as views of the sent arrays. Small frames are received
+together into a buffer. The bytes of a piece are received directly into the arrays of its message.
+A frame on a unix socket may carry a file descriptor.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from placer.channel.tls import TlsStream
 
 FIRST_BUFFER: Final = 4 << 10
-"""Bytes of the receive buffer of a connection that has not identified itself."""
+"""Bytes of the receive buffer before the connection has identified itself."""
 MAX_HELLO: Final = 64 << 10
-"""Bytes of a frame of such a connection at most."""
+"""The largest frame in bytes before the connection has identified itself."""
 BUFFER: Final = 256 << 10
-"""Bytes of a receive buffer after that. Arrays of inline messages are views of it, and
-it is freed with the last of them."""
+"""Bytes of a receive buffer after that. Arrays of inline messages are views of the buffer. It is
+freed with the last view."""
 AHEAD: Final = 4 << 10
-"""Bytes to receive into the buffer behind the rest of a piece."""
+"""Bytes to receive into the buffer after the end of a piece."""
 LOW_WATER: Final = 512 << 10
-"""Bytes of a piece to wait for before they are received, if so many are to come."""
+"""If at least this many bytes of a piece are missing, wait for this many before receiving."""
 MAX_BUFFERS: Final = 512
-"""Buffers that one call of the system sends or receives at most."""
+"""The largest number of buffers in one system call."""
 MAX_FILES: Final = 16
-"""File descriptors that arrived and were not taken, at most."""
+"""The largest number of received file descriptors that were not taken yet."""
 
 _FILE: Final = array.array("i", [0]).itemsize
 _FILE_SPACE: Final = socket.CMSG_SPACE(_FILE)
@@ -52,15 +52,15 @@ Buffer = bytes | memoryview
 
 
 class FrameSocket:
-    """A connected stream socket of a peer.
+    """A connected stream socket to a peer.
 
     Attributes:
         fd: the file descriptor of the socket.
         is_unix: whether both processes are on one machine, and can pass memory.
-        full: whether the socket accepts no more until it is writable.
-        broken: whether it accepts nothing ever again.
-        ended: whether nothing arrives any more.
-        error: why it ended, if the system or TLS said why.
+        full: whether the socket accepts no data until it is writable.
+        broken: whether the socket will never accept data again.
+        ended: whether no more data will arrive.
+        error: the error that ended the connection, if the system or TLS reported one.
         received: the number of bytes that have arrived.
     """
 
@@ -71,22 +71,24 @@ class FrameSocket:
         self.error: OSError | None = None
         self.received = 0
         self._socket = connection
-        self._epoll: select.epoll | None = None  # that reports what may be done
+        self._epoll: select.epoll | None = None  # reports events of the socket
         self._lock = threading.RLock()
         self._queue: deque[Buffer] = deque()
         self._files_to_send: deque[tuple[Buffer, int]] = deque()
-        self._files: deque[int] = deque()  # that have arrived
+        self._files: deque[int] = deque()  # received, not taken yet
         self._arena = arena
         self._buffer = arena.allocate(np.uint8, (FIRST_BUFFER,)).data
         self._max_frame = MAX_HELLO
-        self._floor = 0  # what is below is in use
-        self._start = self._stop = 0  # of the bytes that have not been handled
+        self._floor = 0  # data below this offset is in use
+        self._start = self._stop = 0  # the range of unhandled bytes
         self._targets: deque[memoryview[int]] = deque()
-        self._low_water = 1  # the bytes that make the system report the socket
+        self._low_water = (
+            1  # the number of bytes at which the system reports the socket
+        )
 
     @property
     def peer_address(self) -> str:
-        """Where the other end is, for messages."""
+        """The address of the peer, for messages."""
         if self.is_unix:
             return "this machine"
         try:
@@ -96,19 +98,18 @@ class FrameSocket:
         return show_endpoint((host, port))
 
     def serve(self, epoll: select.epoll) -> None:
-        """Have `epoll` report from now on what has arrived, and room for what is queued.
-
-        The peer has identified itself: frames of any length are accepted.
-        """
+        """From now on, let `epoll` report received data, and room for queued data. The
+        peer has identified itself: frames of any length are accepted."""
         with self._lock:
             self._max_frame = MAX_FRAME
             self._epoll = epoll
-            # Writable at once: what `next` has to return already is looked at then.
+            # The socket is reported as writable at once, so that frames already in the buffer are
+            # handled.
             self.full = True
             epoll.register(self.fd, select.EPOLLIN | select.EPOLLOUT)
 
     def _set_full(self, full: bool) -> None:
-        """Note whether the socket has room; called with the lock held."""
+        """Note whether the socket is full; called with the lock held."""
         if full != self.full:
             self.full = full
             if self._epoll is not None:
@@ -116,7 +117,6 @@ class FrameSocket:
                 self._epoll.modify(self.fd, select.EPOLLIN | out)
 
     def leave(self) -> None:
-        """Have `epoll` report nothing more."""
         with self._lock:
             if self._epoll is not None:
                 self._epoll.unregister(self.fd)
@@ -126,13 +126,12 @@ class FrameSocket:
 
     @property
     def has_queued(self) -> bool:
-        """Whether something waits for room in the socket."""
         return bool(self._queue) and not self.broken
 
     def put(self, *buffers: Buffer, file: int | None = None) -> None:
-        """Send buffers in order, now or when there is room; frames of one call are not
-        interleaved with those of others. A file descriptor goes with the first buffer,
-        and stays open until it is sent. Does not wait."""
+        """Send buffers in order, now or when the socket has room. Does not wait. The
+        buffers of one call are not interleaved with other data. A file descriptor goes
+        with the first buffer, and must stay open until it is sent."""
         with self._lock:
             if self.broken:
                 return
@@ -143,39 +142,38 @@ class FrameSocket:
                 self._send()
 
     def flush(self) -> None:
-        """Send what was queued, because the socket has become writable."""
+        """Send queued data, because the socket has become writable."""
         with self._lock:
             self._set_full(False)
             if not self.broken:
                 self._send()
 
     def finish(self) -> None:
-        """Tell the peer that nothing follows what is queued. A peer that has unread bytes
-        when it closes its socket would otherwise discard what it has not sent yet."""
+        """Tell the peer that no data follows the queued data. Otherwise, a peer that
+        closes its socket with unread bytes would discard its own unsent data."""
         with self._lock:
             self._finishes = True
             if not self._queue:
                 self._shut()
 
     def _shut(self) -> None:
-        """Send nothing any more; called with the lock held."""
+        """Stop sending; called with the lock held."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         self.broken = True
 
     def abandon(self) -> None:
-        """End the connection in both directions, so that the thread that reads it finds
-        its end."""
+        """End the connection in both directions, so that the reading thread notices its end."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def linger(self, until: float) -> None:
-        """Send what was queued, waiting for room until the monotonic time `until`."""
+        """Send queued data, waiting for room until the monotonic time `until`."""
         while self.has_queued and self._wait(select.POLLOUT, until):
             self.flush()
 
     def _wait(self, event: int, until: float) -> bool:
-        """Wait for an event until a monotonic time; return whether it has come."""
+        """Wait for an event until a monotonic time; return True if the event occurred."""
         poll = select.poll()
         poll.register(self.fd, event)
         left = until - time.monotonic()
@@ -196,7 +194,7 @@ class FrameSocket:
                 self._set_full(True)
                 return
             except OSError:
-                self.broken = True  # the thread that reads finds out why
+                self.broken = True  # the reading thread finds the reason
                 queue.clear()
                 return
             for buffer in buffers:
@@ -209,7 +207,6 @@ class FrameSocket:
             self._shut()
 
     def _send_with_files(self) -> int:
-        """Send the first buffer, with its file if it has one."""
         buffer, (with_file, file) = self._queue[0], self._files_to_send[0]
         if buffer is not with_file:
             return self._socket.send(buffer)
@@ -222,19 +219,17 @@ class FrameSocket:
 
     @property
     def filled(self) -> bool:
-        """Whether the bytes that were asked for by `fill` have arrived."""
+        """Whether all bytes requested by `fill` have arrived."""
         return not self._targets
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether bytes were received that the system does not report any more."""
+        """Whether received bytes are buffered here, which the system no longer reports."""
         return not isinstance(self._socket, socket.socket) and self._socket.holds_bytes
 
     def receive(self) -> bool:
-        """Receive what has arrived, as much as fits; whether more may be there.
-
-        Raises InvalidFrame for files that no frame brings.
-        """
+        """Receive available data, as much as fits; return True if more may be
+        available. Raises InvalidFrame for unexpected files."""
         targets = self._targets
         if targets:
             views = [*targets][: MAX_BUFFERS - 1]
@@ -265,7 +260,7 @@ class FrameSocket:
         return count == room
 
     def _fill_targets(self, count: int) -> int:
-        """Note that bytes have arrived; return how many are behind the targets."""
+        """Note that bytes have arrived; return how many follow the targets."""
         targets = self._targets
         while targets and count:
             first = targets[0]
@@ -277,7 +272,7 @@ class FrameSocket:
         return count
 
     def _set_low_water(self) -> None:
-        """Have the system report the socket once much of the rest of a piece is there."""
+        """Let the system report the socket once a large part of a piece has arrived."""
         if not isinstance(self._socket, socket.socket) or self.is_unix:
             return
         rest = sum(map(len, self._targets))
@@ -295,14 +290,15 @@ class FrameSocket:
                 whole = data[: len(data) // _FILE * _FILE]
                 self._files.extend(array.array("i", whole))
         if len(self._files) > MAX_FILES:
-            raise InvalidFrame("files that no frame brings")
+            raise InvalidFrame("unexpected files")
 
     def next(self) -> tuple[Frame, memoryview[int]] | None:
-        """Return the next frame that has arrived whole, and its payload; None if there is
-        none, or until the bytes that were asked for by `fill` have arrived.
+        """Return the next complete frame and its payload, or None.
 
-        The payload is a view of a buffer that the next call of `receive` overwrites,
-        unless `keep` is called first. Raises InvalidFrame for what is no frame.
+        Returns None until the bytes requested by `fill` have arrived. The payload is a view
+        of a buffer that the next `receive` overwrites, unless `keep` is called first.
+
+        Raises InvalidFrame for malformed data.
         """
         if not self.filled:
             return None
@@ -317,8 +313,7 @@ class FrameSocket:
         return None
 
     def fill(self, views: Sequence[memoryview[int]]) -> None:
-        """Receive the bytes that follow a `Piece` into views, which have its length
-        together."""
+        """Receive the bytes that follow a `Piece` frame into views of the same total length."""
         self._targets = deque(views)
         while self._targets and self._start < self._stop:
             first = self._targets[0]
@@ -332,15 +327,15 @@ class FrameSocket:
             self._set_low_water()
 
     def keep(self) -> None:
-        """Do not overwrite the last frame: arrays are views of it."""
+        """Keep the last frame in the buffer: arrays are views of it."""
         self._floor = self._start
 
     def take_file(self) -> int | None:
-        """Return the first file descriptor that has arrived; the caller closes it."""
+        """Return the first received file descriptor; the caller closes it."""
         return self._files.popleft() if self._files else None
 
     def _make_room(self, needed: int) -> None:
-        """Ensure that the buffer has room for `needed` bytes from the start on."""
+        """Ensure room for `needed` bytes from the start position on."""
         if len(self._buffer) - self._start >= needed:
             return
         rest = self._buffer[self._start : self._stop]
@@ -351,8 +346,8 @@ class FrameSocket:
         self._start, self._stop = 0, len(rest)
 
     def drain(self, until: float) -> None:
-        """Receive and drop what arrives, until the peer has finished too, or until the
-        monotonic time `until`; nobody else reads any more."""
+        """Receive and drop data until the peer has finished, or until monotonic time
+        `until`. No other thread reads any more."""
         rest = memoryview(bytearray(BUFFER))
         while not self.ended and self._wait(select.POLLIN, until):
             try:

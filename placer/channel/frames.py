@@ -1,8 +1,8 @@
-"""The frames on the connection between two nodes, and the checks of those that arrive.
+"""The frames on the connection between two nodes, and the checks of received frames.
 
-A connection is a stream of bytes (a unix socket or TCP), which keeps their order and
-loses none until it breaks. A frame is one of the structs below in msgpack; that of a
-`Message` may have a payload. Numbers are little-endian:
+A connection is a stream of bytes (a unix socket or TCP). It keeps their order and loses none
+until it breaks. A frame is one of the structs below in msgpack; a `Message` frame may also have a
+payload. Numbers are little-endian:
 
     bytes  field
     4      magic, b"PLC1"
@@ -11,17 +11,15 @@ loses none until it breaks. A frame is one of the structs below in msgpack; that
     ...    the struct, and zeros up to a multiple of 64
     ...    the payload
 
-So every frame, and the payload inside it, starts 64-byte aligned in the buffer of the
-receiver.
+So every frame, and the payload inside it, starts 64-byte aligned in the buffer of the receiver.
 
-`Welcome`, `Hello`, and `Refusal` with the reason, are the first frames of a connection,
-and `Beat` is the next one: see `connecting`. A node that ended in
-good order says `Goodbye`, and its peer answers with `Farewell`.
+`Welcome`, then `Hello` or `Refusal`, are the first frames of a connection, and `Beat` is the next
+one: see `connecting`. A node that ends without a failure sends `Goodbye`, and its peer answers
+with `Farewell`.
 
-A frame that fails a check raises `InvalidFrame`. Bytes that arrive are decoded into
-exactly these types and no others. Sizes are checked before anything is allocated for
-them, and nothing that was checked is in memory that the peer can still write to. Nothing
-is ever executed: no pickle.
+A frame that fails a check raises `InvalidFrame`. Received bytes are decoded into exactly these
+types. Sizes are checked before memory is allocated for them. Checked data is never in memory that
+the peer can still write to. Received data is never executed: there is no pickle.
 """
 
 from __future__ import annotations
@@ -41,11 +39,11 @@ from placer.system.printable import make_printable
 MAGIC: Final = b"PLC1"
 PREFIX: Final = struct.Struct("<4sII")
 INLINE: Final = 64 << 10
-"""Bytes of a payload that is sent inside its `Message` frame at most."""
+"""The largest payload in bytes that is sent inside its `Message` frame."""
 MAX_FRAME: Final = (2 << 20) + INLINE
-"""Bytes of a frame at most: 16,384 arrays of 32 dimensions need 1.3 MB."""
+"""The largest frame in bytes: 16,384 arrays of 32 dimensions need 1.3 MB."""
 MAX_INCOMPLETE: Final = 2048
-"""Messages that arrive at the same time at most."""
+"""The largest number of messages that arrive at the same time."""
 NONCE_BYTES: Final = 32
 
 _PADDING: Final = bytes(ALIGNMENT)
@@ -54,13 +52,14 @@ _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_
 
 
 class InvalidFrame(Exception):  # noqa: N818 - the outcome of a check
-    """A frame that does not pass a check; the text says which check."""
+    """A frame that fails a check; the text names the check."""
 
 
 class Refused(InvalidFrame):
-    """A `Hello` of a node that is not of this run; the text says why, also to that node.
+    """A rejected `Hello`; the text is the reason, which is also sent to the other node.
 
-    `is_second` says that the sender is a second process of a node whose first one is heard.
+    Attributes:
+        is_second: whether the sender is a second process of a node that is alive.
     """
 
     def __init__(self, why: str, *, is_second: bool = False) -> None:
@@ -71,11 +70,11 @@ class Refused(InvalidFrame):
 class Frame(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True
 ):
-    """A frame; the name of its class, which is its tag, says of which kind."""
+    """A frame; its tag, the name of the class, is its kind."""
 
 
 class Welcome(Frame, frozen=True):
-    """The first frame of the node that listens: random bytes."""
+    """The first frame of the listening node: a random nonce."""
 
     nonce: _Nonce
 
@@ -83,8 +82,15 @@ class Welcome(Frame, frozen=True):
 class Identity(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 ):
-    """The run and the build, the sender, the receiver, and the sorted names of all nodes,
-    on which both must agree."""
+    """The identity of a `Hello`; sender and receiver must agree on the run.
+
+    Attributes:
+        job: the name of the run.
+        build: the digest of the build.
+        node: the sender.
+        to: the receiver.
+        nodes: the sorted names of all nodes.
+    """
 
     job: Text
     build: Text
@@ -97,16 +103,16 @@ class Hello(Frame, frozen=True):
     """The greeting of a node.
 
     Attributes:
-        identity: who the sender is.
-        window: the bytes that the receiver of this may send before the sender of this
-            has acknowledged them.
-        incarnation: a random number of the sender's process: another one is a restart.
+        identity: the identity of the sender.
+        window: the bytes that the receiver may send before the sender has acknowledged
+            them.
+        incarnation: a random number of the sender's process; a change means a restart.
         expected: the number of the next message that the sender expects.
-        incomplete: the numbers of the messages that have not arrived completely, with
-            the number of their pieces that have.
-        nonce: random bytes of the sender of this.
-        mac: an authentication code of the others and of the nonce of the receiver, with
-            the key of the run; empty without one.
+        incomplete: the numbers of partly received messages, with the number of received
+            pieces of each.
+        nonce: random bytes of the sender.
+        mac: an authentication code of all other fields and of the receiver's nonce, with
+            the key of the run; empty without a key.
     """
 
     identity: Identity
@@ -121,7 +127,7 @@ class Hello(Frame, frozen=True):
 
 
 class Refusal(Frame, frozen=True):
-    """Why a node refuses a `Hello`; `is_second` as in `Refused`."""
+    """The reason for refusing a `Hello`; `is_second` as in `Refused`."""
 
     why: Text
     is_second: bool = False
@@ -136,13 +142,17 @@ class Reference(NamedTuple):
 
 
 class Message(Frame, frozen=True):
-    """The header of a message: its number, counted from 1 in each direction, the nodes of
-    the two processes that it goes from and to, and its key.
+    """The header of a message.
 
-    `types` are the types of its arrays, in msgpack (`contents`), `references` those
-    arrays that are in shared memory. The others are the payload; it is in this frame if
-    it has up to `INLINE` bytes, and each array in it starts at a multiple of 64 bytes. A
-    larger one follows in pieces.
+    Attributes:
+        number: the number of the message, counted from 1 in each direction.
+        source: the sending node.
+        to: the receiving node.
+        key: the key of the message.
+        types: the types of its arrays, in msgpack (`contents`).
+        references: the arrays that are in shared memory. All other arrays form the
+            payload, each at a multiple of 64 bytes. A payload of up to `INLINE` bytes is in
+            this frame; a larger one follows in pieces.
     """
 
     number: _Number
@@ -156,11 +166,11 @@ class Message(Frame, frozen=True):
 
 
 class Piece(Frame, frozen=True):
-    """A piece of a message, as `pieces` divides it: the `nbytes` bytes that follow this
-    frame, or a chunk of the sender's pool, which is in shared memory (`pool`).
+    """A piece of a message, as `pieces` divides it.
 
-    Pieces of a message come in their order; those of several messages, and other frames,
-    may come between them.
+    The data is the `nbytes` bytes that follow this frame, or a chunk of the sender's `pool`
+    in shared memory. Pieces of a message arrive in order; pieces of other messages and other
+    frames may come in between.
     """
 
     message: _Number
@@ -170,16 +180,17 @@ class Piece(Frame, frozen=True):
 
 
 class Beat(Frame, frozen=True):
-    """The heartbeat and the acknowledgement.
+    """The heartbeat, which is also the acknowledgement.
 
     Attributes:
         credit: the total of bytes (cost) that the program has received.
-        received: the number up to which all messages have arrived completely.
-        freed: the bits of chunks of the pool that the peer may fill again.
-        wanted: asks the peer to report each rise of its credit until it reaches that,
-            because the sender waits for room; or 0.
-        message: a message of which the peer may send `pieces` pieces, or 0; see `link`.
-        pieces: how many.
+        received: all messages up to this number have arrived completely.
+        freed: a bit mask of chunks of the pool that the peer may fill again.
+        wanted: the sender waits for room and asks the peer to report its credit at once
+            until it reaches this total; 0 otherwise.
+        message: the number of a message of which the peer may send `pieces` pieces, or 0;
+            see `link`.
+        pieces: the number of pieces.
     """
 
     credit: _Number = 0
@@ -191,31 +202,32 @@ class Beat(Frame, frozen=True):
 
 
 class Clear(Frame, frozen=True):
-    """Asks the peer to accept everything now, because the sender wants to close."""
+    """Before closing: asks the peer to receive all messages now."""
 
 
 class Demand(Frame, frozen=True):
-    """Asks the peer to acknowledge what it has stored, because its sender waits in a
-    circle."""
+    """Asks the peer to acknowledge stored messages, because the sender is in a circular wait."""
 
 
 class Probe(Frame, frozen=True):
-    """Looks for such circles: see docs/channel.md. A node passes one of a number once."""
+    """Detects circular waits (docs/channel.md). A node forwards each probe number once."""
 
     initiator: Text
     number: _Number
 
 
 class Memory(Frame, frozen=True):
-    """Shared memory of the sender; its file descriptor comes with the frame. Region 0 is
-    the pool."""
+    """Announces shared memory of the sender. The frame carries its file descriptor.
+
+    Region 0 is the pool.
+    """
 
     region: _Number
     nbytes: _Number
 
 
 class Status(Frame, frozen=True):
-    """What the sender does, see `peers`."""
+    """The activity of the sender, see `peers`."""
 
     doing: Annotated[
         tuple[Doing, ...], msgspec.Meta(min_length=1, max_length=MAX_CHAIN)
@@ -223,8 +235,8 @@ class Status(Frame, frozen=True):
 
 
 def as_text(text: str) -> str:
-    """Return a text of up to `MAX_TEXT` characters that can be encoded: the name of a file
-    may not be."""
+    """Return a text cut to `MAX_TEXT` characters and made encodable. Names of files may
+    contain characters that cannot be encoded."""
     return make_printable(text[:MAX_TEXT])
 
 
@@ -238,17 +250,17 @@ class Abort(Frame, frozen=True):
 
     @classmethod
     def of(cls, cause: Cause) -> Abort:
-        """Return the frame for a cause, with texts that a frame can have."""
+        """Return the frame for a cause, with texts that a frame can hold."""
         node, where, what = map(as_text, (cause.node, cause.where, cause.what))
         return cls(node, where, what, cause.is_interruption)
 
 
 class Goodbye(Frame, frozen=True):
-    """The sender has ended its run in good order."""
+    """The sender has ended its run without a failure."""
 
 
 class Farewell(Frame, frozen=True):
-    """Answers a `Goodbye`: the sender knows, and sends nothing more."""
+    """Answers a `Goodbye`: the sender has seen it, and sends nothing more."""
 
 
 Decoded = TypeVar("Decoded")
@@ -261,7 +273,7 @@ _FRAME: Final[msgspec.msgpack.Decoder[Frame]] = msgspec.msgpack.Decoder(
 def from_msgpack(
     decoder: msgspec.msgpack.Decoder[Decoded], data: bytes | memoryview[int]
 ) -> Decoded:
-    """Decode msgpack bytes; raises InvalidFrame when the decoder rejects them."""
+    """Decode msgpack bytes. Raises InvalidFrame if the decoder rejects them."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -277,28 +289,28 @@ def encode(frame: Frame, *payload: bytes) -> bytes:
 
 
 def size_of(data: memoryview[int], maximum: int = MAX_FRAME) -> int:
-    """Return the bytes of the frame that `data` starts with, as far as that is known.
+    """Return the size in bytes of the frame at the start of `data`.
 
-    Raises InvalidFrame for what is no frame, or one of more than `maximum` bytes.
+    If the prefix is incomplete, returns the number of bytes to receive first.
+
+    Raises InvalidFrame for malformed data, or a frame of more than `maximum` bytes.
     """
     if len(data) < PREFIX.size:
         return ALIGNMENT
     magic, head, payload = PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise InvalidFrame("magic")
+        raise InvalidFrame("wrong magic bytes")
     size: int = round_up(PREFIX.size + head) + payload
     if payload % ALIGNMENT or size > maximum:
-        raise InvalidFrame("length")
+        raise InvalidFrame("wrong length of the frame")
     return size
 
 
 def decode(data: memoryview[int]) -> tuple[Frame, memoryview[int]]:
-    """Decode a frame, of which `size_of` bytes are given; return it and its payload.
-
-    Raises InvalidFrame when a check fails.
-    """
+    """Decode a frame, given all its bytes; return it and its payload. Raises
+    InvalidFrame if a check fails."""
     _, head, payload = PREFIX.unpack_from(data)
     frame = from_msgpack(_FRAME, data[PREFIX.size : PREFIX.size + head])
     if payload and not isinstance(frame, Message):
-        raise InvalidFrame("length")
+        raise InvalidFrame("wrong length of the frame")
     return frame, data[len(data) - payload :]

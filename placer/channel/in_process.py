@@ -1,9 +1,9 @@
 """Channels between nodes that are threads of one process.
 
-Arrays are passed without a copy: a receiver gets read-only views of the sender's own
-arrays, so the sender must not change them while they are in use. With `out` they are
-copied. Flow control, deadlines and ends are those of every channel. There are no
-threads here: `send` delivers into the mailbox of the receiver.
+Arrays are passed without a copy: a receiver gets read-only views of the sender's own arrays, so
+the sender must not change them while they are in use. With `out`, the arrays are copied. Flow
+control, deadlines and shutdown are the same as for every channel. No extra threads exist: `send`
+delivers into the mailbox of the receiver.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from placer.place.node_kinds import NodeId
 
 
 def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChannel]:
-    """Return the channel of each node of a run inside one process.
-
-    `limits` are the fields of `types.Limits`.
-    """
+    """Return the channel of each node of a run inside one process. `limits` are the
+    fields of `types.Limits`."""
     names = tuple(nodes)
     channels: dict[str, MemoryChannel] = {}
     for node in names:
@@ -34,9 +32,10 @@ def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChan
 
 
 class MemoryChannel(Channel, Carrier):
-    """The channel of one node of `nodes`; `channels` are those of all, once all are made.
+    """The channel of one node among `nodes`, which are all in this process.
 
-    The methods are those of `protocol.Channel` and `mailbox.Carrier`.
+    `channels` maps every node to its channel, and may be filled later. `Channel` and
+    `Carrier` document the methods.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""The session of a node with one peer: the messages in both directions, and credit.
+"""The session of a node with one peer: messages in both directions, and credit.
 
-`send` numbers a message and sends its header at once. Its pieces follow as far as the
-receiver has allowed and the connection has room, and a message whose pieces may not be
-sent does not hold up the others. What cannot be sent is sent later by whichever thread
-reads that it can. docs/channel.md says what happens when a connection breaks.
+`send` numbers a message and sends its header at once. Its pieces follow as far as the receiver
+allows and the connection has room. A message whose pieces must wait does not block other messages.
+The remaining pieces are sent later, by the thread that learns that they can be sent.
+docs/channel.md describes what happens when a connection breaks.
 """
 
 from __future__ import annotations
@@ -33,25 +33,34 @@ if TYPE_CHECKING:
     from placer.channel.session import Session
 
 MAX_EAGER: Final = 4
-"""Pieces of a message that are sent before its receiver asks for it, at most."""
+"""The largest number of pieces of a message to send before its receiver asks for it."""
 READS: Final = 16
-"""Calls of the system that receive from one peer before others have their turn."""
+"""The number of receive calls for one peer before other peers are served."""
 MAX_REGIONS: Final = 4096
-"""Regions of a peer at most."""
+"""The largest number of regions that a peer may have."""
 
 
 @dataclass(eq=False)
 class Link:
-    """A peer; see the module.
+    """The session with one peer.
 
-    While it is not connected, `attempts` have been made, the next one is due at `retry_at`,
-    and `reason` says why it is not, as far as that is known.
-
-    `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
-    is true if bytes have arrived since the session's thread reset it, `ended` while nothing
-    can arrive. `is_joined` says that the peer has been connected, `is_invalid` that the peer has broken the
-    protocol, `peer_clears` that it wants to close, `knows_failure` that it has told one, and
-    `knows_end` that it has seen the GOODBYE of this node.
+    Attributes:
+        session: the session of this node.
+        peer: the peer.
+        socket: the connection; set once the peer has connected.
+        is_unix: whether the connection is a unix socket.
+        eager: the number of pieces of a message to send before the peer asks for it.
+        incarnation: the number of the peer's process; None before the first connection.
+        attempts: failed attempts since the last connection.
+        retry_at: the time of the next attempt, in monotonic seconds.
+        reason: why the last attempt failed, if known.
+        heard: whether bytes have arrived since the session's thread reset this flag.
+        is_joined: whether the peer has ever been connected.
+        ended: whether no bytes can arrive now.
+        is_invalid: whether the peer is lost or has broken the protocol.
+        peer_clears: whether the peer wants to close.
+        knows_failure: whether the peer has reported a failure of the run.
+        knows_end: whether the peer has seen the GOODBYE of this node.
     """
 
     session: Session
@@ -71,7 +80,8 @@ class Link:
     knows_failure: bool = False
     knows_end: bool = False
     _number: int = 0
-    _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)  # over TCP
+    # Messages sent over TCP that are not acknowledged.
+    _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)
     _acknowledged: int = 0
     _outgoing: dict[int, Outgoing] = field(default_factory=dict)
     _order_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
@@ -83,21 +93,21 @@ class Link:
     _filling: int = 0  # the number of the message whose piece is being received
     _peer_regions: dict[int, Bytes] = field(default_factory=dict)
     _chunk_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
-    _chunks: dict[int, PiecedMessage] = field(default_factory=dict)  # not consumed
-    _unreported: int = 0  # consumed chunks to return to the peer, as bits
+    # The messages of chunks that are not consumed yet.
+    _chunks: dict[int, PiecedMessage] = field(default_factory=dict)
+    _unreported: int = 0  # consumed chunks to return to the peer, as a bit mask
     _credit_sent: int = 0
     _credit_wanted: int = 0  # the credit that the peer waits for, or 0
 
     # Sending.
 
     def _put(self, *buffers: Buffer, file: int | None = None) -> None:
-        """Send buffers; what finds no room needs a thread that reads."""
+        """Send buffers; if the socket is full, have a thread read this connection."""
         self.socket.put(*buffers, file=file)
         if self.socket.full:
             self.session.need(self.peer)
 
     def tell(self, frame: Frame, file: int | None = None) -> None:
-        """Send a frame without a payload."""
         self._put(frames.encode(frame), file=file)
 
     def send(
@@ -110,10 +120,11 @@ class Link:
         *,
         written: bool = True,
     ) -> Outgoing:
-        """Send a message between two nodes, of C-contiguous arrays, without waiting; if
-        they are not `written` yet, `add_written` sends its pieces."""
-        # Numbers are assigned, and headers sent, in the order of this lock. What may
-        # raise comes first: the peer accepts no gaps.
+        """Send a message between two nodes, without waiting. `arrays` must be
+        C-contiguous. If they are not `written` yet, `add_written` sends their
+        pieces."""
+        # Numbers are assigned, and headers sent, in the order of this lock. Calls that may fail
+        # come first: the peer accepts no gaps.
         with self._order_lock:
             if self._pool is None and not contents.is_inline and self.is_unix:
                 region = self.session.pool_region()
@@ -144,14 +155,13 @@ class Link:
             self.session.need(self.peer)
 
     def add_written(self, message: Outgoing, array: int, stop: int) -> None:
-        """Send more pieces of a message: those without elements after `stop` of an array
-        are written now."""
+        """Send the pieces that are complete once an array is written up to `stop`."""
         if message.add_written(array, stop):
             self._advance_or_need()
 
     def _send_header(self, message: Outgoing) -> None:
-        # In this order the answer of the peer, which another thread may read at once,
-        # finds the message, and no piece of it is sent before its header.
+        # In this order, another thread that reads the peer's answer finds the message, and no
+        # piece is sent before the header.
         if not message.contents.is_inline:
             self._outgoing[message.header.number] = message
         self._put(message.head())
@@ -164,9 +174,8 @@ class Link:
             self.tell(frames.Memory(region.number, region.nbytes), file=region.fd)
 
     def advance(self) -> None:
-        """Send the pieces that can be sent now."""
-        # A thread that finds the lock taken need not wait: the one that holds it looks
-        # again after it has released it.
+        # A thread that finds the lock taken need not wait: the thread that holds it checks again
+        # after it has released the lock.
         while self._next_message() is not None:
             if not self._advance_lock.acquire(blocking=False):
                 return
@@ -182,7 +191,7 @@ class Link:
         """Return the first message whose next piece can be sent now."""
         if not self._outgoing or self.socket.full or self.socket.broken:
             return None
-        # A copy: other threads add messages.
+        # Iterate over a copy: other threads add messages.
         for message in [*self._outgoing.values()]:
             if message.is_allowed and (
                 self._pool is None or self._pool.has_room(message.header.number)
@@ -192,28 +201,28 @@ class Link:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something is still to be sent."""
+        """Whether any data is still to be sent."""
         return bool(self._outgoing or self.socket.has_queued) and not self.socket.broken
 
     @property
     def is_informed(self) -> bool:
-        """Whether the peer has a failure that this node has sent, or cannot get it."""
+        """Whether the peer knows of a failure that this node has reported, or cannot be told."""
         return self.is_invalid or self.knows_failure or not self.ended
 
     @property
     def needs_connection(self) -> bool:
-        """Whether there is no connection, and there should be one."""
+        """Whether the connection is missing and must be opened again."""
         is_broken = self.ended and not self.is_unix and not self.is_over
         return is_broken and not self.is_invalid
 
     @property
     def is_over(self) -> bool:
-        """Whether one of the two nodes has ended its run, and the other one knows."""
+        """Whether one of the two nodes has ended its run and the other node knows."""
         return self.knows_end or self.peer in self.session.mailbox.departed
 
     @property
     def is_blocked(self) -> bool:
-        """Whether this connection has to be read: a sender waits for that, here or (to
+        """Whether this connection must be read. A sender waits for it, here or (to
         close) at the peer, or the program expects a message. Called with the mailbox's
         lock held."""
         is_expecting = self.session.mailbox.expects(self.peer)
@@ -222,8 +231,10 @@ class Link:
     def send_beat(self, message: int = 0, pieces: int = 0, status: bytes = b"") -> None:
         """Send a heartbeat with the credit, and return consumed chunks.
 
-        `pieces` is how many pieces of a message the peer may send; see `frames.Beat`.
-        `status` is a frame that follows.
+        Args:
+            message: a message of which the peer may send `pieces` pieces; 0 for none.
+            pieces: the number of pieces; see `frames.Beat`.
+            status: a frame to send afterwards.
         """
         with self._chunk_lock:
             freed, self._unreported = self._unreported, 0
@@ -236,43 +247,42 @@ class Link:
 
     @property
     def _last_complete(self) -> int:
-        """The number up to which all messages have arrived completely."""
-        last = self._last_received  # before a look at the others: see `_on_message`
+        """All messages up to this number have arrived completely."""
+        last = self._last_received  # read it before `_incoming`: see `_on_message`
         return min(self._incoming, default=last + 1) - 1
 
     @property
     def is_delivered(self) -> bool:
-        """Whether the peer has all messages that were sent to it."""
+        """Whether the peer has received all messages."""
         return self._acknowledged == self._number
 
     def acknowledge(self, total: int) -> None:
-        """Report that the program has received `total` bytes, if the peer waits for that, or
-        much is not reported; else the next heartbeat reports it."""
+        """Report that the program has received `total` bytes. This is done at once if
+        the peer waits for it, or if many bytes are unreported. Otherwise the next
+        heartbeat reports it."""
         threshold = self.session.window // 4
-        if not self.is_unix:  # the peer keeps what is not acknowledged
+        if not self.is_unix:  # the peer stores unacknowledged messages
             threshold = min(frames.INLINE, threshold)
         credit_sent = self._credit_sent
         if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
             self.send_beat()
 
-    # A connection that begins, or breaks.
+    # New and broken connections.
 
     def position(self) -> tuple[int, list[tuple[int, int]]]:
-        """Return what the peer has to send again: see `frames.Hello`. Called
-        when the connection has ended."""
+        """Return which messages the peer must send again: see `frames.Hello`. Called
+        after the connection has ended."""
         incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
         return self._last_received + 1, incomplete
 
     def connect(self, socket: FrameSocket, hello: frames.Hello) -> None:
-        """Begin with a connection: send what the peer has not received.
-
-        Called by the session's thread when an earlier connection has ended. Raises
-        InvalidFrame for a position that the peer cannot have.
-        """
+        """Start using a connection: send everything that the peer has not received. The
+        session's thread calls this after the earlier connection has ended. Raises
+        InvalidFrame for an impossible position of the peer."""
         expected, incomplete = hello.expected, dict(hello.incomplete)
         with self._order_lock, self._advance_lock:
             if not self._acknowledged < expected <= self._number + 1:
-                raise InvalidFrame("position")
+                raise InvalidFrame("an impossible position")
             if self.is_joined:
                 self.socket.close()
             self.socket, self.is_unix, self._filling = socket, socket.is_unix, 0
@@ -291,7 +301,7 @@ class Link:
                     self._send_header(message)
                 elif number in incomplete:
                     if message.sent >= len(message.contents.pieces):
-                        raise InvalidFrame("position")
+                        raise InvalidFrame("an impossible position")
                     self._outgoing[number] = message
             self.ended = False
         self._advance_or_need()
@@ -299,17 +309,15 @@ class Link:
     # Receiving.
 
     def on_event(self, events: int) -> None:
-        """Act on what the system reports of the socket: room, or what has arrived.
-
-        When the connection has ended, all frames that the peer sent before have been
-        handled, a GOODBYE as well if it sent one.
-        """
+        """Handle events of the socket: room to send, or received data. When the
+        connection ends, all frames that the peer sent before are handled first,
+        including a GOODBYE."""
         if self.ended:
             return
         try:
             if events & select.EPOLLOUT:
                 self.socket.flush()
-                self._handle_frames()  # that came behind the HELLO of a new connection
+                self._handle_frames()  # frames right after the HELLO of a new connection
             self._read()
         except InvalidFrame as why:
             self.lose(f"sent an invalid frame: {why}")
@@ -323,7 +331,7 @@ class Link:
 
     def _read(self) -> None:
         reads = 0
-        # What TLS holds is not reported again, so all of that is read.
+        # The system does not report bytes that TLS has buffered, so read all of them.
         while reads < READS or self.socket.holds_bytes:
             reads += 1
             before = self.socket.received
@@ -346,12 +354,12 @@ class Link:
             self._handle(*arrived)
 
     def lose(self, what: str) -> None:
-        """End the run, because the peer is lost; `what` says why."""
+        """End the run, because the peer is lost; `what` is the reason."""
         self.ended = self.is_invalid = True
         if self.is_joined:
             self.socket.leave()
         if doing := self.session.doing(self.peer):
-            what += f"; it last was at {doing}"
+            what += f"; its last status was: {doing}"
         self.session.fail(Cause(self.peer, f"seen from {self.session.node}", what))
 
     def _handle(self, frame: Frame, payload: memoryview[int]) -> None:
@@ -364,7 +372,8 @@ class Link:
                 self._on_beat(frame)
             case frames.Clear():
                 self.peer_clears = True
-                # Also what was acknowledged early, and is no more in the mailbox's list.
+                # Include messages that were acknowledged early: they are no longer in the
+                # mailbox's list.
                 held = [*self._chunks.values()]
                 for stored in dict.fromkeys([*self._incoming.values(), *held]):
                     stored.place()
@@ -389,13 +398,13 @@ class Link:
                 self.knows_failure = True
                 self.session.fail(Cause(node, where, what, is_interruption))
             case _:
-                raise InvalidFrame("kind")
+                raise InvalidFrame("unexpected kind of frame")
 
     def _on_message(self, header: frames.Message, payload: memoryview[int]) -> None:
         contents = read_message(header, payload, self.session.limits.max_message)
         number = header.number
         if number != self._last_received + 1:
-            raise InvalidFrame("number")
+            raise InvalidFrame("wrong message number")
         self._check_node(header.source)
         if header.to not in self.session.own_nodes:
             raise InvalidFrame("a message to another node")
@@ -423,8 +432,8 @@ class Link:
                 self.session.arena,
             )
             self._incoming[number] = message
-        # In this order: another thread may send a BEAT at any time, and a message whose
-        # pieces are still to come must not be acknowledged.
+        # In this order, because another thread may send a BEAT at any time: a message with missing
+        # pieces must not be acknowledged.
         self._last_received = number
         self.session.mailbox.deliver(message)
         if self.peer_clears:
@@ -432,34 +441,32 @@ class Link:
             self.send_beat()
 
     def _check_node(self, node: str) -> None:
-        """Raise InvalidFrame unless a node is one of the peer."""
         credit = self.session.mailbox.nodes.get(node)
         if credit is None or credit.peer != self.peer:
-            raise InvalidFrame("of another node")
+            raise InvalidFrame("sender is another node")
 
     def _on_piece(self, piece: frames.Piece) -> None:
         message = self._incoming.get(piece.message)
         if message is None or piece.index != message.arrived:
-            raise InvalidFrame("a piece of no message")
+            raise InvalidFrame("a piece of an unknown message")
         if piece.index >= message.allowed:
-            raise InvalidFrame("a piece that was not asked for")
+            raise InvalidFrame("a piece that was not requested")
         self._filling = piece.message
         if piece.chunk is not None:
             if piece.nbytes:
-                raise InvalidFrame("length")
+                raise InvalidFrame("wrong length of the data")
             self._add_chunk(message, piece.chunk)
             return
         nbytes, views = message.room()
         if piece.nbytes != nbytes:
-            raise InvalidFrame("length")
-        if self._chunks:  # the peer has no others for this message
+            raise InvalidFrame("wrong length of the data")
+        if self._chunks:  # the peer has no free chunk for this message
             for stored in dict.fromkeys([*self._chunks.values()]):
                 stored.empty_chunks()
             self.send_beat()
         self.socket.fill(views)
 
     def _add_chunk(self, message: PiecedMessage, chunk: int) -> None:
-        """Add a piece to its message that is in a chunk of the peer's pool."""
         pool = self._peer_regions.get(0)
         if pool is None or chunk in self._chunks or chunk >= pool.nbytes // PIECE:
             raise InvalidFrame("a chunk that is not free")
@@ -469,7 +476,7 @@ class Link:
         self._end_piece(message)
 
     def _end_piece(self, message: PiecedMessage) -> None:
-        """Go on after a piece, which has been added to its message."""
+        """Continue after a piece, which is already added to its message."""
         number, self._filling = self._filling, 0
         if message.is_complete:
             del self._incoming[number]
@@ -479,17 +486,17 @@ class Link:
         self.session.mailbox.notify()
 
     def _release_chunk(self, message: PiecedMessage, chunk: int) -> None:
-        """Return a consumed chunk to the peer, now or with others."""
+        """Return a consumed chunk to the peer, now or together with later chunks."""
         with self._chunk_lock:
             self._chunks.pop(chunk, None)
             self._unreported |= 1 << chunk
         self._return_chunks(message)
 
     def _return_chunks(self, message: PiecedMessage) -> None:
-        """Return consumed chunks, several in one frame."""
-        # Returning half a pool at a time saves frames, and the sender fills the other
-        # half meanwhile. The last chunk of a message returns all of them, because it
-        # may be long until another chunk arrives.
+        """Return consumed chunks to the peer, several in one frame."""
+        # Returning half a pool at a time saves frames, and the sender fills the other half
+        # meanwhile. The last chunk of a message returns all chunks, because the next chunk may
+        # arrive much later.
         if 0 not in self._peer_regions:
             return
         with self._chunk_lock:
@@ -503,10 +510,10 @@ class Link:
     def _on_beat(self, beat: frames.Beat) -> None:
         if beat.freed:
             if self._pool is None:
-                raise InvalidFrame("chunks of no pool")
+                raise InvalidFrame("chunks without a pool")
             self._pool.release(beat.freed)
         if beat.received > self._number:
-            raise InvalidFrame("an acknowledgement of what was not sent")
+            raise InvalidFrame("an acknowledgement of unsent messages")
         self.session.mailbox.update_credit(self.peer, beat.credit)
         if beat.received > self._acknowledged:
             for number in range(self._acknowledged + 1, beat.received + 1):
@@ -514,8 +521,8 @@ class Link:
             self._acknowledged = beat.received
             if self.is_delivered:
                 self.session.mailbox.notify()
-        # First the wish, then a look at the credit, which the program raises first in
-        # `acknowledge`: one of the two sees the other.
+        # Set the wish first, then check the credit. `acknowledge` raises the credit first, so one
+        # of the two threads sees the change of the other.
         self._credit_wanted = max(self._credit_wanted, beat.wanted)
         granted = self.session.mailbox.credits[self.peer].granted
         if self._credit_sent < min(self._credit_wanted, granted):
@@ -525,21 +532,20 @@ class Link:
             message.allowed = beat.pieces
 
     def _on_memory(self, memory: frames.Memory) -> None:
-        """Map memory of the peer, whose file descriptor came with this frame."""
+        """Map memory of the peer. Its file descriptor arrived with this frame."""
         number, nbytes = memory.region, memory.nbytes
         file = self.socket.take_file()
         if file is None:
             raise InvalidFrame("memory without a file")
         if number in self._peer_regions or len(self._peer_regions) >= MAX_REGIONS:
             os.close(file)
-            raise InvalidFrame("region")
+            raise InvalidFrame("wrong region number")
         if number == 0 and (nbytes % PIECE or nbytes > MAX_CHUNKS * PIECE):
             os.close(file)
-            raise InvalidFrame("size of the chunk pool")
+            raise InvalidFrame("wrong size of the chunk pool")
         self._peer_regions[number] = attach(file, nbytes)
 
     def _view(self, contents: Contents, i: int) -> Array:
-        """Return the view of an array in the peer's memory that a message refers to."""
         _, number, offset = contents.references[i]
         region = self._peer_regions.get(number)
         end = offset + contents.sizes[i]
@@ -549,8 +555,8 @@ class Link:
         return region[offset:end].view(dtype).reshape(shape)
 
     def close(self) -> None:
-        """Close the socket, drop what was not sent, and the memory of both sides; views
-        that are left keep it mapped."""
+        """Close the socket, and drop unsent messages and shared memory. Remaining views
+        keep their memory mapped."""
         self.socket.close()
         self._outgoing.clear()
         self._incoming.clear()

@@ -1,7 +1,7 @@
-"""The state of the channels of a process: received messages, credits, and who waits.
+"""The state of a process's channels: received messages, credits, and waiting threads.
 
-Messages are delivered here, and every call of the program blocks here. One lock guards
-all of it. The carrier is called without the lock, because it may enter another mailbox.
+Messages are delivered here, and every call of the program blocks here. One lock guards the whole
+state. The carrier is called without the lock, because it may enter another mailbox.
 """
 
 from __future__ import annotations
@@ -26,62 +26,62 @@ from placer.errors import RunError, did_you_mean
 from placer.place.node_kinds import NodeId
 
 FIRST_PAUSE: Final = 0.005
-"""Seconds after which a sender that waits looks for a deadlock again; the pause then
-doubles."""
+"""Seconds after which a waiting sender checks again for a deadlock; the pause then doubles."""
 
 Result = TypeVar("Result")
 WatchWait = Callable[[tuple[str, ...], Key, bool], AbstractContextManager[None]]
-"""Returns the context of a wait for a message of any of these nodes, or if true, until the
-node receives what it was sent before the message."""
+"""Makes the context manager around a wait. The arguments are the peers, the key of the message, and
+whether the wait is for room to send, not for a message."""
 
 
 class Carrier:
-    """What passes messages between the mailboxes of processes; without `has_connections`,
-    nothing has to be read."""
+    """The transport between mailboxes.
+
+    Attributes:
+        has_connections: whether the receiver must read connections.
+    """
 
     has_connections = False
 
     def transmit(
         self, node: str, to: str, key: Key, arrays: list[Array], follows: bool
     ) -> None:
-        """Send arrays, which are checked and C-contiguous, from one node to another."""
+        """Send checked, C-contiguous arrays from one node to another."""
         raise NotImplementedError
 
     def open_message(
         self, node: str, to: str, key: Key, arrays: Sequence[Array]
     ) -> OpenMessage | None:
-        """Begin a message whose payload leaves as it is written; None where it cannot."""
+        """Start a message that is sent as it is written; None if that is not supported."""
         return None
 
     def tell(self, peer: str, frame: Probe | Demand) -> None:
-        """Send a frame to a peer, whose mailbox is to handle it."""
+        """Send a frame to a peer; the peer's mailbox handles it."""
         raise NotImplementedError
 
     def acknowledge(self, peer: str, total: int) -> None:
-        """Tell a peer, now or later, that `total` bytes of it are acknowledged."""
+        """Tell a peer, now or later, that `total` of its bytes are acknowledged."""
         raise NotImplementedError
 
     def ask(self, peer: str) -> None:
-        """Tell a peer now the credit that is wanted of it."""
+        """Tell a peer at once how much credit is wanted."""
 
     def read(self, timeout: float) -> bool:
-        """Handle what has arrived, waiting up to `timeout` seconds for it; one thread at a
-        time does.
-
-        False when nothing came. Returns early when the run has failed or ended.
-        """
+        """Handle received data; wait for it up to `timeout` seconds. Only one thread at
+        a time calls this. Returns False if no data arrived. Returns early if the run
+        has failed or ended."""
         return False
 
     def need(self, peer: str) -> None:
-        """Have what a peer sends read, also if no thread of the program waits."""
+        """Have a peer's data read, even if no thread of the program waits."""
 
     def reading_stopped(self) -> None:
-        """Note that no thread reads the connections any more; called with the lock."""
+        """Note that no thread reads the connections now; called with the lock held."""
 
 
 @dataclass(eq=False, slots=True)
 class _Wait:
-    """A wait of a node for any of these; `probe` is the number of its last probe."""
+    """A thread that waits for any of `peers`; `probe` is the number of its last probe."""
 
     node: str
     peers: tuple[str, ...]
@@ -90,12 +90,20 @@ class _Wait:
 
 
 class Mailbox:
-    """The messages of the nodes of one process, and every wait of their programs; safe to
-    use from threads.
+    """The messages of the nodes of one process, and all waits of their programs.
 
-    `credits` are by the name of each peer of the process, `nodes` those of the nodes that
-    its own can exchange messages with. Unless processes have several nodes each, these
-    are the same.
+    Safe to use from several threads.
+
+    Attributes:
+        node: the name of this process.
+        bytes_sent: payload bytes by sending node.
+        aborted: the root cause once the run has failed.
+        departed: the peers that have ended their run.
+        credits: the credit of each peer process.
+        nodes: the credit for each node of this process and its peers. Several nodes of a
+            process share its credit.
+        is_read: whether a thread reads the connections.
+        statuses: the last status of each node.
     """
 
     def __init__(
@@ -103,43 +111,41 @@ class Mailbox:
     ) -> None:
         self.node = node
         self.peers = tuple(peers)
-        self.bytes_sent: Counter[str] = Counter()  # by the node that sends
+        self.bytes_sent: Counter[str] = Counter()
         self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
         window = limits.window(len(self.peers))
         self.credits = {peer: Credit(peer, window) for peer in self.peers}
         self.nodes: Mapping[str, Credit] = self.credits
-        self.is_read = False  # a thread reads the connections
-        # What each node last said that it does, and whom it waits for.
+        self.is_read = False
         self.statuses: dict[str, Status] = {}
         self._limits = limits
         self._carrier = carrier
         self._closed = False
-        self._lock = threading.RLock()  # entering it is cheaper than the condition
+        self._lock = threading.RLock()  # cheaper to enter than the condition
         self._changed = threading.Condition(self._lock)
         self._sleepers = 0  # threads that wait for `_changed`
-        # What follows is by address: the receiver, the source and the key.
-        # Messages that no call has claimed yet.
+        # The keys of the next two dicts are addresses: receiver, source and key. The queues hold
+        # messages that no call has claimed yet.
         self._queues: dict[tuple[str, str, Key], deque[Message]] = {}
-        # Where to put messages that may arrive before the program asks for them.
+        # Arrays for messages that may arrive before the program asks for them.
         self._expected: dict[tuple[str, str, Key], Sequence[Array | None]] = {}
         self._listeners: dict[tuple[str, int], Callable[[str], object]] = {}
         self._watches: dict[str, WatchWait] = {}
         self._waits: set[_Wait] = set()
         self._probes = 0
-        self._passed: dict[str, int] = {}  # the last probe of each peer that was here
+        self._passed: dict[str, int] = {}  # the last forwarded probe of each peer
 
     # Called by the program, through the channel.
 
     def add_nodes(self, names: Collection[str]) -> None:
-        """Exchange messages with these nodes, and between those of this process."""
+        """Allow messages to and from these nodes, and between the nodes of this process."""
         credits = {**self.credits, self.node: Credit(self.node, 0)}
         of_processes = [(name, NodeId(name).process) for name in names]
         self.nodes = {name: credits[p] for name, p in of_processes if p in credits}
 
     def listen(self, node: str, edge: int, call: Callable[[str], object]) -> None:
-        """Call `call(source)` for each message of an edge to a node; see `protocol`."""
         with self._lock:
             self._listeners[node, edge] = call
             stored = [
@@ -152,8 +158,7 @@ class Mailbox:
             call(source)
 
     def watch_waits(self, node: str, watch: WatchWait) -> None:
-        """Let every wait of a node be in a context of `watch`, also if there is nothing to
-        wait for."""
+        """Enter a context of `watch` around every call of a node that may wait."""
         self._watches[node] = watch
 
     def reserve(
@@ -165,12 +170,19 @@ class Mailbox:
         copied_nbytes: int,
         follows: bool = False,
     ) -> None:
-        """Wait until the bound has room for a message of a node, and count it.
+        """Wait until the bound has room for a message of a node, and count the message.
 
-        It has `nbytes` of payload; `copied_nbytes` of them take credit. A message that
-        `follows` another is counted without a wait. Raises RunError when the message is
-        too large, the peer has ended its run or the deadline passes, `Aborted` when the
-        run has failed.
+        Args:
+            node, to: the sending and the receiving node.
+            key: the key of the message.
+            nbytes: the bytes of the payload.
+            copied_nbytes: the bytes of the payload that take credit.
+            follows: whether the message continues an earlier message; it then does not wait.
+
+        Raises:
+            RunError: if the message is too large, the peer has ended its run or the
+                deadline passes.
+            Aborted: if the run has failed.
         """
         credit = self.credit(node, to)
         if copied_nbytes > self._limits.max_message:
@@ -206,8 +218,7 @@ class Mailbox:
             self._ask(credit)
 
     def _ask(self, credit: Credit) -> None:
-        """Ask a peer again for the credit that messages wait for: room was taken, or one
-        waits that did not, or another number of bytes."""
+        """Ask a peer again for credit, after a change of the waiting messages or the room."""
         if credit.wanted:
             self._carrier.ask(credit.peer)
 
@@ -221,7 +232,7 @@ class Mailbox:
             self._acknowledge(message)
 
     def pieces(self, claim: Callable[[], Message]) -> Iterator[Piece]:
-        """Claim a message, return it piece by piece, then acknowledge it."""
+        """Claim a message, yield it piece by piece, then acknowledge it."""
         message = claim()
         try:
             yield from message.pieces(partial(self._wait_for_rest, message))
@@ -229,8 +240,8 @@ class Mailbox:
             self._acknowledge(message)
 
     def claim(self, node: str, addresses: Sequence[tuple[str, Key]]) -> Message:
-        """Wait for a message to a node of any source and key, and remove it from its
-        queue, without acknowledging it."""
+        """Wait for a message from any of these addresses, and remove it from its queue.
+        The message is not acknowledged yet."""
         wanted = {(node, source, key) for source, key in addresses}
         sources = tuple([source for source, _ in addresses])
         for source in sources:
@@ -238,7 +249,7 @@ class Mailbox:
         only = (node, *addresses[0]) if len(addresses) == 1 else None
 
         def take() -> Message | None:
-            # The queues are in the order of their first message.
+            # The queues are sorted by the arrival of their first message.
             found = only or next(
                 (each for each in self._queues if each in wanted), None
             )
@@ -247,7 +258,7 @@ class Mailbox:
                 return None
             message = messages.popleft()
             self._expected.pop(found, None)
-            if messages:  # the next message of this source comes after the others
+            if messages:  # move the queue behind the other queues
                 self._queues[found] = messages
             return message
 
@@ -259,7 +270,6 @@ class Mailbox:
     def expect(
         self, node: str, source: str, key: Key, out: Sequence[Array | None]
     ) -> None:
-        """Let a message arrive before the program asks for it; see `protocol`."""
         peer = self.credit(node, source).peer
         with self._lock:
             self._expected[node, source, key] = out
@@ -269,8 +279,7 @@ class Mailbox:
         self._carrier.need(peer)
 
     def expects(self, peer: str) -> bool:
-        """Whether a peer may send a message before the program asks for it; called with the
-        lock held."""
+        """Return True if a message of a peer may arrive early; called with the lock held."""
         return any(self.nodes[source].peer == peer for _, source, _ in self._expected)
 
     def waiting(self, node: str) -> tuple[str, ...]:
@@ -283,10 +292,8 @@ class Mailbox:
         self, ready: Callable[[], bool], timeout: float, *, failed: bool = False
     ) -> bool:
         """Wait until `ready`; return False if that takes more than `timeout` seconds.
-
-        `ready` is called with the lock held. Raises `Aborted` when the run has failed,
-        unless `failed` says that this is known.
-        """
+        `ready` is called with the lock held. Raises `Aborted` if the run has failed;
+        with `failed`, the wait continues after a failure."""
 
         def is_over() -> bool:
             return self._closed or ready() or (self.aborted is not None and not failed)
@@ -300,11 +307,8 @@ class Mailbox:
             return ready()
 
     def close(self) -> None:
-        """End every wait and drop all messages.
-
-        Returns when no thread reads a connection any more, so that the caller can close
-        the sockets.
-        """
+        """End every wait and drop all messages. Returns when no thread reads a
+        connection any more, so that the caller can close the sockets."""
         with self._lock:
             self._closed = True
             self._wake()
@@ -317,7 +321,7 @@ class Mailbox:
     # Called by the carrier.
 
     def deliver(self, message: Message) -> None:
-        """Store a message that has arrived; more of its payload may follow."""
+        """Store an arriving message; its payload may still be incomplete."""
         source, to, key = message.source, message.to, message.key
         with self._lock:
             self.bytes_received += message.nbytes
@@ -332,19 +336,18 @@ class Mailbox:
             listener(source)
 
     def pass_on(self, message: Message) -> None:
-        """Deliver a message of another thread of this process."""
         with self._lock:
             self._check_run()
         self.deliver(message)
 
     def update_credit(self, peer: str, total: int) -> None:
-        """Record that `peer` has acknowledged `total` bytes of what was sent to it."""
+        """Record that `peer` has acknowledged `total` of the bytes sent to it."""
         with self._lock:
             if self.credits[peer].update(total):
                 self._wake()
 
     def on_probe(self, source: str, probe: Probe) -> None:
-        """Handle a probe that has come from `source`: see `_wait`."""
+        """Handle a probe from `source`: see `_wait`."""
         initiator = probe.initiator
         with self._lock:
             stuck = (wait.peers for wait in self._waits if wait.is_stuck())
@@ -352,7 +355,7 @@ class Mailbox:
             peers.discard(self.node)
             mine = (wait for wait in self._waits if wait.probe == probe.number)
             probed = next(mine, None) if initiator == self.node else None
-            # One that has been here has reached all that it can reach from here.
+            # A probe that was here before has been forwarded as far as possible.
             is_new = probe.number > self._passed.get(initiator, 0)
             if is_new:
                 self._passed[initiator] = probe.number
@@ -366,21 +369,20 @@ class Mailbox:
                 self._carrier.tell(peer, probe)
 
     def acknowledge_all(self, peer: str) -> None:
-        """Acknowledge all messages of a peer, also those that the program has not received
-        yet."""
+        """Acknowledge all messages of a peer, even those that the program has not received yet."""
         with self._lock:
             stored = list(self.credits[peer].stored)
         for message in stored:
             self._acknowledge(message)
 
     def mark_departed(self, peer: str) -> None:
-        """Record that `peer` has ended its run in good order."""
+        """Record that `peer` has ended its run without a failure."""
         with self._lock:
             self.departed.add(peer)
             self._wake()
 
     def abort(self, cause: Cause) -> bool:
-        """Record the root cause and wake every wait; False if there was one before."""
+        """Record the root cause and wake every wait; return False if one was recorded before."""
         with self._lock:
             if self.aborted is not None:
                 return False
@@ -389,15 +391,13 @@ class Mailbox:
             return True
 
     def notify(self) -> None:
-        """Wake every wait, because something that a predicate reads has changed."""
+        """Wake every wait, because a state that a predicate reads has changed."""
         with self._lock:
             self._wake()
 
     def read(self) -> bool:
-        """Handle what has arrived, without waiting.
-
-        False when nothing has arrived, and while another thread reads.
-        """
+        """Handle received data, without waiting. Returns False if no data has arrived,
+        or if another thread reads."""
         with self._lock:
             if self.is_read or self._closed:
                 return False
@@ -409,7 +409,7 @@ class Mailbox:
                 self._stop_reading()
 
     def change_needs(self, change: Callable[[], object] = lambda: None) -> None:
-        """Call `change`, which changes whether the carrier needs a thread that reads."""
+        """Call `change`; then let the carrier decide whether a thread must read."""
         with self._lock:
             change()
             if not self.is_read:
@@ -418,7 +418,7 @@ class Mailbox:
     # Internal.
 
     def _sleep(self, timeout: float | None) -> None:
-        """Wait for a change; called with the lock held, and releases it meanwhile."""
+        """Wait for a change; called with the lock held, which is released meanwhile."""
         self._sleepers += 1
         try:
             self._changed.wait(timeout)
@@ -426,8 +426,7 @@ class Mailbox:
             self._sleepers -= 1
 
     def _wake(self) -> None:
-        """Wake all threads that sleep; called with the lock held."""
-        # Without a sleeper this costs one comparison, and most frames find no sleeper.
+        # Without a sleeping thread, which is the common case, this costs one comparison.
         if self._sleepers:
             self._changed.notify_all()
 
@@ -438,7 +437,7 @@ class Mailbox:
             raise RunError(f"{self.node}: the channel is closed")
 
     def credit(self, node: str, peer: str) -> Credit:
-        """Return the credit of a node that another one exchanges messages with."""
+        """Return the credit between a node and a peer."""
         credit = self.nodes.get(peer)
         if credit is None or peer == node:
             raise RunError(
@@ -447,7 +446,6 @@ class Mailbox:
         return credit
 
     def _wait_for_rest(self, message: Message, ready: Callable[[], bool]) -> None:
-        """Wait for the rest of a message that has begun to arrive."""
         wait = _Wait(message.to, (message.source,), lambda: False)
         self._wait(wait, message.key, ready)
 
@@ -460,30 +458,28 @@ class Mailbox:
         sending: bool = False,
         is_watched: bool = False,
     ) -> Result:
-        """Block until `take` returns something, which is called with the lock held; return
-        that. `wait.is_stuck`, also called with it, says whether the peers have to do
-        something for that.
+        """Block until `take` returns a value, and return it.
 
-        `key` is the address of the message that is waited for, from any of the peers, or
-        with `sending` of the message that is to be sent to the only one.
+        `key` is the address of the message to receive or, if `sending`, to send. `take` and
+        `wait.is_stuck` are called with the lock held.
         """
         if not is_watched and (watch := self._watches.get(wait.node)) is not None:
             with watch(wait.peers, key, sending):
                 return self._wait(wait, key, take, sending=sending, is_watched=True)
-        # A sender that waits sends probes, after pauses that double, as the node that they
-        # come to may not wait yet; and the first thread that waits reads the connections:
-        # see docs/channel.md, "Flow control" and "Who reads". That thread is not woken by
-        # `_changed`: its `read` ends with what arrives, at an abort, or a close.
+        # A waiting sender sends probes. The pauses between them double, because the node that a
+        # probe reaches may not wait yet. The first thread that waits reads the connections: see
+        # docs/channel.md, "Flow control" and "Who reads". `_changed` does not wake that thread:
+        # its `read` ends when data arrives, at an abort, or at a close.
         peers, deadline = wait.peers, self._limits.deadline
-        start = -1.0  # the clock is read only if this has to wait
+        start = -1.0  # read the clock only if this must wait
         pause = 0.0
         is_reader = False
         try:
             while True:
                 with self._lock:
-                    # The order matters: a failed run fails every call, but a message
-                    # that arrived before its source departed can still be received.
-                    # Nothing can be sent to a peer that has departed.
+                    # The order matters. A failed run fails every call. But a message that arrived
+                    # before its source departed can still be received. Nothing can be sent to a
+                    # departed peer.
                     if self.aborted is not None or self._closed:
                         self._check_run()
                     is_gone = self.departed and all(
@@ -519,7 +515,7 @@ class Mailbox:
                             self.is_read = True
                         if not is_reader:
                             self._sleep(timeout)
-                # Without the lock: this may enter another mailbox, and reading `deliver`.
+                # Without the lock: `tell` may enter another mailbox, and `read` calls `deliver`.
                 if is_probe:
                     probe = Probe(self.node, wait.probe)
                     self._carrier.tell(self.nodes[peers[0]].peer, probe)
@@ -533,11 +529,11 @@ class Mailbox:
                         self._stop_reading()
 
     def _deadline_error(self, wait: _Wait, key: Key, sending: bool) -> DeadlineError:
-        """Return the error of a wait that is too long; its cause is what the last node of
-        the chain does."""
+        """Return the error of a wait that takes too long. Its cause is the activity of
+        the last node in the chain of waits."""
         peers = wait.peers
         what = (
-            f"{peers[0]} to receive what it was sent before {key}"
+            f"{peers[0]} to receive the messages before {key}"
             if sending
             else f"{key} from {' or '.join(peers)}"
         )
@@ -557,13 +553,13 @@ class Mailbox:
         self._wake()
 
     def _acknowledge(self, message: Message) -> None:
-        """Grant the cost of a message to its source, unless that was done early."""
+        """Grant the cost of a message to its source, unless it was granted early."""
         with self._lock:
             credit = self.nodes[message.source]
             try:
                 credit.stored.remove(message)
             except ValueError:
-                return  # `on_probe` has acknowledged it early
+                return  # `acknowledge_all` has acknowledged it early
             credit.granted += message.copied_nbytes + MESSAGE_COST
             total = credit.granted
         if credit.peer != self.node:

@@ -24,24 +24,30 @@ from placer.system.memory.aligned import ALIGNMENT
 from placer.system.memory.arena import Arena
 
 MESSAGE_COST = 64
-"""Bytes that a message costs besides its payload, so that empty ones are bounded."""
+"""The cost of a message besides its payload, in bytes. It bounds the number of empty messages."""
 AHEAD: Final = 8
-"""Pieces that are sent before the program has consumed the one it uses."""
+"""The number of pieces to send ahead of the piece that the program uses."""
 
 Wait = Callable[[Callable[[], bool]], None]
-"""Blocks until the predicate is true, which is called with the mailbox locked."""
+"""Blocks until the predicate is true. The predicate is called with the mailbox locked."""
 
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """A message of `source` to the node `to`, whose arrays have all arrived.
-
-    It has `nbytes` of payload; `copied_nbytes` of them take credit of the source: all
-    but those that are passed on without a copy between processes.
+    """A message whose arrays have all arrived.
 
     A message may be in the mailbox as soon as its header has arrived; the methods of a
-    subclass then wait for its payload. The thread that received it consumes it;
-    `place` may be called by any thread at any time.
+    subclass then wait for its payload. The thread that receives the message consumes it.
+    Any thread may call `place` at any time.
+
+    Attributes:
+        source: the sending node.
+        to: the receiving node.
+        key: the key of the message.
+        nbytes: the bytes of the payload.
+        copied_nbytes: the bytes of the payload that take credit of the source. Arrays
+            that are passed on between processes without a copy take none.
+        arrays: the arrays.
     """
 
     source: str
@@ -52,14 +58,13 @@ class Message:
     arrays: list[Array]
 
     def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
-        """Return the arrays, written into those of `out`; `wait` blocks for data that is
-        still to come. Raises RunError if they do not fit."""
+        """Return the arrays, written into `out` if given; `wait` blocks for missing
+        data. Raises RunError if the arrays do not fit `out`."""
         return payload.fill_out(
             out, self.arrays, lambda: f"{self.key} from {self.source} to {self.to}"
         )
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
         types = tuple((array.dtype, array.shape) for array in self.arrays)
         for fragments in piece_layout(types):
             for part in fragments:
@@ -67,23 +72,24 @@ class Message:
                 yield part.array, part.first, flat[part.first :][: part.numel]
 
     def place(self, out: Sequence[Array | None] | None = None) -> None:
-        """Receive all of the message, into those of `out` that fit, before the program asks
-        for it, and while it uses none of it."""
+        """Receive the whole message before the program asks for it. The arrays of `out`
+        that fit are used."""
 
 
 class PiecedMessage(Message):
     """A message whose payload arrives in pieces, in the order of its layout.
 
-    A piece arrives in a chunk of the sender's pool or over the connection. It is put
-    into the arrays of the message once the program waits for all of it (`collect`), and
-    else stays where it is, or in a buffer of its own, until `pieces` returns views of
-    it. Before the program asks for the message, its sender may send `allowed` pieces;
-    then as many as `allow(pieces)` has told it. So a message that nobody receives yet
-    takes little memory, and does not fill the connection that others need.
+    A piece arrives in a chunk of the sender's pool or over the connection. Once the program
+    waits for the whole message (`collect`), pieces are written into its arrays. Before that,
+    a piece stays in its chunk or in a buffer until `pieces` returns views of it.
 
-    The thread that reads the connection calls `room` for the next piece, and `add` when
-    it has arrived. One thread of the program consumes the message. A
-    chunk or buffer is released exactly once, by whoever takes it out of `_held`.
+    The sender may send `allowed` pieces before the program asks for the message. Later,
+    `allow(pieces)` allows more. So a message that the program does not receive yet takes
+    little memory, and does not block the connection for other messages.
+
+    The thread that reads the connection calls `room` for the next piece, and `add` when the
+    piece has arrived. One thread of the program consumes the message. A chunk or buffer is
+    released exactly once, by the thread that removes it from `_held`.
     """
 
     def __init__(
@@ -105,44 +111,44 @@ class PiecedMessage(Message):
         self.allowed = min(allowed, len(self._layout))
         self._allow = allow
         self._arena = arena
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = threading.Lock()  # guards the fields below
         self.arrived = 0
         self._consumed = 0  # pieces that `pieces` has returned
-        # Where each piece is that is not in the arrays, and what frees that.
+        # The place of each piece that is not in the arrays, and a function that frees the place.
         self._held: dict[int, tuple[Bytes, Callable[[], None]]] = {}
         self._spare: list[Bytes] = []
         self._discarded = False
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pieces have arrived."""
         return self.arrived == len(self._layout)
 
     # Called by the thread that reads the connection.
 
     def room(self) -> tuple[int, list[memoryview[int]]]:
-        """Return the length of the next piece, and where to receive it."""
+        """Return the length of the next piece, and the views to receive it into."""
         index = self.arrived
         fragments = self._layout[index]
         nbytes = piece_bytes(fragments)
         with self._lock:
-            self._free(index)  # of a connection that broke during this piece
+            self._free(index)  # left by a connection that broke during this piece
             if self.arrays and index >= self._consumed:
                 return nbytes, self._array_views(fragments)
             buffer = self._hold_buffer(index)
             return nbytes, [buffer[:nbytes].data]
 
     def add(self, held: tuple[Bytes, Callable[[], None]] | None = None) -> None:
-        """Record that the next piece has arrived where `room` said, or in a chunk, which
-        is returned by a call."""
+        """Record that the next piece has arrived. `held` is None if the piece was
+        received into the views of `room`. Otherwise it is the piece's chunk and a
+        function that returns the chunk."""
         with self._lock:
             if held is not None:
                 self._held[self.arrived] = held
             self._settle(self.arrived)
-            self.arrived += 1  # last: the program looks at it without the lock
+            self.arrived += 1  # last, because the program reads it without the lock
 
     def empty_chunks(self) -> None:
-        """Copy what has arrived, but is not in use, out of its chunks."""
+        """Copy arrived pieces that are not in use out of their chunks."""
         with self._lock:
             for index in range(self._consumed, self.arrived):
                 if index in self._held:
@@ -153,14 +159,13 @@ class PiecedMessage(Message):
     # Called by the program.
 
     def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
-        """Return the arrays; the pieces are received into them."""
         self.place(out)
         wait(lambda: self.is_complete)
         return super().collect(out, wait)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Return the pieces as views of where they are."""
-        index = 0  # of the next piece that is sent
+        """Yield the pieces as views of their current place."""
+        index = 0  # index of the next piece to be sent
         self._allow_up_to(AHEAD)
         try:
             for fragments in piece_layout(self._types):
@@ -182,7 +187,7 @@ class PiecedMessage(Message):
                     dtype, _ = self._types[part.array]
                     yield part.array, part.first, piece.view(dtype)
                 if is_sent:
-                    # In this order the frame that allows more returns chunks, too.
+                    # In this order, the frame that allows more pieces also returns chunks.
                     if index + 1 + AHEAD // 2 >= self.allowed:
                         self._allow_up_to(index + 1 + AHEAD)
                     with self._lock:
@@ -196,7 +201,7 @@ class PiecedMessage(Message):
             self._allow_up_to(len(self._layout))
 
     def place(self, out: Sequence[Array | None] | None = None) -> None:
-        """Allocate the arrays, move what has arrived there, and ask for the rest."""
+        """Allocate the arrays, move arrived pieces into them, and request the rest."""
         with self._lock:
             if not self.arrays and not self._discarded:
                 self.arrays = payload.allocate(
@@ -218,7 +223,7 @@ class PiecedMessage(Message):
     # Called with the lock held.
 
     def _settle(self, index: int) -> None:
-        """Move a piece into the arrays, if there are any, or drop it."""
+        """Move a piece into the arrays if they exist; drop it if the message is discarded."""
         if self._discarded:
             self._free(index)
         elif self.arrays and index in self._held:
@@ -229,7 +234,7 @@ class PiecedMessage(Message):
             self._free(index)
 
     def _hold_buffer(self, index: int) -> Bytes:
-        """Return a buffer for a piece, which is freed with it."""
+        """Return a buffer for a piece; freeing the piece makes the buffer reusable."""
         buffer = (
             self._spare.pop()
             if self._spare
@@ -243,8 +248,7 @@ class PiecedMessage(Message):
             self._held.pop(index)[1]()
 
     def _array_views(self, fragments: Sequence[Fragment]) -> list[memoryview[int]]:
-        """Return the parts of the arrays that a piece is received into, with a place for
-        the padding between them."""
+        """Return the views that a piece is received into, including padding between arrays."""
         views = []
         for part in fragments:
             views.append(in_array(self.arrays[part.array], part).data)

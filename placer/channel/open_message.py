@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 def _send_later(array: int, stop: int) -> None:
-    """Leave all of a message to its end."""
+    """Do nothing, so that the whole message is sent at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +15,9 @@ class OpenMessage:
     """A message whose arrays are written in order, each from its first element on.
 
     Attributes:
-        end: notes that nothing changes any more, and sends what has not been sent.
-        written: notes that all arrays before the one of a number, and its elements before
-            another number, do not change any more; they may be sent now.
+        end: call it when all arrays are written; it sends the rest of the message.
+        written: call it with the index of an array and an element: all elements before this
+            position are final, and may be sent now.
     """
 
     end: Callable[[], object]

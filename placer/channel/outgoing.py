@@ -1,4 +1,4 @@
-"""A message on its way to a peer: its frames."""
+"""A message on its way to a peer, as frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placer.channel.types import Array
 from placer.system.memory.aligned import ALIGNMENT
 
 JOINED_FRAGMENTS: Final = 64
-"""A piece of more fragments is copied into one buffer to be sent."""
+"""A piece of more fragments is copied into one buffer before it is sent."""
 _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 
 
@@ -23,8 +23,14 @@ _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 class Outgoing:
     """A message that is being sent, or may have to be sent again.
 
-    `sent` and `allowed` are numbers of pieces, and `written` the number of those whose
-    bytes do not change any more. Its header has been sent if it `is_announced`.
+    Attributes:
+        header: the header.
+        contents: the types and places of the arrays.
+        arrays: the arrays.
+        allowed: the number of pieces that the peer accepts so far.
+        written: the number of pieces whose bytes are final.
+        sent: the number of sent pieces.
+        is_announced: whether the header has been sent.
     """
 
     header: frames.Message
@@ -36,7 +42,7 @@ class Outgoing:
     is_announced: bool = False
 
     def head(self) -> bytes:
-        """Return the frame of the header, with the payload if that is inline."""
+        """Return the frame of the header, with the payload if it is inline."""
         payload: list[bytes] = []
         if self.contents.is_inline:
             for i, array in enumerate(self.arrays):
@@ -46,12 +52,11 @@ class Outgoing:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the next piece may be sent."""
         return self.is_announced and self.sent < min(self.allowed, self.written)
 
     def add_written(self, array: int, stop: int) -> bool:
-        """Count the pieces that have no elements after those before `stop` of an array;
-        whether there are more than before."""
+        """Count pieces without elements after `stop` of an array as written. Returns
+        True if the number has grown."""
         pieces, before = self.contents.pieces, self.written
         while self.written < len(pieces):
             last = pieces[self.written][-1]
@@ -61,7 +66,7 @@ class Outgoing:
         return self.written > before
 
     def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
-        """Return the frame of the next piece, with a free chunk of the pool or as buffers."""
+        """Return the frame of the next piece, with its data in a free chunk or as buffers."""
         number, index = self.header.number, self.sent
         fragments = self.contents.pieces[index]
         self.sent += 1

@@ -1,4 +1,4 @@
-"""The arrays of a message: checks of those that are sent, memory for those received."""
+"""The arrays of a message: checks before sending, and memory for receiving."""
 
 from __future__ import annotations
 
@@ -16,27 +16,25 @@ from placer.place.types import ITEM_BYTES
 from placer.system.memory.arena import Arena
 
 MAX_RANK: Final = 32
-"""Dimensions of an array at most."""
+"""The largest number of dimensions of an array."""
 MAX_ARRAYS: Final = 16384
-"""Arrays of a message at most."""
+"""The largest number of arrays in a message."""
 MAX_EXTENT: Final = 2**48
-"""The product of the nonzero dimensions of an array at most."""
+"""The largest product of the nonzero dimensions of an array."""
 
 # The index in this tuple is the code of the dtype on the wire.
 DTYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
     np.dtype(name) for name in ITEM_BYTES if name != "key"
 )
-# A tuple: isinstance would build the union of `X | Y` at each call.
+# A tuple, because isinstance would build a union `X | Y` at each call.
 _ARRAYS: Final = (np.ndarray, np.generic)
 CODES: Final = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
 def check_arrays(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array]:
-    """Return the arrays C-contiguous, copied only where they were not.
-
-    Raises RunError, in which `what` names the message, for more than `MAX_ARRAYS`
-    arrays and for an array of a dtype outside `DTYPES` or of too large a shape.
-    """
+    """Return the arrays C-contiguous; only arrays with another layout are copied.
+    Raises RunError for too many arrays, a wrong dtype or too large a shape; `what`
+    names the message in the error."""
     if len(arrays) > MAX_ARRAYS:
         raise RunError(
             f"{what()}: {len(arrays)} arrays are too many for one message "
@@ -48,25 +46,24 @@ def check_arrays(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array
             raise RunError(f"{what()}: array {i} is a {type(array).__name__}")
         if array.dtype not in CODES:
             raise RunError(
-                f"{what()}: array {i} has dtype {array.dtype}, which no value has"
+                f"{what()}: array {i} has the unsupported dtype {array.dtype}"
             )
         extent = array.size or prod(n for n in array.shape if n)
         if array.ndim > MAX_RANK or extent > MAX_EXTENT:
-            raise RunError(f"{what()}: array {i} has shape {list(array.shape)}")
+            raise RunError(
+                f"{what()}: array {i} has a too large shape {list(array.shape)}"
+            )
         checked.append(np.asarray(array, order="C"))
     return checked
 
 
 def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
-    """Return a flat view of the bytes of a C-contiguous array.
-
-    `memoryview.cast` would refuse bfloat16 and empty shapes.
-    """
+    """Return a flat view of the bytes of a C-contiguous array. `memoryview.cast` would
+    refuse bfloat16 and empty shapes."""
     return array.reshape(-1).view(np.uint8)
 
 
 def read_only_views(arrays: Sequence[Array]) -> list[Array]:
-    """Return views through which the arrays cannot be written."""
     views = [array.view() for array in arrays]
     for view in views:
         view.flags.writeable = False
@@ -76,11 +73,9 @@ def read_only_views(arrays: Sequence[Array]) -> list[Array]:
 def fill_out(
     out: Sequence[Array | None] | None, arrays: list[Array], what: Callable[[], str]
 ) -> list[Array]:
-    """Return the received arrays, each copied into its `out` unless it is that array.
-
-    Raises RunError, in which `what` names the message, where `out` has another length,
-    dtype or shape, or cannot be written to.
-    """
+    """Return the received arrays, each copied into its array of `out` if given. Raises
+    RunError if `out` has another length, dtype or shape, or is read-only; `what` names
+    the message in the error."""
     if out is None:
         return arrays
     if len(out) != len(arrays):
@@ -103,7 +98,7 @@ def fill_out(
 
 
 def fits(target: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Whether an array of this dtype and shape can be received into `target`."""
+    """Return True if an array of this dtype and shape can be received into `target`."""
     return (
         target.dtype == dtype
         and target.shape == shape
@@ -118,8 +113,7 @@ def allocate(
     out: Sequence[Array | None] | None,
     views: Mapping[int, Array],
 ) -> list[Array]:
-    """Return the arrays to receive into: `views` by index, and for the others those of
-    `out` that fit, else new ones."""
+    """Return the arrays to receive into: `views`, arrays of `out` that fit, or new arrays."""
     usable = dict(views)
     if out is not None and len(out) == len(types):
         for i, (array, kind) in enumerate(zip(out, types, strict=True)):

@@ -1,8 +1,7 @@
-"""What a node knows of its peers: whether they are alive, and what they do.
+"""The state of a node's peers: whether they are alive, and their activity.
 
-Peers send a heartbeat and their status every second. A peer that is silent for a while
-may be paused, or hold the interpreter; what the run does about it is decided above the
-channel (`Channel.on_peer`).
+Peers send a heartbeat and their status every second. A silent peer may be paused, or may hold the
+Python interpreter. `Channel.on_peer` decides how the run reacts.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from placer.errors import RunError
 from placer.system.printable import make_printable
 
 SILENT_AFTER: Final = 8.0
-"""Seconds of silence after which a peer counts as silent."""
+"""Seconds after which a peer without a heartbeat counts as silent."""
 MAX_CHAIN: Final = 16
-"""Nodes of a chain of who waits for whom at most."""
+"""The largest number of nodes in a chain of waits."""
 
 
 class PeerState(StrEnum):
-    """The state of a peer; a silent one that is heard again has "returned"."""
+    """The state of a peer. A silent peer that is heard again has "returned"."""
 
     ALIVE = "alive"
     SILENT = "silent"
@@ -33,7 +32,7 @@ class PeerState(StrEnum):
 
 
 class Doing(NamedTuple):
-    """What a node does, and for how many seconds it has been doing that."""
+    """The activity of a node, and its duration in seconds."""
 
     node: Text
     what: Text
@@ -41,13 +40,12 @@ class Doing(NamedTuple):
 
 
 Status = tuple[Doing, ...]
-"""What a node does; if it waits for a peer, followed by the status of that one. So the
-last one is what all others wait for."""
+"""A chain of waits: each node waits for the next one, and the last one is the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerEvent:
-    """A peer has changed its state; `seconds` is how long it was silent."""
+    """A change of a peer's state; `seconds` is how long it was silent."""
 
     peer: str
     state: PeerState
@@ -55,12 +53,12 @@ class PeerEvent:
 
 
 class Peers:
-    """When each peer was last heard, in monotonic seconds. A peer is joining until it is
-    heard for the first time.
+    """The time when each peer was last heard, in monotonic seconds.
 
-    Silence counts only while this node was checking. When the checks themselves were
-    interrupted (the process was stopped, the machine suspended), the silence proves
-    nothing, and every peer gets a fresh interval. Not thread-safe: one thread uses it.
+    A peer is joining until it is heard for the first time. Silence counts only while this
+    node was checking. If the checks were interrupted (the process was stopped, the machine
+    suspended), silence proves nothing, and every peer gets a new interval. Not thread-safe:
+    one thread uses it.
 
     Raises RunError unless `lost_after` is more than two intervals of `beat` seconds.
     """
@@ -76,7 +74,7 @@ class Peers:
         }
         self._last_heard: dict[str, float] = {}
         self._states: dict[str, PeerState] = {}
-        self._last_check = inf  # none yet: nothing was interrupted
+        self._last_check = inf  # no check yet, so none was interrupted
 
     def hear(self, peer: str, now: float) -> list[PeerEvent]:
         """Record a sign of life of `peer`; return the change of its state, if any."""
@@ -91,7 +89,7 @@ class Peers:
         return [PeerEvent(peer, state, silence)]
 
     def is_alive(self, peer: str) -> bool:
-        """Whether a peer was heard, and has not fallen silent."""
+        """Whether a peer was heard and is not silent."""
         return self._states.get(peer) is PeerState.ALIVE
 
     def forget(self, peer: str) -> None:
@@ -100,8 +98,7 @@ class Peers:
         self._states.pop(peer, None)
 
     def check(self, now: float) -> list[PeerEvent]:
-        """Return the peers that have become silent or lost; call it several times in
-        each interval."""
+        """Return the peers that have become silent or lost; call it several times per interval."""
         interrupted = now - self._last_check > self._limits[PeerState.ALIVE] / 2
         self._last_check = now
         if interrupted:
@@ -126,10 +123,9 @@ def own_status(
     statuses: Mapping[str, Status],
     elapsed: float,
 ) -> Status:
-    """Return the status of a node that does something, and waits for others.
+    """Return the status of a node, followed by the status of a node that it waits for.
 
-    `statuses` are those of all nodes as far as they are known, its own of `elapsed` seconds
-    ago.
+    `statuses` are the known statuses of all nodes; the node's own is `elapsed` seconds old.
     """
     what = make_printable(what[:MAX_TEXT])
     before = statuses.get(node)

@@ -1,8 +1,8 @@
-"""How the payload of a message is divided into pieces, the same on every stream.
+"""Divides the payload of a message into pieces, in the same way on every stream.
 
-Each array is split into fragments of at most a piece. A fragment starts 64-byte aligned
-in its piece, and an array is split at multiples of 64 bytes, so the fragments of an
-aligned array are aligned in the array too.
+Each array is split into fragments that fit into a piece. A fragment starts 64-byte aligned in its
+piece, and an array is split at multiples of 64 bytes. So the fragments of an aligned array are
+aligned in the array as well.
 """
 
 from __future__ import annotations
@@ -17,15 +17,22 @@ from placer.channel.types import Array, ArrayType, Bytes
 from placer.system.memory.aligned import round_up
 
 PIECE: Final = 1 << 20
-"""Bytes of a piece at most."""
+"""The largest number of bytes in a piece."""
 MIN_FRAGMENT: Final = 4 << 10
-"""If a piece has less room left than this, an array that does not fit starts in the
-next piece."""
+"""If a piece has less room left than this, an array that does not fit starts in the next piece."""
 
 
 class Fragment(NamedTuple):
-    """`numel` elements of array number `array`, from element `first` on: `nbytes` bytes,
-    which start `start` bytes into the array, and `offset` bytes into their piece."""
+    """A part of an array in a piece.
+
+    Attributes:
+        array: the index of the array.
+        first: the index of the first element.
+        numel: the number of elements.
+        offset: the offset in the piece, in bytes.
+        start: the offset in the array, in bytes.
+        nbytes: the number of bytes.
+    """
 
     array: int
     first: int
@@ -39,6 +46,7 @@ class Fragment(NamedTuple):
 def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ...]:
     """Return the fragments in each piece of a message; empty arrays have none.
 
+    >>> import numpy as np
     >>> f = np.dtype("float32")
     >>> pieces = piece_layout(((f, (3,)), (f, (400, 1000))))
     >>> [[*map(tuple, fragments)] for fragments in pieces]  # doctest: +NORMALIZE_WHITESPACE
@@ -71,11 +79,8 @@ def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ..
 def copied_pieces(
     types: tuple[ArrayType, ...], referenced: Collection[int]
 ) -> tuple[tuple[Fragment, ...], ...]:
-    """Return the fragments of each piece that is sent, which are adjacent.
-
-    `referenced` are the indices of arrays that are not. A piece that has only such
-    arrays is left out.
-    """
+    """Return the adjacent fragments of each piece to send. The arrays with indices in
+    `referenced` are not sent. A piece with no other arrays is left out."""
     if not referenced:
         return piece_layout(types)
     pieces = []
@@ -92,13 +97,12 @@ def copied_pieces(
 
 
 def piece_bytes(fragments: Sequence[Fragment]) -> int:
-    """Return the bytes of a piece, with padding up to a multiple of 64."""
+    """Return the bytes of a piece, padded to a multiple of 64."""
     last = fragments[-1]
     return last.offset + round_up(last.nbytes)
 
 
 def in_piece(piece: Bytes, fragment: Fragment) -> Bytes:
-    """Return the bytes of a fragment in its piece."""
     return piece[fragment.offset : fragment.offset + fragment.nbytes]
 
 

@@ -1,4 +1,4 @@
-"""Free ports for the nodes of a run on this machine."""
+"""Finds free ports on this machine for the nodes of a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _LAST = 65_535
 def free_endpoints(nodes: Sequence[str]) -> dict[str, str]:
     """Choose a loopback address with a free port for each node.
 
-    The ports are outside the range of ephemeral ports, from which the system chooses
-    the local port of an outgoing connection. Otherwise a node that connects before its
-    peer listens could get the peer's port. Raises RunError if there are too few free
-    ports.
+    The ports are outside the range of ephemeral ports, from which the system chooses local
+    ports of outgoing connections. Otherwise an outgoing connection could take the port of a
+    node that does not listen yet.
+
+    Raises RunError if too few ports are free.
     """
     free = free_ports("127.0.0.1")
     with ExitStack() as exits:
@@ -37,11 +38,10 @@ def free_endpoints(nodes: Sequence[str]) -> dict[str, str]:
 
 
 def free_ports(host: str, least: int = _LEAST) -> Iterator[socket.socket]:
-    """Yield sockets that are bound to free ports of an address of this machine, from
-    `least` on and outside the range of ephemeral ports. A socket holds its port until it
-    is closed."""
+    """Yield sockets bound to free ports of a local address, from port `least` on.
+    Ephemeral ports are skipped. A socket holds its port until it is closed."""
     candidates = _candidates(least)
-    # Random, so that two runs that start at the same time try different ports.
+    # Start at a random port, so that two runs that start at the same time try different ports.
     start = random.SystemRandom().randrange(len(candidates))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in [*candidates[start:], *candidates[:start]]:
@@ -57,7 +57,7 @@ def free_ports(host: str, least: int = _LEAST) -> Iterator[socket.socket]:
 def _candidates(least: int) -> list[int]:
     try:
         low, high = map(int, _RANGE.read_text().split())
-    except OSError:  # not Linux: the range of ephemeral ports of IANA
+    except OSError:  # not Linux: use the ephemeral ports of IANA
         low, high = 49_152, _LAST
     outside = [*range(least, low), *range(high + 1, _LAST + 1)]
     return outside or list(range(low, high + 1))

@@ -1,8 +1,8 @@
-"""Shared memory without a name: mapped `memfd` files, passed over a unix socket.
+"""Anonymous shared memory: mapped `memfd` files, passed over a unix socket.
 
-The size of a file is sealed before another process gets it: if a process could truncate
-the file, every process that reads the mapping would be killed by SIGBUS. The mapping of
-the process that created it is the only writable one.
+The size of a file is sealed before another process receives it. If a process could truncate the
+file, SIGBUS would kill every process that reads the mapping. Only the process that created the
+memory has a writable mapping.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from placer.errors import RunError
 from placer.system.memory.aligned import address_of
 from placer.system.memory.limit import available_nbytes
 
-_FUTURE_WRITE: Final = 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1, which Python lacks
+_FUTURE_WRITE: Final = (
+    0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1, which Python does not define
+)
 
 
 @lru_cache
 def is_supported() -> bool:
-    """Whether this system lets a process make shared memory: tried once, because a
-    sandbox may refuse the calls."""
+    """Return True if this process can create shared memory. This is tried once, because
+    a sandbox may refuse the system calls."""
     needed = ((os, "memfd_create"), (fcntl, "F_ADD_SEALS"))
     if not all(hasattr(module, name) for module, name in needed):
         return False
@@ -43,22 +45,29 @@ def is_supported() -> bool:
 
 
 class Region:
-    """Shared memory of this process: `array` is all of it, `fd` its file descriptor.
+    """Shared memory of this process.
 
-    `number` identifies it for the peers. Raises RunError, in which `what` names the
-    node, when the system cannot provide `nbytes` bytes.
+    Attributes:
+        number: the number of the memory, by which peers refer to it.
+        nbytes: its size in bytes.
+        fd: the file descriptor.
+        array: the whole memory.
+        start: the address of the memory.
+
+    Raises RunError if the system cannot provide `nbytes` bytes; `what` names the node in the
+    error.
     """
 
     def __init__(self, number: int, nbytes: int, what: str) -> None:
         self.number = number
         self.nbytes = nbytes
-        # The system overcommits: it would grant more than it has, and kill a process
-        # when the memory is written to.
+        # The system overcommits: it would grant more than it has, and kill a process that writes
+        # to the memory.
         available = available_nbytes()
         if nbytes > available:
             raise RunError(
-                f"{what}: {nbytes} bytes of shared memory are more than the {available} "
-                "that are available"
+                f"{what}: {nbytes} bytes of shared memory are needed, but only {available} "
+                "are available"
             )
         self.fd = -1
         try:
@@ -67,13 +76,14 @@ class Region:
             mapping = mmap.mmap(self.fd, nbytes)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
-            with suppress(OSError):  # an older kernel; `attach` maps read-only anyway
+            # Older kernels lack this seal; `attach` maps read-only as well.
+            with suppress(OSError):
                 fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
         except (OSError, OverflowError, ValueError) as error:
             if self.fd >= 0:
                 os.close(self.fd)
             raise RunError(
-                f"{what}: no {nbytes} bytes of shared memory: {error}"
+                f"{what}: cannot create {nbytes} bytes of shared memory: {error}"
             ) from None
         self.array: Bytes = np.frombuffer(mapping, np.uint8)
         self.start = address_of(self.array)
@@ -84,38 +94,37 @@ class Region:
 
 
 def attach(fd: int, nbytes: int) -> Bytes:
-    """Map memory of a peer read-only; takes ownership of the file descriptor.
-
-    Raises InvalidFrame for a file that is not sealed memory of at least `nbytes` bytes.
-    """
+    """Map memory of a peer read-only. This closes the file descriptor. Raises
+    InvalidFrame for a file that is not sealed memory of at least `nbytes` bytes."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         if not seals & fcntl.F_SEAL_SHRINK:
-            raise InvalidFrame("shared memory: its size is not sealed")
+            raise InvalidFrame("shared memory: the size is not sealed")
         if not 0 < nbytes <= os.fstat(fd).st_size:
-            raise InvalidFrame(f"shared memory: it does not have {nbytes} bytes")
+            raise InvalidFrame(f"shared memory: smaller than {nbytes} bytes")
         mapping = mmap.mmap(fd, nbytes, prot=mmap.PROT_READ)
     except (OSError, OverflowError) as error:
-        raise InvalidFrame(f"shared memory: it cannot be mapped: {error}") from None
+        raise InvalidFrame(f"shared memory: cannot be mapped: {error}") from None
     finally:
         os.close(fd)
     return np.frombuffer(mapping, np.uint8)
 
 
 class Regions:
-    """The shared memory of a node, searchable by address; safe to use from threads.
+    """The shared memory of a node, searchable by address. Safe to use from several threads.
 
-    `by_number` maps the numbers of the regions, from 1, to them.
+    Attributes:
+        by_number: the regions, numbered from 1.
     """
 
     def __init__(self) -> None:
         self.by_number: dict[int, Region] = {}
         self._lock = threading.Lock()
-        # The addresses of the regions, and the regions; replaced whole.
+        # The start addresses, and the regions in the same order. Replaced as a whole.
         self._sorted: tuple[list[int], list[Region]] = ([], [])
 
     def allocate(self, nbytes: int, what: str) -> Bytes:
-        """Return new zeroed memory; raises RunError when the system has too little."""
+        """Return new zeroed memory. Raises RunError if the system has too little."""
         if nbytes == 0:
             return np.zeros(0, np.uint8)
         with self._lock:
@@ -126,7 +135,6 @@ class Regions:
         return region.array
 
     def find(self, arrays: Sequence[Array]) -> tuple[Reference, ...]:
-        """Return the place of each array that is inside a region."""
         references: list[Reference] = []
         starts, regions = self._sorted
         if not starts:
@@ -142,7 +150,7 @@ class Regions:
         return tuple(references)
 
     def close(self) -> None:
-        """Close all regions; views that are left keep their memory."""
+        """Close all regions; remaining views keep their memory."""
         self._sorted = ([], [])
         for region in self.by_number.values():
             region.close()

@@ -1,4 +1,4 @@
-"""Looks up the addresses of hosts in a thread of its own: it may take long."""
+"""Looks up the addresses of hosts in a thread, because a lookup may take long."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from placer.system.worker import Worker
 AGE: Final = 1.0
 """Seconds after which a name is looked up again."""
 Address = tuple[str, int]
-"""A literal IPv4 or IPv6 address, and a port."""
+"""An IPv4 or IPv6 address, and a port."""
 
 
 def is_literal(host: str) -> bool:
-    """Whether a host is an address, not a name."""
+    """Return True if a host is an IP address, not a name."""
     address, zone, _ = host.partition("%")
     try:
         return ipaddress.ip_address(address).version == 6 or not zone
@@ -26,16 +26,16 @@ def is_literal(host: str) -> bool:
 
 
 def look_up(host: str, port: int) -> list[Address]:
-    """Return the addresses of a host; raises OSError if there are none."""
+    """Return the addresses of a host; raises OSError if it has none."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(str(address[0]), port) for *_, address in found]
 
 
 class Resolver:
-    """Looks up names when asked, again after `AGE`; one thread asks.
+    """Looks up names in a thread, and again after `AGE` seconds.
 
-    `addresses` returns at once: the addresses that were found last, or why there are
-    none. It raises a mistake of the thread.
+    Only one thread may call it. `addresses` returns at once: the addresses found last, or
+    the reason for having none. It raises an unexpected error of the thread.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Resolver:
         self._requests = Worker(self._look_up, "placer names")
 
     def addresses(self, host: str, port: int) -> list[Address] | str:
-        """Return the addresses of a host, or why there are none (yet)."""
+        """Return the addresses of a host, or the reason for having none (yet)."""
         if is_literal(host):
             return [(host, port)]
         self._requests.check()
@@ -53,11 +53,11 @@ class Resolver:
             self._asked[host] = now
             if self._requests.offer(host):
                 self._requests.start()
-        found = self._results.get(host, "its name is being looked up")
+        found = self._results.get(host, "the host name is being looked up")
         return found if isinstance(found, str) else [(each, port) for each in found]
 
     def close(self) -> None:
-        """End the thread, after what it looks up now."""
+        """End the thread after its current lookup."""
         self._requests.drop()
         self._requests.join(END_LIMIT)
 
@@ -65,6 +65,6 @@ class Resolver:
         try:
             self._results[host] = [each for each, _ in look_up(host, 0)]
         except OSError as error:
-            self._results[host] = f"its name is not found: {error.strerror}"
+            self._results[host] = f"host name not found: {error.strerror}"
         except UnicodeError:
-            self._results[host] = "its name is not one of a host"
+            self._results[host] = "the host name is invalid"

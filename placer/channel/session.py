@@ -1,9 +1,8 @@
-"""The channel of a node that is a process of its own: how a run starts, stays alive, fails
-and ends.
+"""Connects a node process to its peers and keeps the connections alive until the run ends.
 
-The session of a node has one thread. It connects the peers, sends heartbeats, finds
-peers that are silent, and reports failures, so a node that computes for minutes stays
-alive for the others. It reads connections only where no thread of the program does.
+The session has one thread. It connects the peers, sends heartbeats, notices silent peers and
+reports failures. So a node that computes for minutes stays alive for its peers. The thread reads
+connections only while no thread of the program does.
 """
 
 from __future__ import annotations
@@ -44,65 +43,65 @@ from placer.place.node_kinds import NodeId
 from placer.system.memory.arena import Arena
 
 CONNECT_PAUSE: Final = 0.02
-"""Seconds between two attempts to connect to peers that are not there."""
+"""Seconds between two attempts to connect to absent peers."""
 TICK: Final = 0.1
-"""Seconds until the thread of the session reads frames that nobody waits for."""
+"""Seconds until the session's thread reads frames that no thread waits for."""
 LATE_JOIN_WAIT: Final = 5.0
-"""Seconds that a failed node stays for peers that are not connected: enough for nodes
-that were started together to come up."""
+"""Seconds that a failed node waits for unconnected peers. This is enough for nodes that were
+started together to come up."""
 CLOSE_LINGER: Final = 1.0
 """Seconds that `close` waits until the last frames (GOODBYE, ABORT) are sent."""
 RECONNECT_WAIT: Final = 5.0
 """Seconds that `close` then waits for peers whose connections have broken."""
 SPIN: Final = 100e-6
-"""Seconds to look for frames before sleeping: twice what a reply of a peer that is awake
-takes."""
+"""Seconds to poll for frames before sleeping: twice the time of a reply of a peer that is awake."""
 MAX_SPIN_SKIPS: Final = 256
-"""Waits without spinning at most, after spins that were in vain."""
+"""The largest number of waits without spinning, after spins without success."""
 DRAIN_LIMIT: Final = 64
-"""Times that the session's thread reads before it looks at its other events."""
+"""How often the session's thread reads before it handles its other events."""
 MAX_EVENTS: Final = 64
-"""Sockets that are looked at before `epoll` is asked again."""
+"""The number of ready sockets to handle per call of `epoll`."""
 SECOND_WAIT: Final = 12.0
-"""Seconds after which a refused second process fails; by then peers have noticed that the
-first one is gone (`peers.SILENT_AFTER`)."""
+"""Seconds after which a refused second process fails. By then, peers have noticed whether the first
+process is gone (`peers.SILENT_AFTER`)."""
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
 class Session(Channel, Carrier):
-    """The channel of a node that is a process of its own; the nodes of a process that has
-    several share it (`thread_channel`).
+    """The channel of a node that runs as a process.
 
-    Opening it starts its thread, which connects to the peers.
-
-    `on_peer`, which may be set, is called with each change of a peer's state, in the
-    thread that finds it.
-
-    `links` are by the names of the peers. `regions` is the shared memory of this node, `arena` has the arrays that it
-    receives; `eager` are the pieces of a message that peers send before it asks for it.
+    If a process has several nodes, they share it (`thread_channel`). Opening it starts its
+    thread, which connects to the peers.
 
     Args:
         node: the name of this node.
-        endpoints: the address of every node of the run ("worker:0" ->
-            "127.0.0.1:4321").
-        job: a name that all nodes of a run have, and no other run at the same addresses.
-        build: a digest of what the nodes run, which must be the same on all.
-        key: the key of the run. Without one only processes of the same user on this
+        endpoints: the address of every node of the run ("worker:0" -> "127.0.0.1:4321").
+        job: the name of the run, which must differ from other runs at the same addresses.
+        build: a digest of the build, which must be the same on all nodes.
+        key: the key of the run. Without a key, only processes of the same user on this
             machine can connect.
-        peers: the nodes to connect to; by default all others.
+        peers: the nodes to connect to; by default all other nodes.
         nodes: the nodes of the run, if processes have several: `worker:0.1` is a thread of
             `worker:0`. In all other arguments, a node is a process.
         transport: how peers may be connected: see `transport.choose_transport`.
-        encrypt: whether to use TLS over TCP. Without it, connections are still
-            authenticated when they begin.
-        bind: the address `HOST:PORT` to listen at, if it is not that of `endpoints`.
-        join_timeout: seconds that `join` waits at most.
+        encrypt: whether to use TLS over TCP. Without TLS, connections are still
+            authenticated at their start.
+        bind: the address `HOST:PORT` to listen at, if it differs from `endpoints`.
+        join_timeout: the longest time that `join` waits, in seconds.
         lost_after: seconds of silence after which a peer is lost.
         limits: the fields of `types.Limits`.
 
+    Attributes:
+        on_peer: called with each change of a peer's state, in the thread that finds it. May
+            be set.
+        links: the links by peer name.
+        regions: the shared memory of this node, to send from.
+        arena: buffers for received arrays.
+        eager: how many pieces a peer may send before this node asks for a message.
+
     Raises:
-        RunError: there is no such transport; an address is missing or malformed; there is
-            no key for TCP, or the node cannot listen at its address.
+        RunError: if the transport does not exist, an address is missing or malformed, TCP
+            has no key, or the node cannot listen at its address.
     """
 
     has_connections = True
@@ -132,7 +131,7 @@ class Session(Channel, Carrier):
         if key is None and "tcp" in streams:
             raise RunError(
                 f"{node}: connections over TCP need a key",
-                hint="`placer key new FILE` makes one; give every node --key FILE",
+                hint="create a key with `placer key new FILE`; start every node with --key FILE",
             )
         self._endpoints = {
             name: parse_endpoint(name, text) for name, text in endpoints.items()
@@ -145,7 +144,7 @@ class Session(Channel, Carrier):
         nodes = self._names if nodes is None else nodes
         self.own_nodes = tuple(n for n in nodes if NodeId(n).process == node)
         self.mailbox.add_nodes(nodes)
-        # Those of the nodes of this process.
+        # The channels of the nodes in this process.
         self.channels: tuple[Channel, ...] = (self,) if node in self.own_nodes else ()
         self.window = self.limits.window(len(self.mailbox.peers))
         self.eager = min(MAX_EAGER, self.window // PIECE)
@@ -155,13 +154,13 @@ class Session(Channel, Carrier):
         self._lost_after = lost_after
         self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
-        self._second_since = 0.0  # since when another process is this node
+        self._second_since = 0.0  # the time since another process runs as this node
         self._told_at = 0.0  # when the last statuses were sent
         self.on_peer: Callable[[PeerEvent], object] = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
-        self.is_closing = False  # and waits until its peers have all
-        self._is_leaving = False  # and has said goodbye
+        self.is_closing = False  # waits until its peers have received everything
+        self._is_leaving = False  # has said goodbye
         self._close_lock = threading.Lock()
         self._incarnation = secrets.randbits(63)
         self._over_tcp = "tls" if encrypt else "tcp"
@@ -169,18 +168,19 @@ class Session(Channel, Carrier):
         self.regions = Regions()
         self.links = {peer: Link(self, peer) for peer in others}
         self._links_by_fd: dict[int, Link] = {}
-        self._blocked: set[Link] = set()  # those that may be blocked
+        self._blocked: set[Link] = set()  # links that may be blocked
         self._watches_frames = False  # `_epoll` reports the next event of `_frames`
         self._is_streaming = False  # the rest of a piece is on the way
         self._spin_skips = 0  # waits until the next spin
-        self._next_spin_skips = 1  # `_spin_skips` after the next spin in vain
-        # What the session's thread looks at: new connections, the end of established
-        # ones, and `_frames` while a sender is blocked and no thread of the program reads.
+        self._next_spin_skips = 1  # `_spin_skips` after the next failed spin
+        # The session's thread polls it. It reports new connections, the end of established
+        # connections, and `_frames` while a sender is blocked and no thread of the program
+        # reads.
         self._epoll = select.epoll()
-        self._frames = select.epoll()  # the connections, for the thread that reads
-        # Readable from a failure or the end of the run on: ends every wait for a frame.
+        self._frames = select.epoll()  # the connections, for the reading thread
+        # Readable after a failure or the end of the run: ends every wait for a frame.
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        # Wake the session's thread, and a thread that reads.
+        # These wake the session's thread, and the reading thread.
         self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._passed_on = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._eventfd_lock = threading.Lock()  # another thread may close them
@@ -225,8 +225,8 @@ class Session(Channel, Carrier):
         return [link for link in self.links.values() if link.is_joined]
 
     def doing(self, peer: str) -> str:
-        """Return what a peer last said that it does: of its nodes, the one that waits for
-        the fewest others; empty if it has said nothing."""
+        """Return the last reported activity of a peer; empty if it has reported none.
+        Of its nodes, the one with the shortest chain of waits is used."""
         mailbox = self.mailbox
         statuses = [
             mailbox.statuses[node]
@@ -235,7 +235,7 @@ class Session(Channel, Carrier):
         ]
         return min(statuses, key=len)[0].what if statuses else ""
 
-    # The interface of protocol.Channel; see there.
+    # The methods of `Channel`.
 
     def join(self) -> None:
         mailbox = self.mailbox
@@ -255,12 +255,11 @@ class Session(Channel, Carrier):
             raise RunError(
                 "; ".join(map(self._absence, absent)),
                 hint=f"start the node with the same build and key; {self.node} is at {own}."
-                f" Or end another process of {self.node}, if one runs",
+                f" If another process of {self.node} runs, end it",
             )
         self._joined = True
 
     def _absence(self, peer: str) -> str:
-        """Return that a peer did not join, and why as far as it is known."""
         where = show_endpoint(self._endpoints[peer])
         text = f"{peer} did not join within {self._join_timeout:g} s ({where})"
         return ": ".join(filter(None, (text, self.links[peer].reason)))
@@ -271,10 +270,10 @@ class Session(Channel, Carrier):
             self._wake()
 
     def close(self) -> None:
-        # The order matters. The thread runs until everything is delivered, because it
-        # handles acknowledgements. `_closed` then refuses new calls. The thread ends
-        # before the mailbox closes, which waits until no thread reads a socket, so that
-        # the sockets can be closed.
+        # The order matters. The thread runs until everything is delivered, because it handles
+        # acknowledgements. `_closed` then refuses new calls. The thread ends before the mailbox
+        # closes. The mailbox waits until no thread reads a socket, so that the sockets can be
+        # closed.
         assert threading.current_thread() is not self._thread
         with self._close_lock:
             if self._closed:
@@ -287,7 +286,7 @@ class Session(Channel, Carrier):
                     self.mailbox.wait_until(
                         self._all_informed, LATE_JOIN_WAIT, failed=True
                     )
-            finally:  # also when a signal interrupts the wait
+            finally:  # even if a signal interrupts the wait
                 self._closed = True
                 self._wake()
                 self._thread.join()
@@ -299,7 +298,7 @@ class Session(Channel, Carrier):
         if not self._joined and self.aborted is None:
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
 
-    # The interface of mailbox.Carrier; see there.
+    # The methods of `Carrier`.
 
     def transmit(
         self, node: str, to: str, key: Key, arrays: list[Array], follows: bool
@@ -312,7 +311,7 @@ class Session(Channel, Carrier):
                 self._signal(self._passed_on)
             return
         link = self.links[credit.peer]
-        # Those that the peer can map.
+        # The peer can map arrays in shared memory.
         references = self.regions.find(arrays) if link.is_unix else ()
         contents = describe_arrays(arrays, references)
         nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
@@ -323,9 +322,8 @@ class Session(Channel, Carrier):
         self, node: str, to: str, key: Key, arrays: Sequence[Array]
     ) -> OpenMessage | None:
         link = self.links.get(self.mailbox.credit(node, to).peer)
-        if (
-            link is None or link.is_unix
-        ):  # another thread; or the peer maps them, or copies
+        # A thread of this process, or a peer that maps or copies the arrays.
+        if link is None or link.is_unix:
             return None
         contents = describe_arrays(arrays)
         if contents.is_inline:
@@ -357,18 +355,14 @@ class Session(Channel, Carrier):
         return super()._allocate(nbytes)
 
     def pool_region(self) -> Region | None:
-        """Return new memory for the pool of a link, or None: its pieces then go over the
-        connection."""
+        """Return new memory for the pool of a link. None means: send pieces over the connection."""
         chunks = min(MAX_CHUNKS, self.window // PIECE)
         if not self._shares or not chunks:
             return None
         return Region(0, chunks * PIECE, self.node)
 
     def _flush(self) -> None:
-        """Wait until every peer has what was sent to it."""
-
-        # A peer may lack its last messages, or, while its connection is broken, the
-        # GOODBYE would be lost.
+        # A peer may lack its last messages. While a connection is broken, GOODBYE would be lost.
         def is_delivered() -> bool:
             return not any(
                 link.ended or not link.is_delivered
@@ -379,16 +373,17 @@ class Session(Channel, Carrier):
         self.is_closing = True
         for link in self.links.values():
             if not link.is_delivered and link.peer not in self.mailbox.departed:
-                # Its program may receive that later.
+                # The peer's program may receive the messages later.
                 link.tell(frames.Clear())
         self.mailbox.change_needs()
-        # A failure ends the flush; the caller finds it in `aborted`.
+        # A failure ends the flush; the caller finds the failure in `aborted`.
         with suppress(Aborted):
             self.mailbox.wait_until(is_delivered, self.limits.deadline)
 
     def _say_goodbye(self) -> None:
-        """Tell the peers that this node has ended its run. One whose connection breaks is
-        told when it has connected again, or it would wait for this node."""
+        """Tell the peers that this node has ended its run. A peer with a broken
+        connection is told after it has reconnected. Otherwise it would wait for this
+        node."""
         links = self.links.values()
         self._is_leaving = True
         for link in links:
@@ -405,7 +400,6 @@ class Session(Channel, Carrier):
             self.mailbox.wait_until(is_told_or_slow, RECONNECT_WAIT)
 
     def _all_informed(self) -> bool:
-        """Whether all peers know of the failure: a connection begins with it."""
         links, departed = self.links.values(), self.mailbox.departed
         return all(link.peer in departed or link.is_informed for link in links)
 
@@ -424,8 +418,8 @@ class Session(Channel, Carrier):
         return has_read
 
     def reading_stopped(self) -> None:
-        # The session's thread is woken by what arrives next, while a sender is blocked,
-        # here or (to close) at the peer, or a message is expected.
+        # The next data must wake the session's thread while a sender is blocked, here or (to
+        # close) at the peer, or while a message is expected.
         blocked = self._blocked
         if blocked:
             self._blocked = blocked = {link for link in blocked if link.is_blocked}
@@ -440,11 +434,11 @@ class Session(Channel, Carrier):
 
     def _spin(self) -> list[tuple[int, int]]:
         """Poll without sleeping for `SPIN` seconds; return the events, if any."""
-        # Waking a thread that sleeps takes the kernel longer than a peer on another
-        # core takes to reply to a small message, so polling first shortens the round
-        # trip. It only helps when the peer is running: where it computes, or has to
-        # share this core, spinning delays everybody. So each spin in vain doubles the
-        # number of waits that sleep at once, and a successful one resets it.
+        # The kernel takes longer to wake a sleeping thread than a peer on another core takes to
+        # reply to a small message. So polling first shortens the round trip. It helps only
+        # while the peer runs: if the peer computes, or shares this core, spinning delays both.
+        # So each failed spin doubles the number of waits that sleep at once, and a successful
+        # spin resets it.
         if self._spin_skips:
             self._spin_skips -= 1
             return []
@@ -460,20 +454,17 @@ class Session(Channel, Carrier):
     # Run by the session's thread.
 
     def fail(self, cause: Cause) -> None:
-        """Record a failure found here; the thread reports it to the peers.
-
-        May be called by a thread that reads a socket, so it does not wait.
-        """
+        """Record a failure found here; the thread reports it to the peers. It does not
+        wait, because a thread that reads a socket may call it."""
         if self.mailbox.abort(cause):
             self._unreported.append(cause)
             self._wake()
 
     def connection_ended(self) -> None:
-        """Have the thread connect again; called by the thread that reads."""
+        """Have the session's thread connect again; called by the reading thread."""
         self._signal(self._ended)
 
     def _identity(self, sender: str, receiver: str) -> Identity:
-        """Return who the sender of a `Hello` is."""
         return Identity(self._job, self._build, sender, receiver, self._names)
 
     def _wake(self) -> None:
@@ -486,7 +477,7 @@ class Session(Channel, Carrier):
                 os.eventfd_write(eventfd, 1)
 
     def _broadcast_abort(self, cause: Cause) -> None:
-        for link in self._joined_links():  # `connected` serves the others
+        for link in self._joined_links():  # `connected` tells peers that join later
             link.socket.put(frames.encode(Abort.of(cause)))
 
     def _run(self) -> None:
@@ -508,7 +499,7 @@ class Session(Channel, Carrier):
                     self._on_tick(now, is_beat)
             self._report_failures()
         except Exception as error:
-            # Without this thread nothing would end a wait before its deadline.
+            # Without this thread, waits would end only at their deadline.
             is_known = isinstance(error, RunError)
             what = str(error) if is_known else f"{type(error).__name__}: {error}"
             self.fail(Cause(self.node, "channel", what))
@@ -523,7 +514,6 @@ class Session(Channel, Carrier):
             self.on_abort(cause)
 
     def _poll(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for events, and handle them."""
         for fd, _ in self._epoll.poll(timeout):
             if fd == self._frames.fileno():
                 self._watches_frames = False
@@ -534,14 +524,14 @@ class Session(Channel, Carrier):
                 self.joining.on_event(fd)
 
     def _drain(self) -> None:
-        """Handle what has arrived, unless another thread does that."""
+        """Handle received data, unless another thread reads."""
         for _ in range(DRAIN_LIMIT):
             if not self.mailbox.read():
                 break
         self.mailbox.notify()
 
     def _on_tick(self, now: float, is_beat: bool) -> None:
-        """Do what is due from time to time; with `is_beat`, send heartbeats."""
+        """Do the periodic work; if `is_beat`, also send heartbeats."""
         self._drain()
         if is_beat:
             status = self._status(now)
@@ -557,7 +547,7 @@ class Session(Channel, Carrier):
         self.mailbox.notify()
 
     def _status(self, now: float) -> bytes:
-        """Return frames that say what the nodes of this process do, and note it here."""
+        """Return frames with the statuses of this process's nodes, and store the statuses."""
         encoded, statuses = b"", self.mailbox.statuses
         elapsed, self._told_at = now - self._told_at, now
         for channel in self.channels:
@@ -572,24 +562,24 @@ class Session(Channel, Carrier):
             self.on_peer(event)
 
     def end_if_lost(self, event: PeerEvent) -> None:
-        """End the run if a peer is lost: what `on_peer` does by default."""
+        """End the run if a peer is lost. This is the default of `on_peer`."""
         if event.state is PeerState.LOST:
             what = f"lost: no heartbeat for {self._lost_after:g} s"
             self.links[event.peer].lose(what)
 
-    # What `joining` asks; run by the session's thread.
+    # Called by `joining`, in the session's thread.
 
     def refused_by(self, peer: str) -> None:
-        """Note that a peer does not listen. If this node wants to close, and the peer has
-        all that was sent to it, then it has ended its run, and its GOODBYE was lost with
-        the connection."""
+        """Note that a peer does not listen. If this node wants to close and the peer
+        has received everything, the peer must have ended its run, and its GOODBYE was
+        lost with the connection."""
         link = self.links[peer]
         if self.is_closing and link.ended and link.is_delivered:
             self.mailbox.mark_departed(peer)
 
     def has_position(self, peer: str) -> bool:
-        """Whether it is final what was received of a peer; ends its connection if there
-        still is one."""
+        """Return True if no more messages can arrive on the old connection of a peer.
+        Ends that connection if it still exists."""
         link = self.links[peer]
         if not link.ended:
             link.socket.abandon()
@@ -597,7 +587,7 @@ class Session(Channel, Carrier):
         return link.ended
 
     def greet(self, peer: str, nonce: bytes) -> Hello:
-        """Return the greeting for a peer, whose position is final."""
+        """Return the HELLO for a peer whose position is final."""
         identity, position = (
             self._identity(self.node, peer),
             self.links[peer].position(),
@@ -605,44 +595,44 @@ class Session(Channel, Carrier):
         return Hello(identity, self.window, self._incarnation, *position, nonce)
 
     def check(self, hello: Hello, newcomer: FrameSocket) -> None:
-        """Raise Refused unless a greeting is of a peer of this run."""
+        """Raise Refused unless a HELLO is from a peer of this run."""
         peer = hello.identity.node
         theirs, ours = hello.identity, self._identity(peer, self.node)
         if theirs.build != ours.build:
-            raise Refused("it has another build")
+            raise Refused("the build is different")
         if theirs != ours:
-            raise Refused("it is of another run")
+            raise Refused("the run is different")
         link = self.links[peer]
         if link.incarnation not in (None, hello.incarnation):
             if peer in self.mailbox.departed:
-                raise Refused("it has ended its run")
+                raise Refused("the node has ended its run")
             if not link.ended:
-                self._drain()  # the connection may have ended
+                self._drain()  # notice if the connection has ended
             if not link.ended and self._peers.is_alive(peer):
-                # Both may be meant to be this node, but it is the first one that the
-                # run has a state of.
+                # Both processes may claim to be this node, but the run has state of the first one.
                 raise Refused(
-                    f"this node runs already, at {link.socket.peer_address}; the second"
+                    f"the node already runs at {link.socket.peer_address}; the second"
                     f" process is at {newcomer.peer_address}: end one of them",
                     is_second=True,
                 )
             self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
-            raise Refused("it was restarted")
+            raise Refused("the process was restarted")
         if link.is_invalid:
-            raise Refused("it is lost")
+            raise Refused("the node is lost")
         if peer in self.mailbox.departed or link.is_unix:
-            raise Refused("it has another connection")
+            raise Refused("the node is already connected")
 
     def refused_as_second(self, why: str) -> None:
-        """Note that a peer is connected to another process of this node. This one fails if
-        that is still so after a time in which the peer would have missed the other one."""
+        """Note that a peer is connected to another process of this node. This process
+        fails if the refusals continue for `SECOND_WAIT` seconds. By then the peer would
+        have noticed the end of the other process."""
         now = time.monotonic()
         self._second_since = self._second_since or now
         if now - self._second_since >= SECOND_WAIT:
             self.fail(Cause(self.node, "", why))
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
-        """Serve a peer that is connected now, for the first time or again."""
+        """Start serving a peer that has connected, for the first time or again."""
         self._report_peers(self._peers.hear(peer, time.monotonic()))
         link = self.links[peer]
         if link.is_joined:
@@ -654,12 +644,12 @@ class Session(Channel, Carrier):
             link.lose(f"sent an invalid frame: {why}")
             return
         link.is_joined = True
-        if self.is_closing:  # the request may have been lost with the connection
+        if self.is_closing:  # an earlier CLEAR may have been lost with the connection
             link.tell(frames.Clear())
         if self._is_leaving:
             link.tell(frames.Goodbye())
-        # A thread that aborts sets the cause first and looks for links second; here the
-        # order is the reverse, so that the peer gets the cause from one of the two.
+        # An aborting thread first sets the cause and then looks for links. Here the order is
+        # reversed, so one of the two threads sends the cause to the peer.
         if self.aborted is not None:
             socket.put(frames.encode(Abort.of(self.aborted)))
         self._links_by_fd[socket.fd] = link
@@ -668,10 +658,9 @@ class Session(Channel, Carrier):
         self._drain()
 
     def _close_sockets(self) -> None:
-        # The order matters. GOODBYE goes behind all other frames. Then each side waits
-        # for the end of the other one: a socket that is closed with unread bytes
-        # discards what it has not sent. After a failure, `_broadcast_abort` has sent
-        # ABORT already.
+        # The order matters. GOODBYE follows all other frames. Then each side waits for the end of
+        # the other side: a socket that is closed with unread bytes discards its unsent data. After a
+        # failure, `_broadcast_abort` has already sent ABORT.
         cause = self.aborted
         last = frames.encode(frames.Goodbye() if cause is None else Abort.of(cause))
         until = time.monotonic() + CLOSE_LINGER

@@ -1,8 +1,8 @@
-"""The sockets over which nodes connect: unix sockets on one machine, TCP between any.
+"""The sockets between nodes: unix sockets on one machine, TCP between any machines.
 
-A node listens at an abstract unix address that is computed from the job, the node and
-its port, so there is nothing in the file system. Only processes in its own network
-namespace find it, so trying to connect shows which peers can share memory.
+A node listens at an abstract unix address, which has no file. The address is computed from the
+job, the node and its port. Only processes in the same network namespace find it, so connecting
+shows which peers can share memory.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from placer.errors import RunError
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 BACKLOG: Final = 1024
-"""Connections that wait to be accepted at most."""
+"""The largest number of connections that wait to be accepted."""
 
 
 def listen_unix(node: str, job: str, where: Endpoint) -> socket.socket:
-    """Listen for processes of this machine; raises RunError if a process listens as
-    this node already."""
+    """Listen for processes of this machine. Raises RunError if another process already
+    listens as this node."""
     return _listen(_unix_socket(), unix_address(job, node, where[1]), node, where)
 
 
 def listen_tcp(node: str, where: Endpoint) -> socket.socket:
-    """Listen at an address of this machine; raises RunError where that cannot be."""
+    """Listen at an address of this machine. Raises RunError if that is impossible."""
     try:
         address = look_up(*where)[0]
         listener = _tcp_socket(address)
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a name of a host"
+        why = error.strerror if isinstance(error, OSError) else "invalid host name"
         raise RunError(
             f"{node} cannot listen at {show_endpoint(where)}: {why}",
-            hint="--bind names the address to listen at",
+            hint="set the address to listen at with --bind",
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return _listen(listener, address, node, where)
@@ -49,8 +49,9 @@ def connect_unix(
 ) -> tuple[socket.socket | None, bool]:
     """Connect to a peer on this machine.
 
-    Returns the connection, if there is one, and whether the peer is certainly there but
-    has no room for another connection now.
+    Returns:
+        The connection, None if it failed; and whether the peer exists but has no room for
+        another connection now.
     """
     try:
         connection = _unix_socket()
@@ -65,11 +66,12 @@ def connect_unix(
 
 
 def connect_tcp(address: Address) -> socket.socket | str:
-    """Begin to connect to an address: the connection is writable when that is done, or
-    has failed. Returns why it has failed if it has at once."""
+    """Start connecting to an address. Returns the socket, or the reason for an
+    immediate failure. The socket becomes writable when the attempt has succeeded or
+    failed."""
     try:
         connection = _tcp_socket(address)
-    except OSError as why:  # the system lacks its kind of address
+    except OSError as why:  # the system does not support this kind of address
         raise_if_exhausted(why)
         return os.strerror(why.errno or 0).lower()
     try:
@@ -85,13 +87,13 @@ def connect_tcp(address: Address) -> socket.socket | str:
 
 
 def accept(listener: socket.socket) -> socket.socket | None:
-    """Accept a connection; None if there is none, or if it is of another user. Raises
-    RunError if this process has no descriptor left for it."""
+    """Accept a connection; None if none waits or the other side is another user. Raises
+    RunError if this process has no free file descriptor."""
     try:
         connection, _ = listener.accept()
     except OSError as error:
         raise_if_exhausted(error)
-        return None  # the other side has closed it already
+        return None  # the other side has already closed it
     connection.setblocking(False)
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -102,26 +104,24 @@ def accept(listener: socket.socket) -> socket.socket | None:
 
 
 def raise_if_exhausted(error: OSError) -> None:
-    """Raise RunError if an error says that this process has no descriptor left."""
+    """Raise RunError if the error is a lack of file descriptors."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         raise RunError(
             f"a peer cannot connect: {os.strerror(error.errno).lower()}",
-            hint="raise the limit of open files, as with `ulimit -n 20000`",
+            hint="raise the limit of open files, for example with `ulimit -n 20000`",
         ) from None
 
 
 def unix_address(job: str, node: str, port: int) -> bytes:
-    """Return the abstract unix address of a node.
-
-    It cannot be guessed by a process that does not know the name of the job.
-    """
+    """Return the abstract unix address of a node. A process that does not know the name
+    of the job cannot guess it."""
     text = "\0".join((job, node, str(port)))
     digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return f"\0placer/{os.geteuid()}/{digest}".encode()
 
 
 def is_same_user(connection: socket.socket) -> bool:
-    """Whether the other end of a unix socket is a process of the same user."""
+    """Return True if the other end of a unix socket is a process of the same user."""
     size = _CREDENTIALS.size
     option = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return bool(_CREDENTIALS.unpack(option)[1] == os.geteuid())
@@ -139,7 +139,7 @@ def _listen(
         if error.errno == errno.EADDRNOTAVAIL:
             raise RunError(
                 f"{what}: this machine does not have the address",
-                hint="--bind names the address to listen at",
+                hint="set the address to listen at with --bind",
             ) from None
         if error.errno != errno.EADDRINUSE:
             raise RunError(f"{what}: {error.strerror}") from None

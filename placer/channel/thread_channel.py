@@ -1,7 +1,7 @@
-"""Channels of nodes that are threads of one process, in a run that has other processes.
+"""Channels of nodes that are threads of one process, in a run with several processes.
 
-The nodes of a process share its `Session`: its mailbox, and one connection for each pair of
-processes. A message to another thread of the same process is passed on without a copy.
+The nodes of a process share its `Session`: its mailbox, and one connection to each other process.
+A message to another thread of the same process is passed on without a copy.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from placer.channel.types import Bytes
 
 
 def thread_channels(session: Session) -> Mapping[str, Channel]:
-    """Return the channel of each node of a session's process: the session itself if it has
-    one node, else those of its threads."""
+    """Return the channel of each node of a session's process. It is the session itself
+    if the process has one node, and otherwise one channel per thread."""
     if session.own_nodes != (session.node,):
         session.channels = tuple(
             ThreadChannel(session, node) for node in session.own_nodes
@@ -25,7 +25,7 @@ def thread_channels(session: Session) -> Mapping[str, Channel]:
 
 
 class ThreadChannel(Channel):
-    """The channel of a node that shares its process's session; see `protocol.Channel`."""
+    """The channel of a node that shares the session of its process; see `Channel`."""
 
     def __init__(self, session: Session, node: str) -> None:
         super().__init__(node, session.mailbox, session)

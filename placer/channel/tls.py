@@ -1,13 +1,12 @@
-"""Mutual TLS 1.3 between nodes, with certificates that all derive from the run's key.
+"""Mutual TLS 1.3 between nodes, with certificates derived from the run's key.
 
-The private key of a node is derived from the secret and its name, and its certificate
-is the same bytes wherever it is made (Ed25519 signatures are deterministic). So a node
-makes the certificates of its peers by itself, and accepts no others: the certificate of
-a connection says which node it is of. There is no file, no authority and no expiry.
+The private key of a node is derived from the secret and the node's name. Ed25519 signatures are
+deterministic, so every node can compute the certificates of its peers, and accepts no others. The
+certificate of a connection proves which node is at the other end. There is no file, no authority
+and no expiry.
 
-Under TLS 1.3 the handshake of a client ends before the server has checked its
-certificate. So the client sends nothing before it has heard the server: only then do
-both know each other.
+In TLS 1.3, the handshake of a client ends before the server has checked the client's certificate.
+So the client sends no data before the server does: only then have both checked each other.
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ Buffer = bytes | memoryview
 class Identities:
     """The certificates of the nodes of a run, as one node uses them.
 
-    `client` and `server` are the contexts of connections that this node makes and
-    accepts; they accept the certificates of `peers`.
+    Attributes:
+        client: the TLS context of connections that this node opens to `peers`.
+        server: the TLS context of connections that this node accepts from `peers`.
     """
 
     def __init__(self, key: RunKey, node: str, peers: Collection[str]) -> None:
@@ -56,15 +56,15 @@ class Identities:
         self.server.num_tickets = 0
 
     def node_of(self, stream: TlsStream) -> str | None:
-        """Return the node at the other end of a connection whose handshake is done; None
-        if it is no peer."""
+        """Return the peer at the other end of a connection; None if it is no peer. The
+        handshake must be done."""
         return self._nodes.get(stream.certificate() or b"")
 
 
 class TlsStream:
     """A TLS connection with the methods of a non-blocking `socket.socket` that nodes use.
 
-    OpenSSL lets one thread at a time use a connection, which a lock ensures.
+    OpenSSL allows one thread at a time to use a connection; a lock ensures this.
     """
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
@@ -78,10 +78,8 @@ class TlsStream:
         self._lock = threading.Lock()
 
     def handshake(self) -> int:
-        """Advance the handshake; return the event that it waits for, 0 once it is done.
-
-        Raises SSLError if the other side is refused, or refuses this one.
-        """
+        """Advance the handshake; return the event to wait for, or 0 once it is done.
+        Raises SSLError if either side refuses the other."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -91,12 +89,10 @@ class TlsStream:
         return 0
 
     def getpeername(self) -> tuple[Any, ...]:
-        """Return the address of the other side."""
         address: tuple[Any, ...] = self._tls.getpeername()
         return address
 
     def certificate(self) -> bytes | None:
-        """Return the certificate of the other side, once the handshake is done."""
         return self._tls.getpeercert(binary_form=True)
 
     @property
@@ -116,13 +112,13 @@ class TlsStream:
                 raise BlockingIOError from None
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        # The first of the buffers: TLS has no call for several.
+        # Send only the first buffer: TLS has no call for several.
         return self.send(buffers[0])
 
     def recvmsg_into(
         self, views: Sequence[memoryview[int]], *_: int
     ) -> tuple[int, list[Any], int, None]:
-        """Receive until the views are full, or nothing more has arrived."""
+        """Receive until the views are full or no more data has arrived."""
         total = 0
         for view in views:
             while view:
@@ -140,26 +136,26 @@ class TlsStream:
         return total, [], 0, None
 
     def shutdown(self, how: int) -> None:
-        """Shut the TCP connection down. The last frame says that the run has ended, so TLS
-        need not say that the connection has."""
-        socket.socket.shutdown(self._tls, how)  # that of SSLSocket would end TLS first
+        """Shut down the TCP connection. The last frame marks the end of the run, so TLS
+        need not signal the end as well."""
+        socket.socket.shutdown(self._tls, how)  # SSLSocket.shutdown would end TLS first
 
     def close(self) -> None:
         self._tls.close()
 
 
 def refusal(error: ssl.SSLError) -> str:
-    """Return why a handshake failed, for the error of a node that does not join."""
+    """Return why a handshake failed, for the error about a node that does not join."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return "it has another key"
+        return "the key is different"
     if error.reason and "UNKNOWN_CA" in error.reason:
-        return "it refuses this node: it has another key"
+        return "the peer refused the connection: the key is different"
     if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING"):
-        return "it does not speak TLS"
+        return "the peer does not use TLS"
     return f"TLS failed: {error.reason or error}"
 
 
-@lru_cache(maxsize=4096)  # the nodes of a process have the same peers
+@lru_cache(maxsize=4096)  # all nodes of a process have the same peers
 def _certificate(key: RunKey, node: str) -> tuple[bytes, bytes]:
     """Return the private key of a node as PEM, and its certificate as DER."""
     private = Ed25519PrivateKey.from_private_bytes(key.derive("tls", node))
@@ -182,9 +178,9 @@ def _context(protocol: ssl._SSLMethod, pem: bytes, trusted: bytes) -> ssl.SSLCon
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    if trusted:  # else there are no peers
+    if trusted:  # empty without peers
         context.load_verify_locations(cadata=trusted)
-    # The standard library loads keys from files only; this one is never on a disk.
+    # The standard library loads keys from files only. A memfd keeps the key off the disk.
     fd = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         os.write(fd, pem)

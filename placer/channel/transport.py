@@ -12,22 +12,19 @@ from placer.channel.endpoint import is_loopback, parse_endpoint
 from placer.errors import RunError, did_you_mean
 
 VARIABLE: Final = "PLACER_TRANSPORT"
-"""The environment variable that decides where the transport is "auto"."""
+"""The environment variable that sets the transport if it is "auto"."""
 
 
 STREAMS: Final = {"auto": ("unix", "tcp"), "shared": ("unix",), "tcp": ("tcp",)}
-"""How nodes may be connected over each transport."""
+"""The streams that each transport may use."""
 CHOICES: Final = tuple(STREAMS)
-"""The names that a user may give."""
+"""The names that a user may choose."""
 
 
 def choose_transport(name: str) -> str:
-    """Return the transport to use, one of `CHOICES`.
-
-    "auto" means the value of `PLACER_TRANSPORT`; without it, for each pair of nodes
-    shared memory if they are on one machine, else TCP. Raises RunError for another
-    name.
-    """
+    """Return the transport to use, one of `CHOICES`. "auto" means the value of
+    `PLACER_TRANSPORT`. Without this variable, nodes on one machine use shared memory,
+    and other pairs use TCP. Raises RunError for an unknown name."""
     subject = f"'{name}'"
     if name == "auto":
         name = os.environ.get(VARIABLE) or name
@@ -40,8 +37,8 @@ def choose_transport(name: str) -> str:
 
 
 def choose_streams(transport: str, endpoints: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the streams of a run: with "auto", nodes that are all on this machine need
-    no TCP. Raises RunError for another transport or address than there is."""
+    """Return the streams of a run. With "auto", nodes that are all on this machine do
+    not use TCP. Raises RunError for an unknown transport or a malformed address."""
     streams = STREAMS[choose_transport(transport)]
     hosts = [parse_endpoint(name, text)[0] for name, text in endpoints.items()]
     if not hasattr(socket, "AF_UNIX") or sys.platform != "linux":

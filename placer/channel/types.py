@@ -14,18 +14,23 @@ Bytes = npt.NDArray[np.uint8]
 ArrayType = tuple[np.dtype[np.generic], tuple[int, ...]]
 """The dtype and the shape of an array."""
 Piece = tuple[int, int, Array]
-"""Part of a message: the index of an array, the index of the first element, and a 1-D
-view of elements."""
+"""Part of a message: the index of an array, the index of the first element, and a 1-D view of the
+elements."""
 MAX_TEXT: Final = 8192
-"""Characters of a text that a node accepts from another."""
+"""The largest number of characters in a text that a node accepts from another node."""
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 
 
 class Key(NamedTuple):
-    """The address of a message, besides its source and its receiver.
+    """The address of a message between two nodes.
 
-    `edge` is the number of the edge in the plan; numbers below 0 are the runtime's own
-    control messages. Each number is a signed 64-bit integer.
+    Each number is a signed 64-bit integer.
+
+    Attributes:
+        edge: the number of the edge in the plan; negative numbers are control messages of the
+            runtime.
+        step: the step.
+        microbatch: the microbatch, or the batch of an evaluation.
     """
 
     edge: int
@@ -44,12 +49,12 @@ class Limits:
     """The limits of a channel.
 
     Attributes:
-        bound: bytes that may be on the way from one peer at most.
-        total: bytes that may be on the way from all peers together; each has an equal
-            part of it.
-        max_message: bytes of the largest message, not counting memory of `share` that
-            is passed on without a copy between processes.
-        deadline: seconds that a `send` or `receive` waits at most.
+        bound: the largest number of bytes on the way from one peer.
+        total: the largest number of bytes on the way from all peers together; each peer
+            gets an equal part.
+        max_message: the largest message in bytes, not counting memory of `share` that is
+            passed on between processes without a copy.
+        deadline: the longest time that a `send` or `receive` waits, in seconds.
         beat: seconds between two heartbeats.
     """
 
@@ -60,5 +65,5 @@ class Limits:
     beat: float = 1.0
 
     def window(self, peers: int) -> int:
-        """Return the bytes that may be on the way from each of so many peers."""
+        """Return the number of bytes that may be on the way from each of `peers` peers."""
         return min(self.bound, self.total // max(1, peers))

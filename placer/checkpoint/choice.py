@@ -1,4 +1,4 @@
-"""Which checkpoints a path names: one, or those of a folder of checkpoints."""
+"""Finds the checkpoints that a path names: one checkpoint, or a folder of checkpoints."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ from placer.errors import CheckpointError
 from placer.system.files.nearest_path import path_hint
 
 Warn = Callable[[str], None]
-"""Receives why a checkpoint is not taken."""
+"""A function that is called with the reason why a checkpoint is skipped."""
 
 
 def is_checkpoint(named: Path) -> bool:
-    """Whether a path is that of one checkpoint, or a link to it such as `best`."""
+    """Whether a path names one checkpoint, possibly by a link such as `best`."""
     return (named / FILE).exists()
 
 
 def is_first_start(own: Path, named: Path) -> bool:
-    """Whether a run that is to continue from `named` starts instead: that is the folder
-    to which it saves its own checkpoints, and there are none yet.
+    """Whether a resumed run must start anew because its own folder is still empty.
 
-    Raises CheckpointError for a folder that cannot be read.
+    Args:
+        own: the folder to which the run saves checkpoints.
+        named: the path from which the run would continue.
+
+    Raises:
+        CheckpointError: if the folder cannot be read.
     """
     if named.resolve() != own or not has_none(own):
         return False
@@ -37,13 +41,14 @@ def is_first_start(own: Path, named: Path) -> bool:
 
 
 def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
-    """Yield the checkpoints to try: the named one, or those of a folder, last first.
+    """Yield the checkpoints to try: the named checkpoint, or all of a folder, newest first.
 
-    Raises CheckpointError if there is none left.
+    Raises:
+        CheckpointError: if no more checkpoints are left.
     """
     if not named.is_dir():
         raise CheckpointError(
-            f"there is no folder '{named}'", hint=path_hint(named, Path.is_dir)
+            f"the folder '{named}' does not exist", hint=path_hint(named, Path.is_dir)
         )
     if is_checkpoint(named):
         yield _opened(named, warn)
@@ -59,38 +64,40 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
         try:
             yield _opened(path, warn)
         except CheckpointError as error:
-            warn(f"{error.message}; an earlier one is taken")
+            warn(f"{error.message}; trying an earlier checkpoint")
     raise CheckpointError(
-        f"'{named}' has no checkpoint that can be read",
-        hint="placer checkpoints DIR lists and verifies them",
+        f"'{named}' has no readable checkpoint",
+        hint="list and verify the checkpoints with: placer checkpoints DIR",
     )
 
 
 def check_has_some(named: Path) -> None:
-    """Raise CheckpointError if a path is a folder that is no checkpoint and has none."""
+    """Raise CheckpointError if a path names neither a checkpoint nor a folder with some."""
     if is_checkpoint(named) or not has_none(named):
         return
     raise incomplete_checkpoint(named) or no_checkpoints(named)
 
 
 def no_checkpoints(folder: Path) -> CheckpointError:
-    """Return the error of a folder without checkpoints. If it is the folder of a run, the
-    hint names that of its checkpoints."""
+    """Return the error for a folder without checkpoints.
+
+    If it is the folder of a run, the hint names the run's folder of checkpoints.
+    """
     inner = folder / "checkpoints"
     has_some = inner.is_dir() and not has_none(inner)
     return CheckpointError(
         f"'{folder}' has no checkpoints",
         hint=f"did you mean '{inner}'?"
         if has_some
-        else "placer train SPEC --checkpoint DIR saves some",
+        else "save checkpoints with: placer train SPEC --checkpoint DIR",
     )
 
 
 def without_digest(checkpoint: Path) -> str:
-    """Return what a user has to know of a checkpoint whose manifest has no digest."""
+    """Return the warning about a checkpoint whose manifest has no digest."""
     return (
-        f"'{checkpoint}' is of an older placer: its manifest has no digest, so that a"
-        " change in it is not found"
+        f"'{checkpoint}' was saved by an older placer: its manifest has no digest, so"
+        " changes of the manifest cannot be detected"
     )
 
 
@@ -102,10 +109,13 @@ def _opened(folder: Path, warn: Warn) -> Checkpoint:
 
 
 def last_good(named: Path, warn: Warn) -> Checkpoint:
-    """Return the named checkpoint, or the last one of a folder that is not damaged.
+    """Return the named checkpoint, or the newest intact checkpoint of a folder.
 
-    All checksums of a checkpoint of a folder are verified, so that every process that
-    sees the folder takes the same one. Raises CheckpointError if there is none.
+    In a folder, all checksums are verified. All processes with access to the folder
+    therefore choose the same checkpoint.
+
+    Raises:
+        CheckpointError: if no intact checkpoint exists.
     """
     if is_checkpoint(named):
         return _opened(named, warn)
@@ -113,7 +123,7 @@ def last_good(named: Path, warn: Warn) -> Checkpoint:
         try:
             checkpoint.verify()
         except CheckpointError as error:
-            warn(f"{error.message}; an earlier one is taken")
+            warn(f"{error.message}; trying an earlier checkpoint")
         else:
             return checkpoint
     raise AssertionError("candidates ends with an error")

@@ -1,6 +1,6 @@
-"""Reading ranges of a file whose chunks of `CHUNK` bytes have checksums.
+"""Reads ranges of a file whose chunks of `CHUNK` bytes have checksums.
 
-A chunk of which a range is read is read whole, and its checksum is checked.
+To read a range, the whole chunk is read and its checksum is verified.
 """
 
 from __future__ import annotations
@@ -22,33 +22,37 @@ from placer.system.files.regular import open_regular
 
 _THREADS: Final = 3
 _MAX_VIEWS: Final = 512
-"""The most views that one call reads into; Linux allows 1,024."""
+"""The largest number of buffers in one call of `preadv`; Linux allows 1,024."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes to read: those from `start` on, written to `out`, which has their size."""
+    """A range of bytes to read.
+
+    Attributes:
+        start: the position of the first byte in the file.
+        out: the buffer for the bytes. Its length is the length of the range.
+    """
 
     start: int
     out: memoryview
 
     @property
     def stop(self) -> int:
-        """The position after the last byte."""
+        """The position after the last byte of the range."""
         return self.start + len(self.out)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkedFile:
-    """A file, or the rest of a file after its first `first` bytes, in chunks.
+    """A file that is divided into chunks, possibly after a header.
 
     Attributes:
         path: the file.
-        first: where the first chunk begins.
-        nbytes: the size of all chunks together.
-        checksums: the CRC-32 of each chunk; None if they are not known, which checks
-            nothing.
-        damaged: returns the error for a file that has changed, from what is wrong.
+        first: the position of the first chunk in the file.
+        nbytes: the total size of all chunks.
+        checksums: the CRC-32 of each chunk; None disables the verification.
+        damaged: returns the error for a damaged file, given a description of the damage.
     """
 
     path: Path
@@ -58,10 +62,14 @@ class ChunkedFile:
     damaged: Callable[[str], PlacerError]
 
     def read(self, parts: Sequence[Part]) -> None:
-        """Read ranges of bytes, by several threads: while one computes the checksum of a
-        chunk, another reads the next. Each chunk is read once.
+        """Read ranges of bytes and verify the chunks that contain them.
 
-        Raises OSError, and the error of `damaged`.
+        Each chunk is read once. Several threads read, because one can read a chunk while
+        another computes a checksum.
+
+        Raises:
+            OSError: if the file cannot be read.
+            PlacerError: the error of `damaged`, if a checksum does not match.
         """
         wanted = sorted(
             (each for each in parts if each.out), key=lambda each: each.start
@@ -92,8 +100,12 @@ class ChunkedFile:
                 pool.shutdown(cancel_futures=True)
 
     def verify(self) -> None:
-        """Check the checksums of all chunks. Raises OSError, and the error of
-        `damaged`."""
+        """Verify the checksums of all chunks.
+
+        Raises:
+            OSError: if the file cannot be read.
+            PlacerError: the error of `damaged`, if a checksum does not match.
+        """
         chunk = memoryview(bytearray(min(CHUNK, self.nbytes)))
         with open_regular(self.path) as file:
             file.seek(self.first)
@@ -101,31 +113,34 @@ class ChunkedFile:
                 self.check(index, [chunk[: file.readinto(chunk)]])
 
     def check(self, index: int, views: Sequence[memoryview]) -> None:
-        """Check the checksum of a chunk. Raises the error of `damaged`."""
+        """Verify the checksum of chunk `index`, whose bytes are in `views`.
+
+        Raises:
+            PlacerError: the error of `damaged`, if the checksum does not match.
+        """
         if self.checksums is None:
             return
         checksum = 0
         for view in views:
             checksum = zlib.crc32(view, checksum)
         if checksum != self.checksums[index]:
-            raise self.damaged(f"chunk {index} does not have its checksum")
+            raise self.damaged(f"the checksum of chunk {index} does not match")
 
     def _read_chunk(
         self, file: BinaryIO, index: int, parts: Sequence[Part], spare: memoryview
     ) -> None:
-        """Read the ranges of a chunk, and check its checksum; the rest of the chunk is
-        read into `spare`."""
+        """Read the ranges of a chunk, and the rest of it into `spare`; verify the checksum."""
         low = self.first + index * CHUNK
         spare = spare[: self.first + self.nbytes - low]
         views, copies = _scatter(parts, low, spare)
         if _read_into(file, views, low) != len(spare):
-            raise self.damaged("it is shorter than when it was written")
+            raise self.damaged("the file is shorter than when it was written")
         for out, part in copies:
             out[:] = part
         self.check(index, views)
 
     def _by_chunk(self, parts: Sequence[Part]) -> dict[int, list[Part]]:
-        """Return the ranges that each chunk has bytes of, by the number of the chunk."""
+        """Group the ranges by chunk. A range may overlap several chunks."""
         chunks: dict[int, list[Part]] = defaultdict(list)
         for each in parts:
             last = (each.stop - 1 - self.first) // CHUNK
@@ -137,11 +152,17 @@ class ChunkedFile:
 def _scatter(
     parts: Sequence[Part], low: int, spare: memoryview
 ) -> tuple[list[memoryview], list[tuple[memoryview, memoryview]]]:
-    """Return the views into which to read the chunk that starts at `low`, and what to
-    copy from where afterwards.
+    """Plan how to read the chunk that starts at position `low` of the file.
 
-    What is wanted is read to where it is wanted, and the rest into `spare`, which has
-    the size of the chunk. If bytes are wanted twice, all are read into `spare`.
+    Args:
+        parts: the ranges to read.
+        low: the start of the chunk.
+        spare: a buffer of the size of the chunk.
+
+    Returns:
+        The buffers to read into, and pairs (target, source) to copy afterwards. Requested
+        bytes are read directly to their targets and the rest into `spare`. If ranges
+        overlap, the whole chunk is read into `spare` and copied.
     """
     inside = []
     for each in parts:
@@ -158,7 +179,7 @@ def _scatter(
 
 
 def _read_into(file: BinaryIO, views: Sequence[memoryview], offset: int) -> int:
-    """Fill views with the bytes from an offset on; return how many bytes there were."""
+    """Fill buffers with the bytes from `offset` on; return the number of bytes read."""
     count = 0
     for first in range(0, len(views), _MAX_VIEWS):
         some = views[first : first + _MAX_VIEWS]

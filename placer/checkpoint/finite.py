@@ -1,7 +1,7 @@
-"""The check of values that a run keeps or starts from: all of them are finite.
+"""Checks that saved and loaded values are finite.
 
-A run that continued from others would diverge at once. With `train.nan: warn` nothing is
-checked.
+A run that starts from values that are not finite would diverge immediately. With
+`train.nan: warn`, the caller skips this check.
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
+import ml_dtypes  # noqa: F401  (adds bfloat16 to numpy)
 import numpy as np
 
 from placer.checkpoint.tensor_file import StoredTensor
 
 _CHUNK: Final = 1 << 16
-"""The number of elements that are compared at a time, so that they stay in the cache."""
+"""The number of elements to check at a time. They fit into the processor's cache."""
 HINT: Final = (
-    "a lower learning rate or train.clip may avoid it; with train.nan: warn, values that"
-    " are not finite are kept"
+    "try a lower learning rate or train.clip; or set train.nan: warn to keep values that"
+    " are not finite"
 )
 
 
 def find_not_finite(arrays: Mapping[str, Any]) -> str:
-    """Return what is wrong with the first array that has a value which is not finite, or
-    nothing."""
+    """Return a message about the first array with a value that is not finite, or ""."""
     for name, array in arrays.items():
         if not _is_finite(array):
             return f"'{name}' is not finite"
@@ -32,9 +31,11 @@ def find_not_finite(arrays: Mapping[str, Any]) -> str:
 
 
 def find_row_not_finite(table: str, arrays: Mapping[str, Any]) -> str:
-    """Return what is wrong if rows of a sparse table are not finite, or nothing.
+    """Return a message if a row of a sparse table is not finite, or "".
 
-    `arrays` are those of a partition: values, slots and scores all count.
+    Args:
+        table: the name of the table.
+        arrays: the arrays of a partition. Values, slots and scores are all checked.
     """
     if all(_is_finite(each) for each in arrays.values()):
         return ""
@@ -42,8 +43,10 @@ def find_row_not_finite(table: str, arrays: Mapping[str, Any]) -> str:
 
 
 def read_array(content: bytes, tensor: StoredTensor, dtype: str) -> np.ndarray:
-    """Return a tensor of the bytes of a safetensors file, flat, converted to a dtype in
-    which its values may be infinite."""
+    """Return a tensor from the content of a safetensors file, as a flat array of `dtype`.
+
+    Values that are too large for `dtype` become infinite.
+    """
     values = content[tensor.offset : tensor.offset + tensor.nbytes]
     with np.errstate(over="ignore"):
         return np.frombuffer(values, tensor.dtype).astype(dtype, copy=False)

@@ -1,7 +1,7 @@
-"""A folder of checkpoints: locking it, listing them, removing old ones.
+"""Locks a folder of checkpoints, lists the checkpoints, and removes old ones.
 
-One run at a time writes to a folder: its control node holds a lock on it. What a crash
-has left there is hidden, is never read, and the next run removes it.
+Only one run at a time writes to a folder: its control node holds a lock. Incomplete
+checkpoints after a crash have hidden names and are never read. The next run removes them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Create a folder of checkpoints, lock it, and remove what a crash has left.
+    """Create and lock a folder of checkpoints, and remove incomplete checkpoints.
 
-    Raises CheckpointError if it cannot be created, or if another run has locked it.
+    Raises:
+        CheckpointError: if the folder cannot be created or another run has locked it.
     """
     try:
         _create(folder)
@@ -53,9 +54,9 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise CheckpointError(
                 f"another run writes checkpoints to '{folder}'",
-                hint="name another folder, or wait until that run has ended",
+                hint="name another folder, or wait for the other run to end",
             ) from None
-        except OSError as error:  # a file system without locks
+        except OSError as error:  # tolerate file systems without locks
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
                 raise
         for entry in folder.iterdir():
@@ -71,7 +72,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _create(folder: Path) -> None:
-    """Create a folder and its parents, so that they are on the disk. Raises OSError."""
+    """Create a folder and its parents, and sync them to disk."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
@@ -79,49 +80,58 @@ def _create(folder: Path) -> None:
 
 
 def check_continues(folder: Path, resumed: Path | None) -> None:
-    """Raise CheckpointError if a folder has checkpoints of a run other than the one that
-    is resumed: they would be removed as old ones of this run.
+    """Raise CheckpointError if a folder contains checkpoints of another run.
 
-    `resumed` is the checkpoint, or the folder of them, that the run continues from.
+    This run would remove those checkpoints as its own old checkpoints.
+
+    Args:
+        folder: the folder to which the run saves.
+        resumed: the checkpoint or folder from which the run continues, if any.
     """
     if has_none(folder):
         return
     if is_continued(folder, resumed):
         return
     raise CheckpointError(
-        f"'{folder}' has the checkpoints of another run",
+        f"'{folder}' contains the checkpoints of another run",
         hint="name another folder, or continue that run with --resume",
     )
 
 
 def is_continued(folder: Path, resumed: Path | None) -> bool:
-    """Whether a run that resumes from `resumed` continues the one of a folder."""
+    """Whether `resumed` is `folder` itself or a checkpoint in it."""
     if resumed is None:
         return False
     return folder in (resumed.resolve(), resumed.resolve().parent)
 
 
 def has_none(folder: Path) -> bool:
-    """Whether a folder of checkpoints has none yet, or does not exist."""
+    """Whether a folder contains no checkpoints or does not exist."""
     return not folder.is_dir() or not _named_checkpoints(folder)
 
 
 def check_best_is_free(folder: Path) -> None:
-    """Raise CheckpointError if a folder has an entry `best` that is no link to one of its
-    checkpoints, so that a run cannot link its best one."""
+    """Raise CheckpointError if the name `best` is taken in a folder of checkpoints.
+
+    A link to a checkpoint of the folder is allowed: the run replaces such a link.
+    """
     link = folder / BEST
     if not os.path.lexists(link) or _linked(link):
         return
     raise CheckpointError(
-        f"'{link}' is not a link to a checkpoint of this folder: the run links its best"
-        " checkpoint by this name",
-        hint="rename it, or name another folder of checkpoints",
+        f"'{link}' is not a link to a checkpoint of this folder, but the run needs this"
+        " name for the link to its best checkpoint",
+        hint="rename the file, or name another folder of checkpoints",
     )
 
 
 def set_best(folder: Path, checkpoint: Path) -> None:
-    """Let the link `best` name a checkpoint. Raises OSError, and CheckpointError as
-    `check_best_is_free`."""
+    """Point the link `best` to a checkpoint.
+
+    Raises:
+        OSError: if the link cannot be created.
+        CheckpointError: if `best` exists and is not a link to a checkpoint.
+    """
     check_best_is_free(folder)
     temporary = folder / _BEST_TEMPORARY
     temporary.unlink(missing_ok=True)
@@ -130,8 +140,14 @@ def set_best(folder: Path, checkpoint: Path) -> None:
 
 
 def link_best(folder: Path, best: Watched) -> None:
-    """Let the link `best` name the checkpoint of an evaluation, if there is one: a crash
-    may have come between its checkpoint and the link. Raises errors as `set_best`."""
+    """Point the link `best` to the checkpoint of an evaluation, if that checkpoint exists.
+
+    The link may be missing after a crash between saving the checkpoint and linking it.
+
+    Raises:
+        OSError: if the link cannot be created.
+        CheckpointError: if `best` exists and is not a link to a checkpoint.
+    """
     if (path := checkpoint_of(best, list_checkpoints(folder))) is not None:
         set_best(folder, path)
 
@@ -139,11 +155,14 @@ def link_best(folder: Path, best: Watched) -> None:
 def best_checkpoint(
     folder: Path, listed: Sequence[tuple[Path, Manifest]]
 ) -> Path | None:
-    """Return the best checkpoint of a folder, or None without a best evaluation.
+    """Return the best checkpoint of a folder; None without a best evaluation.
 
-    It is the target of the link `best`, or else, on file systems without links, the
-    checkpoint of the best evaluation in the last manifest. `listed` are the checkpoints of
-    the folder, the last one first.
+    This is the target of the link `best`. On file systems without links, it is the
+    checkpoint of the best evaluation in the newest manifest.
+
+    Args:
+        folder: the folder.
+        listed: the checkpoints of the folder, newest first.
     """
     linked = _linked(folder / BEST)
     for path, _ in listed:
@@ -155,7 +174,7 @@ def best_checkpoint(
 
 
 def _linked(link: Path) -> str:
-    """Return the name of the checkpoint beside a link that it names, or nothing."""
+    """Return the name of the checkpoint to which a link points, or ""."""
     target = os.readlink(link) if link.is_symlink() else ""
     return target if _NAME.fullmatch(target) else ""
 
@@ -163,7 +182,7 @@ def _linked(link: Path) -> str:
 def checkpoint_of(
     best: Watched, listed: Sequence[tuple[Path, Manifest]]
 ) -> Path | None:
-    """Return the checkpoint of an evaluation; None if it is not among those `listed`."""
+    """Return the checkpoint with this best evaluation; None if it is not in `listed`."""
     for path, manifest in listed:
         found = manifest.progress.best
         if manifest.progress.step == best.step and found == replace(best, since=0):
@@ -172,11 +191,14 @@ def checkpoint_of(
 
 
 def remove_old(folder: Path, keep: int) -> None:
-    """Remove all checkpoints but the last `keep` and the best one.
+    """Remove all checkpoints except the newest `keep` and the best one.
 
-    A checkpoint loses its name before its files are removed, so that a crash leaves
-    none that is not complete. Raises OSError, and CheckpointError if the folder cannot
-    be read.
+    A checkpoint is renamed before its files are removed. A crash therefore never leaves an
+    incomplete checkpoint under its final name.
+
+    Raises:
+        OSError: if a checkpoint cannot be removed.
+        CheckpointError: if the folder cannot be read.
     """
     listed = list_checkpoints(folder)
     best = best_checkpoint(folder, listed)
@@ -189,9 +211,10 @@ def remove_old(folder: Path, keep: int) -> None:
 
 
 def list_checkpoints(folder: Path) -> list[tuple[Path, Manifest]]:
-    """Return the checkpoints of a folder whose manifests can be read, last one first.
+    """Return the checkpoints of a folder with readable manifests, newest first.
 
-    Raises CheckpointError if the folder cannot be read.
+    Raises:
+        CheckpointError: if the folder cannot be read.
     """
     found = []
     for path in _named_checkpoints(folder):
@@ -201,7 +224,7 @@ def list_checkpoints(folder: Path) -> list[tuple[Path, Manifest]]:
 
 
 def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, CheckpointError]]:
-    """Yield the checkpoints of a folder whose manifests cannot be read, and why."""
+    """Yield the checkpoints of a folder with unreadable manifests, and the errors."""
     for path in _named_checkpoints(folder):
         try:
             read_manifest(path)
@@ -210,10 +233,10 @@ def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, CheckpointError]]:
 
 
 def incomplete_checkpoint(folder: Path) -> CheckpointError | None:
-    """Return the error for a folder that is a checkpoint without its manifest; None for
-    any other folder.
+    """Return an error if a folder is a checkpoint without a manifest, else None.
 
-    Raises CheckpointError if the folder cannot be read.
+    Raises:
+        CheckpointError: if the folder cannot be read.
     """
     if _named_checkpoints(folder) or (folder / FILE).exists():
         return None
@@ -223,13 +246,13 @@ def incomplete_checkpoint(folder: Path) -> CheckpointError | None:
     return CheckpointError(
         f"'{folder}' is an incomplete checkpoint: it has no {FILE}, which is written"
         " last",
-        hint="name another one, or the folder of checkpoints, of which the last"
-        " complete one is taken",
+        hint="name another checkpoint, or name the folder of checkpoints to use its"
+        " newest complete one",
     )
 
 
 def _named_checkpoints(folder: Path) -> list[Path]:
-    """Return the paths in a folder that have the name of a checkpoint, sorted."""
+    """Return the paths in a folder that are named like a checkpoint, sorted."""
     return sorted(e for e in _list(folder) if _NAME.fullmatch(e.name))
 
 

@@ -1,7 +1,7 @@
-"""The manifest of a checkpoint: all that it has besides the bytes of its tensors.
+"""Defines the manifest of a checkpoint, which contains everything except tensor data.
 
-A checkpoint is a folder with a safetensors file for each node that stores parameters,
-and `manifest.json`, which is written last: a folder without it is not a checkpoint.
+A checkpoint is a folder with a safetensors file for each node that stores parameters, and
+`manifest.json`. The manifest is written last: a folder without it is not a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,52 +17,61 @@ from placer.plan.settings.fields import Count, Seed, Size
 from placer.plan.settings.training.optimizers import VALUES
 
 VERSION: Final = 2
-"""The version of the format: manifests of version 1 have no digest."""
+"""The version of the format. Manifests of version 1 have no digest."""
 FILE: Final = "manifest.json"
 CHUNK: Final = 4 << 20
-"""The number of bytes of a file that one checksum is for; the last has fewer."""
+"""The number of bytes that one checksum covers. The last chunk of a file may be shorter."""
 _NODE: Final = r"[a-z][a-z0-9_]*{}[0-9]{{1,9}}(\.[0-9]{{1,9}})?"
 NodeName = Annotated[str, Meta(pattern=f"^{_NODE.format(':')}(?!\\n)$")]
-"""The id of a node, such as `worker:0`."""
+"""The name of a node, such as `worker:0`."""
 FileName = Annotated[
     str, Meta(pattern=rf"^{_NODE.format('-')}(\.rows)?\.safetensors(?!\n)$")
 ]
-"""The name of the file of a node, such as `ps-0.safetensors`."""
+"""The name of a node's file, such as `ps-0.safetensors`."""
 Seconds = Annotated[float, Meta(ge=0, le=1e11)]
-"""A duration, or a time since 1970, up to the year 5138."""
+"""A duration or a time since 1970 in seconds. The maximum is the year 5138."""
 OLD: Final = "old"
-"""The array of what servers know of a worker's own values."""
+"""The name of the array with a worker's local values as the servers know them."""
 OUTER: Final = "outer."
-"""What the names of arrays begin with that are slots of an outer optimizer."""
+"""The prefix of array names for slots of an outer optimizer."""
 
 
 SPARSE_ARRAYS: Final = (
     *("keys", "values", "seen", "count", "scalars", "updates", "times", "scores"),
     *("entry_keys", "entry_words", "filter", "latest"),
 )
-"""The arrays of a partition of a sparse table, of which a table has some."""
+"""All possible arrays of a partition of a sparse table. A table has some of them."""
 
 
 def tensor_of_rows(table: str, partition: int, array: str) -> str:
-    """Return the name of the tensor with an array of a partition of a sparse table."""
+    """Return the tensor name of an array of a sparse table's partition."""
     return f"{table}/{partition}/{array}"
 
 
 Number = float | Literal["nan", "inf", "-inf"]
-"""A number in JSON, which has no other spelling for those that are not finite."""
+"""A number in JSON. Values that are not finite are strings, because JSON lacks them."""
 
 
 class Stored(Struct, frozen=True):
-    """A file of a checkpoint: its size, and the CRC-32 of each `CHUNK` bytes."""
+    """A file of a checkpoint.
+
+    Attributes:
+        nbytes: the size of the file.
+        checksums: the CRC-32 of each chunk of `CHUNK` bytes.
+    """
 
     nbytes: Size
     checksums: tuple[int, ...]
 
 
 class StoredBlock(Struct, frozen=True):
-    """Elements `start` to `stop` of a parameter, flattened in C order.
+    """A block of a parameter: elements `start` to `stop`, flattened in C order.
 
-    `file` has them in the tensor `tensor`, and each slot in the tensor `tensor/slot`.
+    Attributes:
+        file: the name of the file.
+        tensor: the name of the tensor with the values. Slot `s` is in `tensor/s`.
+        start: the first element.
+        stop: the position after the last element.
     """
 
     file: str
@@ -72,11 +81,13 @@ class StoredBlock(Struct, frozen=True):
 
 
 class StoredLocal(Struct, frozen=True):
-    """A worker's own values of a parameter.
+    """A worker's local values of a parameter.
 
-    `file` has them in the tensor `tensor`, what the servers know of them in `tensor/old`,
-    and each slot of the worker's optimizer in `tensor/slot`; `updates` is how many updates
-    there were.
+    Attributes:
+        file: the name of the file.
+        tensor: the name of the tensor with the values. The values that the servers know are
+            in `tensor/old`. Slot `s` of the worker's optimizer is in `tensor/s`.
+        updates: the number of updates.
     """
 
     file: str
@@ -85,8 +96,13 @@ class StoredLocal(Struct, frozen=True):
 
 
 class StoredOuter(Struct, frozen=True):
-    """The optimizer by which servers update a parameter that workers train by themselves:
-    its rule, slots and updates. A slot of a block is in the tensor `tensor/outer.slot`."""
+    """The outer optimizer of a parameter that workers train with their own optimizers.
+
+    Attributes:
+        rule: the update rule.
+        slots: the names of the slots. Slot `s` of a block is in `tensor/outer.s`.
+        updates: the number of updates.
+    """
 
     rule: str
     slots: tuple[str, ...]
@@ -94,17 +110,18 @@ class StoredOuter(Struct, frozen=True):
 
 
 class StoredParameter(Struct, frozen=True):
-    """A parameter, with the state of its optimizer.
+    """A parameter and the state of its optimizer.
 
     Attributes:
-        dtype, shape: those of the whole parameter.
-        rule: the update rule, None for a parameter that is not trained.
+        dtype: the dtype of the parameter.
+        shape: the shape of the whole parameter.
+        rule: the update rule; None for a parameter that is not trained.
         slots: the names of the slots of the rule.
-        updates: how many updates there were.
-        blocks: its blocks, in the order of their elements.
-        local: by worker, its own values, if workers train by themselves. They have the
-            slots of the rule then; `updates` are those of the first worker.
-        outer: the optimizer of the servers, if there is `local`.
+        updates: the number of updates. With `local`, it refers to the first worker.
+        blocks: the blocks, in the order of their elements.
+        local: the local values of each worker, if workers run their own optimizers. The
+            slots of the rule then belong to these values.
+        outer: the optimizer of the servers; set if and only if `local` is not empty.
     """
 
     dtype: str
@@ -118,29 +135,30 @@ class StoredParameter(Struct, frozen=True):
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """The arrays that its blocks have."""
+        """The names of the arrays of each block."""
         if self.outer is None:
             return VALUES, *self.slots
         return VALUES, *(f"{OUTER}{slot}" for slot in self.outer.slots)
 
     @property
     def local_arrays(self) -> tuple[str, ...]:
-        """The arrays of a worker's own values."""
+        """The names of the arrays of a worker's local values."""
         return VALUES, OLD, *self.slots
 
 
 class StoredSparse(Struct, frozen=True):
-    """A sparse table, with the state of its optimizer.
+    """A sparse table and the state of its optimizer.
 
     Attributes:
-        dtype, dim: those of its rows.
-        rule, slots: the update rule and its slots, None and none for a table that is not
-            trained.
-        partitions: how many partitions it has.
-        files: the file that has each range of partitions, in order: its name, the first
-            partition and the one behind the last. An array of a partition is the tensor
-            `table/partition/array` of its file.
-        entries: what is stored of keys without a row (`entry_form`).
+        dtype: the dtype of the rows.
+        dim: the number of values of a row.
+        rule: the update rule; None for a table that is not trained.
+        slots: the names of the slots of the rule; empty for a table that is not trained.
+        partitions: the number of partitions.
+        files: the files, in the order of their partitions: the name, the first partition,
+            and the partition after the last. An array of a partition is in the tensor
+            `table/partition/array`.
+        entries: the meaning of the numbers for keys without a row (`entry_form`).
     """
 
     dtype: str
@@ -152,15 +170,21 @@ class StoredSparse(Struct, frozen=True):
     entries: str = ""
 
     def file_of(self, partition: int) -> str:
-        """Return the file that has a partition."""
+        """Return the name of the file that contains a partition."""
         return next(
             file for file, first, stop in self.files if first <= partition < stop
         )
 
 
 class Statistic(Struct, frozen=True):
-    """An array of a metric's sums, of which `finalizer` computes the metric; `data` are
-    its bytes, so that it is exact."""
+    """The sums of a metric, from which `finalizer` computes the metric.
+
+    Attributes:
+        finalizer: the name of the finalizer.
+        dtype: the dtype of the sums.
+        shape: the shape of the sums.
+        data: the bytes of the sums, which preserve the exact values.
+    """
 
     finalizer: str
     dtype: str
@@ -172,10 +196,11 @@ class Watched(Struct, frozen=True):
     """The best evaluation so far by one metric.
 
     Attributes:
-        metric, mode: the metric, and whether the best value is the `min` or the `max`.
+        metric: the name of the metric.
+        mode: whether the smallest (`min`) or the largest (`max`) value is the best.
         value: the best value.
-        step: the step of this evaluation.
-        since: how many evaluations there were after it.
+        step: the step of the best evaluation.
+        since: the number of evaluations after the best one.
     """
 
     metric: str
@@ -186,7 +211,7 @@ class Watched(Struct, frozen=True):
 
 
 class StepStatistics(Struct, frozen=True):
-    """The statistics of one node in a step that not all workers have done."""
+    """The statistics of one node in a step that some workers have not finished."""
 
     node: NodeName
     step: Count
@@ -197,19 +222,19 @@ class Progress(Struct, frozen=True):
     """The position of a run after a step.
 
     Attributes:
-        step: the last step that all workers have done, from 1. Learning-rate schedules
-            depend on the step only.
-        epoch: the epoch of this step, from 1.
-        batches: how many batches of this epoch there were.
-        rows: how many rows of this epoch there were.
-        seconds: how long all steps took, in all runs.
-        statistics: the metrics of this epoch so far.
+        step: the last step that all workers have finished, from 1. Learning-rate schedules
+            depend only on the step.
+        epoch: the epoch of the step, from 1.
+        batches: the number of batches of this epoch so far.
+        rows: the number of rows of this epoch so far.
+        seconds: the duration of all steps so far, including earlier runs.
+        statistics: the statistics of this epoch so far, by metric.
         eval: the metrics of the last evaluation; nan and inf are strings.
         best: the best evaluation, whose checkpoint is kept (`best_evaluation`).
         stopping: the best evaluation for `train.early_stopping`.
-        workers: the last step of each worker, without lockstep.
-        ahead: the metrics of later steps, which not all workers have done.
-        is_end: whether it was the last step of its run.
+        workers: the last step of each worker, for asynchronous training.
+        ahead: the statistics of later steps, which some workers have not finished.
+        is_end: whether the step was the last step of its run.
     """
 
     step: Count
@@ -227,7 +252,13 @@ class Progress(Struct, frozen=True):
 
 
 class StoredData(Struct, frozen=True):
-    """A source that the run has read: its settings, rows and digests."""
+    """A source of rows.
+
+    Attributes:
+        settings: the settings of the source.
+        rows: the number of rows.
+        digests: the digests of the rows, if known.
+    """
 
     settings: Data
     rows: Size
@@ -235,12 +266,12 @@ class StoredData(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """What the bits of a node's results depend on, besides its program.
+    """Facts about a node's machine that affect the bits of results.
 
     Attributes:
-        versions: the versions of placer and of the packages that compute.
+        versions: the versions of placer and of numerical packages.
         processor: a digest of the processor's model and features.
-        xla_threads: the number of threads with which XLA computes on the CPU.
+        xla_threads: the number of XLA's threads on the CPU.
         devices: the kind of each device that computes, such as `cpu`.
     """
 
@@ -257,21 +288,22 @@ class Manifest(Struct, frozen=True):
         version: the version of the format.
         placer: the version of placer.
         name: the name of the model.
-        sequence: how many checkpoints the folder has had up to this one: the checkpoint
-            with the largest number is the last.
+        sequence: the number of the checkpoint in its folder. The newest checkpoint has the
+            largest number.
         build: the digest of the plan.
-        placement: the digest of what decides the order of all sums.
-        computation: the digest of what the steps compute, with the code of the spec's
-            modules. It begins with `trees:`; older ones are of the text of the code.
+        placement: a digest of the facts that determine the order of all sums.
+        computation: a digest of the programs and the spec's modules. Only
+            digests that begin with `trees-2:` can be compared.
         seed: the seed of the model.
-        train, evaluation: the sources.
+        train: the source of training rows.
+        evaluation: the source of evaluation rows, if any.
         progress: the position of the run.
         parameters: the parameters by name.
-        sparse: the sparse tables by name.
         files: the files by name.
-        machines: what the results of each node depend on.
-        written: when it was written, in seconds since 1970.
-        digest: the SHA-256 of the rest of the manifest; of version 1 it is empty.
+        machines: the facts about each node's machine.
+        sparse: the sparse tables by name.
+        written: the time of writing, in seconds since 1970.
+        digest: the SHA-256 of all other fields; empty in version 1.
     """
 
     version: Count

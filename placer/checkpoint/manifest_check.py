@@ -1,7 +1,7 @@
-"""Check that the parts of a manifest fit together, and that each value is a valid one.
+"""Checks that the values of a manifest are valid and consistent.
 
-The types of fields are checked when the manifest is decoded. Messages here name
-the path of the field, as those of msgspec do.
+Decoding has already checked the types of fields. Messages name the path of the field, in
+the form that msgspec uses.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from placer.place.types import ITEM_BYTES
 from placer.plan.settings.training.metrics import Finalizer
 
 Problems = Iterator[tuple[str, str]]
-"""What is wrong, and the path of the field, such as `progress.step`."""
+"""Pairs of a problem and the path of the field, such as `progress.step`."""
 
 _MAX_INT: Final = 2**63 - 1
 _MAX_RANK: Final = 32
 
 
 def check_manifest(manifest: Manifest) -> None:
-    """Raise ValueError, with the first problem and its field, unless a manifest is that
-    of a checkpoint."""
+    """Raise ValueError if a manifest is not valid; the message names the first bad field."""
     for problem, path in _problems(manifest):
         raise ValueError(f"{problem} - at `$.{path}`")
 
@@ -61,7 +60,7 @@ def _in_data(data: StoredData, path: str) -> Problems:
     for name, column in data.digests.columns.items():
         if len(column) != len(data.digests.rows):
             yield (
-                f"it has {len(column)} digests, of {len(data.digests.rows)} rows",
+                f"it has {len(column)} digests for {len(data.digests.rows)} rows",
                 f"{path}.digests.columns.{name}",
             )
 
@@ -78,38 +77,38 @@ def _in_progress(progress: Progress) -> Problems:
 
 def _in_watched(watched: Watched, last: int, path: str) -> Problems:
     if watched.step > last:
-        yield f"the run had steps 1 to {last}", f"{path}.step"
+        yield f"the run had only steps 1 to {last}", f"{path}.step"
 
 
 def _in_statistics(statistics: Mapping[str, Statistic], path: str) -> Problems:
     for name, sums in statistics.items():
         own = f"{path}.{name}"
         if sums.finalizer not in get_args(Finalizer):
-            yield f"there is no finalizer '{sums.finalizer}'", f"{own}.finalizer"
+            yield f"unknown finalizer '{sums.finalizer}'", f"{own}.finalizer"
         for problem in _in_array(sums.dtype, sums.shape, own):
             yield problem
             return
         nbytes = ITEM_BYTES[sums.dtype] * prod(sums.shape)
         if len(sums.data) != nbytes:
-            yield f"there are {len(sums.data)} bytes instead of {nbytes}", f"{own}.data"
+            yield f"it has {len(sums.data)} bytes instead of {nbytes}", f"{own}.data"
 
 
 def _in_array(dtype: str, shape: tuple[int, ...], path: str) -> Problems:
-    """Yield what is wrong with the type of an array."""
+    """Yield problems with the dtype and the shape of an array."""
     if dtype not in ITEM_BYTES or dtype == "key":
         yield f"'{dtype}' is not a dtype of arrays", f"{path}.dtype"
         return
-    # numpy has no array of more, not even an empty one.
+    # numpy rejects larger shapes even for empty arrays.
     nbytes = ITEM_BYTES[dtype] * prod(max(n, 1) for n in shape)
     if len(shape) > _MAX_RANK or nbytes > _MAX_INT:
-        yield "it is not the shape of an array", f"{path}.shape"
+        yield "it is not a valid shape of an array", f"{path}.shape"
 
 
 def _in_files(files: Mapping[str, Stored]) -> Problems:
     for name, file in files.items():
         path = f"files.{name}"
         if len(file.checksums) != -(-file.nbytes // CHUNK):
-            yield "they are not those of all bytes", f"{path}.checksums"
+            yield "the number of checksums does not match the size", f"{path}.checksums"
         for i, checksum in enumerate(file.checksums):
             if not 0 <= checksum < 1 << 32:
                 yield "it is not a CRC-32", f"{path}.checksums[{i}]"
@@ -122,17 +121,17 @@ def _in_parameter(
     at, numel = 0, prod(parameter.shape)
     for i, block in enumerate(parameter.blocks):
         if block.start != at or block.stop < at:
-            yield "the blocks do not follow each other", f"{path}.blocks[{i}]"
+            yield "the blocks are not contiguous", f"{path}.blocks[{i}]"
         if block.file not in files:
-            yield f"there is no file '{block.file}'", f"{path}.blocks[{i}].file"
+            yield f"unknown file '{block.file}'", f"{path}.blocks[{i}].file"
         at = block.stop
     if at != numel:
-        yield f"they have {at} of {numel} elements", f"{path}.blocks"
+        yield f"they contain {at} of {numel} elements", f"{path}.blocks"
     if (parameter.outer is None) != (not parameter.local):
-        yield "there is either 'outer' or 'local', and not the other", path
+        yield "one of 'outer' and 'local' is missing", path
     for worker, own in parameter.local.items():
         if own.file not in files:
-            yield f"there is no file '{own.file}'", f"{path}.local.{worker}.file"
+            yield f"unknown file '{own.file}'", f"{path}.local.{worker}.file"
 
 
 def _in_table(table: StoredSparse, path: str, files: Mapping[str, Stored]) -> Problems:
@@ -140,9 +139,9 @@ def _in_table(table: StoredSparse, path: str, files: Mapping[str, Stored]) -> Pr
     at = 0
     for i, (file, first, stop) in enumerate(table.files):
         if first != at or stop < at:
-            yield "the partitions do not follow each other", f"{path}.files[{i}]"
+            yield "the partitions are not contiguous", f"{path}.files[{i}]"
         if file not in files:
-            yield f"there is no file '{file}'", f"{path}.files[{i}]"
+            yield f"unknown file '{file}'", f"{path}.files[{i}]"
         at = stop
     if at != table.partitions:
-        yield f"they have {at} of {table.partitions} partitions", f"{path}.files"
+        yield f"they contain {at} of {table.partitions} partitions", f"{path}.files"

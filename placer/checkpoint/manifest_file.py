@@ -1,4 +1,4 @@
-"""Writing and reading manifest.json, which has a digest of itself."""
+"""Writes and reads manifest.json, which contains a digest of its other fields."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ _MAX_BYTES: Final = 1 << 28
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the content of manifest.json, with its digest."""
+    """Return the content of manifest.json, including the digest."""
     content = msgspec.json.decode(msgspec.json.encode(manifest))
     content["digest"] = digest_of(content)
     return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
 
 def digest_of(content: dict[str, Any]) -> str:
-    """Return the digest of a manifest: the SHA-256 of all its fields but the digest, as
-    they are in the file, also those of another version."""
+    """Return the digest of a manifest: the SHA-256 of all fields except `digest`.
+
+    Fields of other versions count as well.
+    """
     rest = {name: value for name, value in content.items() if name != "digest"}
     return hashlib.sha256(msgspec.json.encode(rest)).hexdigest()
 
@@ -33,8 +35,9 @@ def digest_of(content: dict[str, Any]) -> str:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a checkpoint.
 
-    Raises CheckpointError if the folder is not a checkpoint that this version of placer
-    reads, or if its manifest is damaged.
+    Raises:
+        CheckpointError: if the folder is not a checkpoint, needs a newer version of placer,
+            or has a damaged manifest.
     """
     file = folder / FILE
     try:
@@ -50,9 +53,9 @@ def read_manifest(folder: Path) -> Manifest:
         version = head.get("version") if isinstance(head, dict) else None
         if isinstance(version, int) and version > VERSION:
             raise CheckpointError(
-                f"'{folder}' has version {version} of the checkpoint format, this"
-                f" placer {VERSION} and older",
-                hint="use the version of placer that wrote it, or a later one",
+                f"'{folder}' has version {version} of the checkpoint format, but this"
+                f" placer reads only versions up to {VERSION}",
+                hint="use the version of placer that wrote the checkpoint, or a later one",
             )
         manifest = msgspec.convert(head, Manifest)
         if manifest.digest != ("" if manifest.version == 1 else digest_of(head)):

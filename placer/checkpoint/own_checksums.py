@@ -1,9 +1,10 @@
-"""The checksums that a safetensors file of parameters has of itself, in its metadata.
+"""Stores checksums of a safetensors file of parameters in its metadata.
 
-`placer.crc32` is one text: eight hexadecimal digits for the CRC-32 of the entries of the
-header as JSON, then eight for each `CHUNK` bytes of the tensors. Files of other tools and of
-older versions of placer do not have it; nothing is checked in them. `load_params` of an
-exported model checks the same (`placer/exporting/params.py`).
+The metadata `placer.crc32` is a string of hexadecimal digits. The first eight digits are the
+CRC-32 of the header's entries as JSON. Eight more digits follow for each chunk of `CHUNK`
+bytes of the tensors. Files without checksums, from other tools or older versions of placer,
+are not verified. `load_params` of an exported model verifies the same checksums
+(`placer/exporting/params.py`).
 """
 
 from __future__ import annotations
@@ -28,28 +29,32 @@ _FORM: Final = re.compile(r"([0-9a-f]{8})+")
 def checksums_metadata(
     entries: Mapping[str, Any], chunks: Iterable[int]
 ) -> dict[str, str]:
-    """Return the metadata of a file from the entries of its header and the checksums of
-    its chunks."""
+    """Return the metadata with checksums.
+
+    Args:
+        entries: the entries of the file's header.
+        chunks: the checksums of the chunks.
+    """
     checksums = checksum_of_entries(entries), *chunks
     return {KEY: "".join(f"{each:08x}" for each in checksums)}
 
 
 def checksum_of_entries(entries: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of the entries of a header, as JSON without blanks."""
+    """Return the CRC-32 of the entries of a header, encoded as JSON without blanks."""
     return zlib.crc32(json.dumps(entries, separators=(",", ":")).encode())
 
 
 def checked_file(path: Path, header: Header) -> ChunkedFile:
-    """Return a file whose ranges are read with its own checksums, if it has them.
+    """Return a file whose reads are verified with the checksums in its metadata, if any.
 
-    Raises DataError if its header does not have its checksum.
+    Raises:
+        DataError: if the checksum of the header does not match.
     """
 
     def damaged(why: str) -> PlacerError:
         return DataError(
             f"{path} is damaged: {why}",
-            hint="it has changed since it was written: use a copy that has not, or save"
-            " the parameters again",
+            hint="use an intact copy of the file, or save the parameters again",
         )
 
     checksums = _checksums_of(header, damaged)
@@ -58,10 +63,15 @@ def checked_file(path: Path, header: Header) -> ChunkedFile:
 
 
 def check_content(name: str, content: bytes) -> None:
-    """Check the bytes of a file by its own checksums, if it has them.
+    """Verify the content of a safetensors file with the checksums in its metadata, if any.
 
-    Raises DataError, which says `name`, if it is damaged, and ValueError if it is no
-    safetensors file.
+    Args:
+        name: the name of the file, for errors.
+        content: the bytes of the file.
+
+    Raises:
+        DataError: if the content is damaged.
+        ValueError: if the content is not a safetensors file.
     """
     header = parse_header(BytesIO(content), len(content))
     file = checked_file(Path(name), header)
@@ -73,14 +83,14 @@ def check_content(name: str, content: bytes) -> None:
 def _checksums_of(
     header: Header, damaged: Callable[[str], PlacerError]
 ) -> tuple[int, ...] | None:
-    """Return the checksums of the chunks of tensors, None if the file has none."""
+    """Return the checksums of the chunks of tensors; None if the file has no checksums."""
     text = header.metadata.get(KEY)
     if text is None:
         return None
     chunks = -(-(header.size - header.start) // CHUNK)
     if not _FORM.fullmatch(text) or len(text) != 8 * (1 + chunks):
-        raise damaged("its metadata are not its checksums")
+        raise damaged(f"its metadata '{KEY}' are not valid checksums")
     own, *checksums = (int(text[i : i + 8], 16) for i in range(0, len(text), 8))
     if checksum_of_entries(header.entries) != own:
-        raise damaged("its header does not have its checksum")
+        raise damaged("the checksum of its header does not match")
     return tuple(checksums)

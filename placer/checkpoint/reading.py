@@ -1,8 +1,8 @@
-"""Reading ranges of bytes of a checkpoint's files, with their checksums.
+"""Reads ranges of bytes from a checkpoint's files and verifies their checksums.
 
-A range of elements of a parameter is a range of bytes in one file, or in few: so a node
-reads what it stores, however the checkpoint was divided, and nothing else but the rest
-of the chunks at the ends, which the checksums need.
+A range of elements of a parameter is a range of bytes in one or a few files. A node can
+therefore read the elements that it stores from a checkpoint of any placement. It reads
+little more: only the rest of the first and last chunks, for the checksums.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from placer.system.files.regular import open_regular
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes `start` to `stop` of a file of a checkpoint."""
+    """The bytes from `start` to `stop` of a file of a checkpoint."""
 
     file: str
     start: int
@@ -45,24 +45,30 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Bytes to read, and where to write them: a view of `stop - start` bytes."""
+    """Bytes to read from a checkpoint.
+
+    Attributes:
+        range: the range of bytes in a file.
+        out: the buffer for the bytes, of the same length.
+    """
 
     range: ByteRange
     out: memoryview
 
 
 class Checkpoint:
-    """A checkpoint whose manifest and headers have been read.
+    """A checkpoint. The constructor reads the manifest and the headers of all files.
 
     Args:
         folder: the folder of the checkpoint.
 
     Attributes:
-        manifest: its manifest.
+        folder: the folder of the checkpoint.
+        manifest: the manifest.
 
     Raises:
-        CheckpointError: if it is not complete, or damaged as far as that shows without
-            its tensors.
+        CheckpointError: if the checkpoint is not complete, or if its manifest or a header
+            is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,14 +85,13 @@ class Checkpoint:
                 expected = parameter.dtype, nbytes
                 if tensor is None or (tensor.dtype, tensor.nbytes) != expected:
                     raise self._damaged(
-                        block.file, f"it does not have {array} of {name}"
+                        block.file, f"it does not contain {array} of {name}"
                     )
         for name, table in self.manifest.sparse.items():
             self._check_rows(name, table)
 
     def _check_rows(self, name: str, table: StoredSparse) -> None:
-        """Raise CheckpointError unless each partition of a sparse table has keys, and a row
-        of values and slots for each of them."""
+        """Raise CheckpointError if a partition lacks keys, or a row of values for a key."""
         columns = _stored_columns(table)
         for partition in range(table.partitions):
             tensors = self.partition(name, partition)
@@ -99,7 +104,7 @@ class Checkpoint:
             ):
                 raise self._damaged(
                     table.file_of(partition),
-                    f"it does not have the rows of partition {partition} of {name}",
+                    f"it does not contain the rows of partition {partition} of {name}",
                 )
 
     def wanted(
@@ -110,15 +115,15 @@ class Checkpoint:
         out: memoryview,
         worker: str = "",
     ) -> Iterator[Wanted]:
-        """Yield what to read to get elements of an array of a parameter.
+        """Yield the byte ranges of elements of a parameter's array.
 
         Args:
             parameter: the name of the parameter.
-            array: VALUES, or the name of a slot; slots that the workers have are those of
-                the first one. Or another array that the parameter or the worker has.
-            start: the first element, of all in C order.
-            out: where to write them, as bytes; its size is that of the elements.
-            worker: whose own values are wanted; none for those of the model.
+            array: VALUES, the name of a slot, or another array of the parameter or worker.
+                If only workers have the slot, it is read from the first worker.
+            start: the first element, in C order.
+            out: the buffer for the elements, as bytes. Its size determines their number.
+            worker: the worker whose local values to read; empty for the model's values.
         """
         stored = self.manifest.parameters[parameter]
         size = ITEM_BYTES[stored.dtype]
@@ -133,8 +138,7 @@ class Checkpoint:
             yield Wanted(span, out[(low - start) * size : (high - start) * size])
 
     def partition(self, table: str, partition: int) -> dict[str, StoredTensor]:
-        """Return the tensors of the arrays of a partition of a sparse table, by the name of
-        the array, in the order in which their bytes are in the file."""
+        """Return the tensors of a sparse table's partition by array, in file order."""
         tensors = self._tensors[self.manifest.sparse[table].file_of(partition)]
         return {
             array: tensors[name]
@@ -143,8 +147,7 @@ class Checkpoint:
         }
 
     def stored_rows(self, table: str) -> tuple[int, int]:
-        """Return how many rows of a sparse table there are, and the bytes of all that is
-        stored of it."""
+        """Return the number of rows of a sparse table, and the bytes of all its arrays."""
         stored = range(self.manifest.sparse[table].partitions)
         parts = [self.partition(table, partition) for partition in stored]
         keys = sum(tensors["keys"].nbytes for tensors in parts if "keys" in tensors)
@@ -154,8 +157,13 @@ class Checkpoint:
     def wanted_rows(
         self, table: str, partition: int, out: Mapping[str, memoryview]
     ) -> Iterator[Wanted]:
-        """Yield what to read to get arrays of a partition of a sparse table; `out` has the
-        bytes of each."""
+        """Yield the byte ranges of arrays of a sparse table's partition.
+
+        Args:
+            table: the name of the table.
+            partition: the number of the partition.
+            out: the buffer for each array to read, by the name of the array.
+        """
         file = self.manifest.sparse[table].file_of(partition)
         for array, tensor in self.partition(table, partition).items():
             if array in out:
@@ -165,7 +173,8 @@ class Checkpoint:
     def read_whole(self, parameter: str) -> bytearray:
         """Return the bytes of the values of a parameter, in C order.
 
-        Raises CheckpointError as `read`.
+        Raises:
+            CheckpointError: if a file cannot be read or is damaged.
         """
         stored = self.manifest.parameters[parameter]
         out = bytearray(ITEM_BYTES[stored.dtype] * prod(stored.shape))
@@ -173,10 +182,12 @@ class Checkpoint:
         return out
 
     def read(self, wanted: Sequence[Wanted]) -> None:
-        """Read ranges of bytes, and check the checksums of all chunks that have them.
+        """Read ranges of bytes, and verify the checksums of all chunks that contain them.
 
-        Each chunk is read once. Raises CheckpointError for a file that cannot be read,
-        or is damaged.
+        Each chunk is read once.
+
+        Raises:
+            CheckpointError: if a file cannot be read or is damaged.
         """
         by_file: dict[str, list[Wanted]] = defaultdict(list)
         for each in wanted:
@@ -192,7 +203,7 @@ class Checkpoint:
                 ) from error
 
     def verify(self) -> None:
-        """Check all checksums; raises CheckpointError if a file is damaged."""
+        """Verify all checksums; raise CheckpointError if a file is damaged."""
         for name in self.manifest.files:
             try:
                 self._chunks(name).verify()
@@ -207,7 +218,7 @@ class Checkpoint:
             size = path.stat().st_size
             if size != stored.nbytes:
                 raise self._damaged(
-                    name, f"it has {size} bytes, and had {stored.nbytes}"
+                    name, f"it has {size} bytes, but had {stored.nbytes}"
                 )
             tensors = read_header(path).tensors
             self._check_header(name, tensors)
@@ -222,8 +233,7 @@ class Checkpoint:
             raise self._damaged(name, str(error)) from error
 
     def _check_header(self, name: str, tensors: Mapping[str, StoredTensor]) -> None:
-        """Check the checksums of the chunks that have the header of a file. Raises
-        OSError."""
+        """Verify the checksums of the chunks that contain the header of a file."""
         stored, chunks = self.manifest.files[name], self._chunks(name)
         end = min((each.offset for each in tensors.values()), default=stored.nbytes)
         chunk = memoryview(bytearray(min(CHUNK, stored.nbytes)))
@@ -239,14 +249,14 @@ class Checkpoint:
     def _damaged(self, name: str, why: str) -> CheckpointError:
         return CheckpointError(
             f"checkpoint '{self.folder}' is damaged: {name}: {why}",
-            hint="name its folder of checkpoints to take the last good one",
+            hint="name the folder of checkpoints to use the newest intact one",
         )
 
 
 def _blocks_with(
     stored: StoredParameter, array: str, worker: str
 ) -> Sequence[StoredBlock]:
-    """Return the blocks that have an array of a parameter, or of a worker's own values."""
+    """Return the blocks with an array of a parameter, or of a worker's local values."""
     if not worker and array in stored.arrays:
         return stored.blocks
     own = stored.local[worker or next(iter(stored.local))]
@@ -254,14 +264,14 @@ def _blocks_with(
 
 
 def _stored_columns(table: StoredSparse) -> int:
-    """Return how many values a row of a sparse table is stored with."""
+    """Return the number of stored values of a sparse table's row, including slots."""
     rule = RULES.get(table.rule or "")
     slots = {*table.slots} - ({rule.row_slot} if rule is not None else set())
     return row_length(table.dim * (1 + len(slots)), ITEM_BYTES.get(table.dtype, 1))
 
 
 def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:
-    """Return the name of each array of a parameter, with each of its blocks."""
+    """Yield the name of each array of a parameter with each of its blocks."""
     for array in stored.arrays:
         for block in stored.blocks:
             yield array, block
@@ -272,5 +282,5 @@ def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:
 
 
 def _tensor(block: str, array: str) -> str:
-    """Return the name of the tensor with an array of a block."""
+    """Return the tensor name of an array of a block."""
     return block if array == VALUES else f"{block}/{array}"

@@ -1,4 +1,4 @@
-"""Opening safetensors files, and the types of the tensors in them."""
+"""Opens safetensors files and reads the types of their tensors."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ DTYPES = {
     "I64": "int64",
     "F64": "float64",
 }
-"""The names of dtypes in the format (github.com/huggingface/safetensors)."""
+"""The dtypes by their names in the format (github.com/huggingface/safetensors)."""
 
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[tuple[dict[str, TensorType], Any]]:
-    """Open a file, and yield the types of its tensors by name, and the open file.
+    """Open a safetensors file.
 
-    The file is a `safetensors.safe_open` of numpy arrays. Import `ml_dtypes` before
-    reading bfloat16 from it.
+    Yields:
+        The types of the tensors by name, and the open file. The file is a
+        `safetensors.safe_open` of numpy arrays. Import `ml_dtypes` before you read
+        bfloat16 from it.
 
-    Raises ValueError for a file that is not valid, that has a tensor of a dtype that is
-    not in `DTYPES`, or in which an array cannot be read, and OSError.
+    Raises:
+        ValueError: if the file or an array is not valid, or a dtype is not in `DTYPES`.
+        OSError: if the file cannot be read.
     """
     check_regular(path)
     try:
@@ -54,9 +57,10 @@ def open_tensors(path: Path) -> Iterator[tuple[dict[str, TensorType], Any]]:
 
 
 def parse_types(content: bytes) -> dict[str, TensorType]:
-    """Return the types of the tensors in the bytes of a file, by name.
+    """Return the types of the tensors in the content of a safetensors file, by name.
 
-    Raises ValueError as `open_tensors`.
+    Raises:
+        ValueError: if the content is not valid, or a dtype is not in `DTYPES`.
     """
     try:
         tensors = deserialize(content)  # type: ignore[no-untyped-call]
@@ -67,5 +71,5 @@ def parse_types(content: bytes) -> dict[str, TensorType]:
 
 def _type(name: str, word: str, shape: list[int]) -> TensorType:
     if word not in DTYPES:
-        raise ValueError(f"'{name}' is {word}, which no parameter has")
+        raise ValueError(f"'{name}' has the unsupported dtype {word}")
     return TensorType(DTYPES[word], tuple(shape))

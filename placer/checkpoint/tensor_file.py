@@ -1,7 +1,7 @@
-"""The headers of safetensors files: which tensors a file has, and where they are.
+"""Reads and writes the headers of safetensors files.
 
-The package `safetensors` reads and writes whole tensors, and its writer leaves a
-temporary file behind if the process is killed.
+The package `safetensors` is not used here, because it reads and writes only whole tensors.
+If killed, its writer also leaves a temporary file behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from placer.place.types import ITEM_BYTES
 from placer.system.files.regular import open_regular
 
 MAX_HEADER: Final = 100 << 20
-"""The largest header that is read, in bytes: that of the format."""
+"""The largest header in bytes. The format has the same limit."""
 _METADATA: Final = "__metadata__"
 _MAX_RANK: Final = 32
 _DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
@@ -31,12 +31,18 @@ def make_header(
     *,
     in_order: bool = False,
 ) -> tuple[bytes, list[str]]:
-    """Return the header of a safetensors file, and the names of its tensors in the order
-    in which their bytes follow it.
+    """Make the header of a safetensors file.
 
-    `tensors` has the dtype and the shape of each. The same tensors result in the same
-    header: they are ordered by the size of their dtype, then by name, unless they are
-    `in_order`.
+    The same tensors always produce the same header.
+
+    Args:
+        tensors: the dtype and the shape of each tensor, by name.
+        metadata: the metadata of the file.
+        in_order: keep the order of `tensors`. By default they are sorted by the size of
+            their dtype, then by name.
+
+    Returns:
+        The header, and the names of the tensors in the order of their data.
     """
 
     def order(name: str) -> tuple[int, str, str]:
@@ -64,7 +70,14 @@ def make_header(
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in a file: its dtype and shape, and where its bytes are."""
+    """A tensor in a file.
+
+    Attributes:
+        dtype: the dtype.
+        shape: the shape.
+        offset: the position of the first byte in the file.
+        nbytes: the number of bytes.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -74,8 +87,15 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a file: its entries as they are in JSON, its tensors by name, where
-    their bytes begin, the size of the file, and its metadata, which are texts by name."""
+    """The header of a safetensors file.
+
+    Attributes:
+        entries: the entries of the tensors as decoded from JSON.
+        tensors: the tensors by name.
+        start: the position of the first tensor's data in the file.
+        size: the size of the file in bytes.
+        metadata: the metadata, strings by name.
+    """
 
     entries: dict[str, Any]
     tensors: dict[str, StoredTensor]
@@ -85,31 +105,36 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """Return the header of a safetensors file.
+    """Read the header of a safetensors file.
 
-    Raises ValueError for a file that is not valid, and OSError.
+    Raises:
+        ValueError: if the file is not valid.
+        OSError: if the file cannot be read.
     """
     with open_regular(path) as file:
         return parse_header(file, os.fstat(file.fileno()).st_size)
 
 
 def parse_header(file: BinaryIO, size: int) -> Header:
-    """Return the header of an open file of `size` bytes. Raises ValueError as
-    `read_header`."""
+    """Read the header of an open safetensors file of `size` bytes.
+
+    Raises:
+        ValueError: if the file is not valid.
+    """
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(MAX_HEADER, size - 8):
         raise ValueError("it has no safetensors header")
     try:
         header = json.loads(file.read(length))
     except RecursionError as error:
-        raise ValueError("its header is too deep") from error
+        raise ValueError("its header is nested too deeply") from error
     if not isinstance(header, dict):
-        raise ValueError("its header is not a mapping")
+        raise ValueError("its header is not a JSON object")
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(
         isinstance(text, str) for text in metadata.values()
     ):
-        raise ValueError("its metadata are not texts by name")
+        raise ValueError("its metadata are not strings by name")
     start = 8 + length
     tensors = {name: _stored(name, each, start) for name, each in header.items()}
     _check_complete(tensors.values(), start, size)
@@ -122,16 +147,16 @@ def _stored(name: str, entry: Any, data: int) -> StoredTensor:
         shape = tuple(map(_size, entry["shape"]))
         low, high = map(_size, entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"its entry of '{name}' is not valid") from error
-    # numpy has no array of more, not even an empty one.
+        raise ValueError(f"the header entry of '{name}' is not valid") from error
+    # numpy rejects larger shapes even for empty arrays.
     if (
         len(shape) > _MAX_RANK
         or ITEM_BYTES[dtype] * prod(max(n, 1) for n in shape) >= 1 << 63
     ):
-        raise ValueError(f"its entry of '{name}' is not the shape of an array")
+        raise ValueError(f"the header entry of '{name}' has an invalid shape")
     nbytes = ITEM_BYTES[dtype] * prod(shape)
     if high - low != nbytes:
-        raise ValueError(f"its entry of '{name}' has the wrong number of bytes")
+        raise ValueError(f"the header entry of '{name}' has a wrong number of bytes")
     return StoredTensor(dtype, shape, data + low, nbytes)
 
 
@@ -142,10 +167,10 @@ def _size(value: Any) -> int:
 
 
 def _check_complete(tensors: Iterable[StoredTensor], at: int, size: int) -> None:
-    """Check that tensors follow each other without gaps up to the end of the file."""
+    """Check that the tensors fill the rest of the file without gaps."""
     for tensor in sorted(tensors, key=lambda each: (each.offset, each.nbytes)):
         if tensor.offset != at:
             raise ValueError("its tensors overlap or have gaps between them")
         at += tensor.nbytes
     if at != size:
-        raise ValueError(f"it has {size} bytes, and its header needs {at}")
+        raise ValueError(f"it has {size} bytes, but its header needs {at}")

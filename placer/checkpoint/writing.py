@@ -1,9 +1,9 @@
-"""Writing a checkpoint.
+"""Writes a checkpoint atomically.
 
 A checkpoint is written to a hidden folder, `.step-000120.RUN.tmp`. Every node that stores
-parameters writes and syncs its own file there. Then the control node writes the manifest,
-syncs it and the folder, renames the folder to `step-000120`, and syncs the folder of
-checkpoints. So after a crash there is either a complete checkpoint or a hidden folder.
+parameters writes and syncs its own file there. Then the control node writes and syncs the
+manifest and the folder, renames the folder to `step-000120`, and syncs the folder of
+checkpoints. A crash therefore leaves either a complete checkpoint or a hidden folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
+import ml_dtypes  # noqa: F401  (adds bfloat16 to numpy)
 import numpy as np
 import numpy.typing as npt
 
@@ -35,17 +35,20 @@ _WRITE: Final = 4 << 20
 
 
 def temporary_folder(folder: Path, step: int, run: str) -> Path:
-    """Return the folder to which a run writes the checkpoint of a step."""
+    """Return the hidden folder to which a run writes the checkpoint of a step."""
     return folder / f".step-{step:06d}.{run}.tmp"
 
 
 def write_tensors(
     temporary: Path, name: str, tensors: Mapping[str, npt.NDArray[Any]]
 ) -> Stored:
-    """Write a file of a checkpoint, so that it is on the disk when this returns.
+    """Write tensors to a file of a checkpoint, and sync the file to disk.
 
-    Creates the temporary folder if no other node has. The checksums are computed while
-    the file is written. Raises OSError.
+    Creates the temporary folder if necessary. Checksums are computed while the file is
+    written.
+
+    Raises:
+        OSError: if the file cannot be written.
     """
     pieces = pieces_of_file(tensors)
     with ThreadPoolExecutor(1, "placer checksums") as pool:
@@ -55,7 +58,11 @@ def write_tensors(
 
 
 def write_file(temporary: Path, name: str, pieces: Iterable[memoryview]) -> None:
-    """Write a file of a checkpoint from its bytes, as `write_tensors`."""
+    """Write bytes to a file of a checkpoint, and sync the file to disk.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
     temporary.mkdir(exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     descriptor = os.open(temporary / name, flags, 0o666)
@@ -69,8 +76,13 @@ def write_file(temporary: Path, name: str, pieces: Iterable[memoryview]) -> None
 def write_stream(
     temporary: Path, name: str, groups: Iterable[Sequence[memoryview]]
 ) -> Stored:
-    """Write a file of a checkpoint from groups of bytes that are made one after the other,
-    as `write_tensors`. A group must not change until the next one is asked for."""
+    """Write groups of bytes to a file of a checkpoint, and sync the file to disk.
+
+    A group must not change until the next group is requested.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
     temporary.mkdir(exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     descriptor = os.open(temporary / name, flags, 0o666)
@@ -83,8 +95,13 @@ def write_stream(
 
 
 def copy_stream(descriptor: int, groups: Iterable[Sequence[memoryview]]) -> Stored:
-    """Write groups of bytes to an open file, and return its size and checksums, which
-    another thread computes at the same time. Raises OSError."""
+    """Write groups of bytes to an open file; return the size and the checksums.
+
+    Another thread computes the checksums while the file is written.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
     checksums = _Checksums()
     with ThreadPoolExecutor(1, "placer checksums") as pool:
         for group in groups:
@@ -95,8 +112,14 @@ def copy_stream(descriptor: int, groups: Iterable[Sequence[memoryview]]) -> Stor
 
 
 def spool(groups: Iterable[Sequence[memoryview]]) -> tuple[Stored, memoryview]:
-    """Write groups of bytes to a temporary file without a name, and return its size and
-    checksums, and its bytes. Raises OSError."""
+    """Write groups of bytes to a temporary file that has no name.
+
+    Returns:
+        The size and checksums of the file, and its bytes.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
     with tempfile.TemporaryFile() as file:
         stored = copy_stream(file.fileno(), groups)
         if not stored.nbytes:
@@ -118,14 +141,13 @@ def compute_checksums(pieces: Sequence[memoryview]) -> tuple[int, ...]:
 
 
 class _Checksums:
-    """The size and the checksums of a file whose bytes are added in their order."""
+    """Computes the size and the checksums of a file whose bytes are added in order."""
 
     def __init__(self) -> None:
         self._complete: list[int] = []
         self._at = self._checksum = 0
 
     def add(self, pieces: Iterable[memoryview]) -> None:
-        """Add the bytes of pieces."""
         for piece in pieces:
             while piece:
                 part = piece[: CHUNK - self._at]
@@ -137,23 +159,25 @@ class _Checksums:
                     self._at = self._checksum = 0
 
     def stored(self) -> Stored:
-        """Return the size and the checksums of the bytes so far."""
         last = (self._checksum,) if self._at else ()
         nbytes = len(self._complete) * CHUNK + self._at
         return Stored(nbytes, (*self._complete, *last))
 
 
 def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:
-    """Write the manifest, and give a checkpoint its name; return its folder.
+    """Write the manifest, rename the folder to its final name, and return its path.
 
-    All files of the checkpoint must be on the disk. Raises OSError.
+    All files of the checkpoint must already be on disk.
+
+    Raises:
+        OSError: if the manifest cannot be written or the folder cannot be renamed.
     """
     content = encode_manifest(manifest)
     write_file(temporary, FILE, [memoryview(content)])
     sync_folder(temporary)
     name, number = f"step-{manifest.progress.step:06d}", 1
     target = folder / name
-    # A checkpoint of the same step may be that of another run from an earlier step.
+    # The name is taken if the run resumed from an earlier step and saved this step before.
     while target.exists() or target.is_symlink():
         number += 1
         target = folder / f"{name}-{number}"
@@ -163,14 +187,14 @@ def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:
 
 
 def discard(temporary: Path) -> None:
-    """Remove a checkpoint that is not complete."""
+    """Remove the temporary folder of an incomplete checkpoint."""
     shutil.rmtree(temporary, ignore_errors=True)
 
 
 def pieces_of_file(tensors: Mapping[str, Array]) -> list[memoryview]:
     """Return the bytes of a safetensors file, as views of C-contiguous arrays.
 
-    The same tensors result in the same bytes.
+    The same tensors always produce the same bytes.
     """
     types = {name: (str(each.dtype), each.shape) for name, each in tensors.items()}
     header, names = make_header(types)
@@ -179,8 +203,7 @@ def pieces_of_file(tensors: Mapping[str, Array]) -> list[memoryview]:
 
 
 def pieces_with_checksums(tensors: Mapping[str, Array]) -> list[memoryview]:
-    """Return the bytes of a safetensors file as `pieces_of_file`, with checksums of
-    itself in its metadata."""
+    """Return the bytes of a safetensors file with checksums in its metadata."""
     plain, *values = pieces_of_file(tensors)
     metadata = checksums_metadata(
         json.loads(bytes(plain[8:])), compute_checksums(values)
@@ -191,7 +214,7 @@ def pieces_with_checksums(tensors: Mapping[str, Array]) -> list[memoryview]:
 
 
 def write_pieces(descriptor: int, pieces: Iterable[memoryview]) -> None:
-    """Write all bytes to an open file; raises OSError."""
+    """Write all bytes to an open file; raise OSError if that fails."""
     for piece in pieces:
         for part in cut(piece, _WRITE):
             while part:
@@ -199,6 +222,6 @@ def write_pieces(descriptor: int, pieces: Iterable[memoryview]) -> None:
 
 
 def cut(piece: memoryview, size: int) -> Iterator[memoryview]:
-    """Yield a view in parts of `size` bytes; the last one may be shorter."""
+    """Yield parts of `size` bytes of a view; the last part may be shorter."""
     for low in range(0, len(piece), size):
         yield piece[low : low + size]

@@ -1,4 +1,4 @@
-"""Loads a build: reads a build folder, or compiles a spec."""
+"""Loads a build from a folder, or compiles a spec."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from placer.plan.plan import SOURCES, Plan, decode_sources, read_plan
 
 @dataclass(frozen=True, slots=True)
 class LoadedBuild:
-    """The plan of a build, and a function that reads its files.
+    """The plan of a build, with access to its files.
 
-    `path` is the build folder, or the spec file; `read` returns the content of a file,
-    given its path relative to the build folder.
+    Attributes:
+        path: the build folder, or the spec file.
+        plan: the plan.
+        read: returns the content of a file by its path relative to the build folder.
     """
 
     path: Path
@@ -34,12 +36,12 @@ class LoadedBuild:
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graph of a training step, then the graph of an evaluation."""
+        """The graphs of the build: training step, evaluation, prediction."""
         return parse_graphs(self.read_text("graph.txt"), str(self.path / "graph.txt"))
 
     @property
     def op_positions(self) -> dict[str, str]:
-        """The position of each op in the spec, such as `digits.yaml:28:16`, by name."""
+        """The position of each op in the spec, such as `digits.yaml:28:16`."""
         sources = decode_sources(self.read(SOURCES), self.path / SOURCES)
         file = Path(sources.spec).name
         return {
@@ -57,11 +59,13 @@ def load_build(
     outputs: Sequence[str] | None = None,
     code: bool = True,
 ) -> LoadedBuild:
-    """Read a build folder, or compile a spec file in memory; write nothing.
+    """Read a build folder, or compile a spec file in memory, without writing files.
 
-    The other arguments are those of `placer.compile`. Code of a build folder is never
-    run. Raises BuildError if the folder cannot be read or `overrides` are given for it,
-    SpecError if the spec is wrong.
+    The other arguments are those of `placer.compile`. Code of a build folder is never run.
+
+    Raises:
+        BuildError: the folder cannot be read, or `overrides` are given for it.
+        SpecError: the spec is wrong.
     """
     if path.is_dir():
         if overrides:
@@ -89,19 +93,22 @@ def build_folder(
     outputs: Sequence[str] | None = None,
     code: bool = True,
 ) -> Iterator[Path]:
-    """Yield a build folder to run: `path`, or a temporary one with a compiled spec.
+    """Yield a build folder to run: `path`, or a temporary folder with a compiled spec.
 
-    The other arguments are those of `placer.compile`. Of a build folder, the caller
-    chooses outputs and processes itself. Raises BuildError if `overrides` or `code` are
-    given for one, SpecError if the spec is wrong.
+    The other arguments are those of `placer.compile`. For a build folder, `single_process`
+    and `outputs` are left to the caller.
+
+    Raises:
+        BuildError: `overrides` or `code=False` are given for a build folder.
+        SpecError: the spec is wrong.
     """
     if path.is_dir():
         if overrides:
             raise _set_error(path)
         if not code:
             raise BuildError(
-                f"'{path}' is a build, and cannot be used without running its code",
-                hint="--no-code is for specs",
+                f"'{path}' is a build, which cannot be used without running its code",
+                hint="leave --no-code out, or name a spec",
             )
         yield path
         return
@@ -121,7 +128,7 @@ def build_folder(
 
 
 def is_spec(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a spec: a file, or named like one. A build is a folder."""
+    """Whether a path is a spec: a file, or a name with the suffix of a spec."""
     from placer.compiler.frontend.python.read import is_python
 
     text = os.fspath(path)
@@ -130,8 +137,8 @@ def is_spec(path: str | os.PathLike[str]) -> bool:
 
 
 def _set_error(build: Path) -> BuildError:
-    """The error for keys that are set of a build."""
+    """Return the error for overrides of a build's keys."""
     return BuildError(
-        f"'{build}' is a build, whose keys cannot be set",
-        hint="--set is for specs: compile the spec again",
+        f"'{build}' is a build, whose keys cannot be changed",
+        hint="leave --set out, or compile the spec again with it",
     )

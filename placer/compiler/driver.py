@@ -1,4 +1,4 @@
-"""The compiler as a whole: from a spec to a build folder."""
+"""Runs the whole compiler, from a spec to a build folder."""
 
 from __future__ import annotations
 
@@ -88,35 +88,33 @@ def compile(
     Args:
         spec: a YAML file, a Program, or `FILE.py:FUNCTION` with a function that returns
             a Program.
-        out: the build folder. It is created, or must be empty or contain a build, which
-            is replaced.
-        nodes: overrides the number of nodes of each node kind.
-        overrides: values for keys of the spec, by key: `{"train.epochs": 5,
-            "graph.h1.size": 64}`; or texts, as for `placer compile --set`. Items of a
-            list are named by their number, ops by their name. They are applied in
-            order. Ops and inputs of a Program cannot be overridden.
-        single_process: compile the spec for one process, without places. It computes
-            the same as all nodes together, and is the reference for them.
-        outputs: what a prediction returns, instead of the spec's `predict.outputs`.
-        code: whether Python files of the spec may be run. If False, a spec that needs
-            them is an error.
-        after_pass: called with the name of each pass and the graph after it.
+        out: the build folder. It is created if missing. It must be empty or contain a
+            build, which is replaced.
+        nodes: the number of nodes of each node kind, in place of the spec's.
+        overrides: new values for keys of the spec, by key: `{"train.epochs": 5,
+            "graph.h1.size": 64}`; or texts, as for `placer compile --set`. Address list
+            items by number and ops by name. Overrides are applied in order, and cannot
+            change ops and inputs of a Program.
+        single_process: compile for one process, ignoring places. The process computes the
+            same as all nodes together, as a reference.
+        outputs: the outputs of a prediction, in place of the spec's `predict.outputs`.
+        code: whether Python files of the spec may run. If False, a spec that needs them
+            is an error.
+        after_pass: called with each pass's name and the graph after the pass.
 
     Returns:
         The plan of the build.
 
     Raises:
-        SpecError, PlaceError, GraphError: a mistake in the spec.
+        SpecError, PlaceError, GraphError: the spec has a mistake.
         BuildError: the folder cannot be written.
-        PlacerError: there is no such argument; `nodes` is combined with
-            `single_process`; or the caller is a module
-            that nodes import, so that each node would
-            compile the spec again.
+        PlacerError: an argument is unknown, `nodes` is combined with `single_process`, or
+            the calling module is imported by nodes, which would compile the spec again.
 
     Warns:
-        SpecWarning: the loss or a metric depends on an op that broadcasts [batch, 1] and
-            [batch] to all pairs of rows; or a learning rate is always 0. `placer check` and
-            the other commands print it.
+        SpecWarning: the loss or a metric depends on an op that broadcasts [batch, 1] with
+            [batch] to all pairs of rows, or a learning rate is always 0. `placer check`
+            and other commands print this warning.
 
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
@@ -137,11 +135,14 @@ def compile(
 
 @dataclass(frozen=True, slots=True)
 class CompiledBuild:
-    """A build before it is written: its plan, and its files by path, without
-    sources.json, which depends on the folder of the build.
+    """A build before it is written.
 
-    `make_sources` returns the content of sources.json for a folder; `folder` is that of
-    the spec, and `data_spans` are the positions of the keys of its data.
+    Attributes:
+        plan: the plan.
+        files: the content of each file by path, except sources.json.
+        make_sources: returns the content of sources.json for a build folder.
+        folder: the folder of the spec.
+        data_spans: the positions in the spec of the keys of `data`.
     """
 
     plan: Plan
@@ -151,7 +152,7 @@ class CompiledBuild:
     data_spans: Mapping[str, Span]
 
     def files_in(self, folder: Path) -> dict[str, bytes]:
-        """Return all files of the build by path, to be written to `folder`."""
+        """Return the content of all files by path, for a build in `folder`."""
         sources = msgspec.json.encode(self.make_sources(folder))
         return {**self.files, SOURCES: msgspec.json.format(sources, indent=1) + b"\n"}
 
@@ -168,13 +169,13 @@ def compile_in_memory(
 ) -> CompiledBuild:
     """Compile a spec as `compile` does, but write nothing.
 
-    Warnings are of the caller of the function that calls this one.
+    Warnings point at the caller of the calling function.
     """
     refuse_in_node("placer.compile")
     if nodes and single_process:
         raise PlacerError(
             "'nodes' (--nodes) and 'single_process' (--single-process) cannot be combined",
-            hint="the model is compiled for one process, whatever the nodes of the spec are",
+            hint="leave one of them out: a single process ignores the spec's nodes",
         )
     with _garbage_collection_off():
         if not isinstance(spec, Model):
@@ -208,10 +209,10 @@ def compile_in_memory(
 
 
 def compile_prediction(build: Path) -> CompiledBuild:
-    """Compile a build that predicts what `build` does, in one process.
+    """Compile the prediction of a build for one process.
 
-    It is made of the graph that the build has for that (`model.txt`), so the spec is
-    not needed. It can only predict.
+    The result can only predict. It is compiled from the build's `model.txt`; the spec is
+    not needed.
 
     Args:
         build: a build folder whose spec has outputs.
@@ -225,8 +226,7 @@ def compile_prediction(build: Path) -> CompiledBuild:
         compiled = _emit(model, lower_prediction(model.graph), {})
 
     def make_sources(out: Path) -> Sources:
-        """Return the sources, with the spec of the first build: paths of rows are
-        relative to its folder."""
+        """Return the sources with the original spec path, to which data is relative."""
         spec = str(build.absolute() / sources.spec)
         return msgspec.structs.replace(compiled.make_sources(out), spec=spec)
 
@@ -260,14 +260,13 @@ def _emit(
 
 
 def _code_needed(calls: Sequence[Op]) -> SpecErrors:
-    """An error at each op that calls a function of the spec, in order; several ops may
-    be one op of the spec."""
+    """Return an error for each op of the spec that calls user code, in order."""
     by_source = {op.source: op for op in reversed(calls)}
     return SpecErrors(
         SpecError(
-            f"op '{op.name}' calls {op.attrs['fn']}, which has to be run to compile it",
+            f"compiling op '{op.name}' needs to run {op.attrs['fn']}",
             span=span,
-            hint="leave --no-code out to run it, see docs/security.md",
+            hint="leave --no-code out to run the function; see docs/security.md",
         )
         for span, op in reversed(by_source.items())
     )
@@ -276,14 +275,14 @@ def _code_needed(calls: Sequence[Op]) -> SpecErrors:
 def lower_model(model: Model, watch: PassObserver | None = None) -> LoweredModel:
     """Run all passes; return the graphs of a step, an evaluation and a prediction.
 
-    `watch` is called with the name of each pass and the graph after it. Raises
-    PlaceError or GraphError for a mistake in the spec.
+    `watch` is called with each pass's name and the graph after the pass. Raises PlaceError
+    or GraphError for a mistake in the spec.
     """
     return lower(model.graph, watch)
 
 
 def lowered_graphs(model: Model, lowered: LoweredModel) -> list[LoweredGraph]:
-    """Return the graphs to emit: the step, and those of the others that there are."""
+    """Return the graphs to emit: the step, and the evaluation and prediction if any."""
     hooks: list[tuple[HookName, Graph | None, RowSource | None]] = [
         ("step", lowered.step, model.train),
         ("evaluate", lowered.evaluation, model.eval),
@@ -310,7 +309,7 @@ def text_files(
         files["schedule.txt"] = print_schedule(schedule)
     files.update(programs.files)
     if model.graph.of_kind(OUTPUT):
-        # `placer export` writes the model from this: one process, no places.
+        # `placer export` uses this graph, which has one process and no places.
         files[MODEL] = print_graph(predict(to_single_process(model).graph))
     for module in model.modules:
         files[f"{module}.py"] = _read_module(model.folder / f"{module}.py")
@@ -318,19 +317,17 @@ def text_files(
 
 
 def _read_module(path: Path) -> str:
-    """Return the text of a module, with its line ends unchanged."""
+    """Return the text of a module with unchanged line endings."""
     try:
         return read_regular(path, MAX_MODULE_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise BuildError(
-            f"the spec's module '{path}' cannot be read: {error}"
-        ) from error
+        raise BuildError(f"cannot read module '{path}' of the spec: {error}") from error
 
 
 @contextmanager
 def _garbage_collection_off() -> Iterator[None]:
-    """Turn the garbage collector off: a compilation creates many small objects, which
-    make each collection slow, and few cycles."""
+    """Disable the garbage collector: a compilation creates many small objects, but few
+    cycles, so collections would be slow and useless."""
     enabled = gc.isenabled()
     gc.disable()
     try:

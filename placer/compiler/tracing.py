@@ -1,10 +1,10 @@
-"""Trace the functions that a spec calls, when the spec is compiled.
+"""Traces user functions of a spec at compile time.
 
-This is the only part of a compilation that imports JAX, and only for specs with `call`,
-`trace` or `metric` ops. Each function is traced and never compiled: its result types are checked, and the
-residuals of its backward pass and the FLOPs of both passes are written into the graph.
-A function with `batch: rows`, and that of a metric, is run on a few rows, all together
-and in two halves, unless its equations prove that it works row by row.
+Only this module of the compiler imports JAX, and only for specs with `call`, `trace` or
+`metric` ops. Functions are traced, not compiled. Tracing checks the result types, and
+records the residuals of the backward pass and the FLOPs of both passes in the graph.
+A function with `batch: rows`, and a metric, must work row by row. Unless its equations
+prove this, the function runs on a few rows, once together and once in two halves.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ from placer.plan.modules import Modules, being_traced, modules_in
 
 
 def complete_calls(model: Model) -> Model:
-    """Return the model with the attributes of every `call` and `metric` that need a
-    trace.
+    """Return the model with the traced attributes of every `call` and `metric`.
 
-    Raises SpecError at the op if its function does not agree with the spec.
+    Raises SpecError at an op whose function contradicts the spec.
     """
     graph = model.graph
     with (
@@ -66,10 +65,9 @@ def complete_calls(model: Model) -> Model:
 
 
 def _batch_sizes(model: Model) -> Sequence[int]:
-    """Return the numbers of rows with which functions of the model may run.
+    """Return the numbers of rows for which user functions may run.
 
-    These are the batches of training and of evaluation, and the local rows of a node of
-    each kind.
+    These are the training and evaluation batches, and the local rows of each node kind.
     """
     graph = model.graph
     wholes = [graph.batch // graph.microbatches, graph.batch]
@@ -112,7 +110,7 @@ def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
 
 
 def _deepest_line(error: BaseException, modules: Modules) -> str:
-    """Return the innermost traceback line of an error in the modules of the spec."""
+    """Return the innermost traceback line within the spec's modules."""
     folder = str(modules.folder.absolute())
     frames = extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(folder)]
@@ -144,7 +142,7 @@ def _trace_call(
     attrs: Mapping[str, Any],
     batches: Sequence[int],
 ) -> dict[str, Any]:
-    """Return the attributes of a `call` that need a trace; check `batch: rows`."""
+    """Return the traced attributes of a `call`; check `batch: rows`."""
     traced = _traced_attributes(fn, types, attrs)
     if attrs["batch"] == "rows" and not _is_proven(
         fn, attrs["fn"], attrs["args"], batches, 'pass batch="whole" to placer.trace'
@@ -166,7 +164,7 @@ def _trace_metric(
     attrs: Mapping[str, Any],
     batches: Sequence[int],
 ) -> dict[str, Any]:
-    """Return the cost of a `metric`; check that it gets a number for each row."""
+    """Return the cost of a `metric`; check that it returns one number per row."""
     numbers = partial(row_numbers, fn)
     for size in TRACE_BATCHES:
         jax.eval_shape(numbers, *abstract_values(types, size))
@@ -192,7 +190,7 @@ def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any
 def _traced_attributes(
     fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the attributes of a `call` that a trace of its function determines."""
+    """Return the attributes of a `call` that tracing determines."""
     function = Function(CALL.kind, call)
     everything = tuple(range(len(types)))
     keywords = {**_keywords(fn, attrs), "saves": everything}
@@ -211,22 +209,22 @@ def _traced_attributes(
         shown = ", ".join(map(str, results))
         expected = ", ".join(map(str, declared))
         hint = (
-            "write the result types under 'out', and those of the state under 'state'"
+            "write the actual types under 'out', and those of the state under 'state'"
         )
         if args:
-            hint = "its file creates other arrays if it is imported with 64-bit types"
+            hint = "the arrays in its file have other dtypes with 64-bit types enabled"
         raise PlacerError(
             f"{attrs['fn']} returns {shown}, but the spec has {expected}", hint=hint
         )
-    # Evaluation runs the function with training=False: find errors of that trace now.
+    # Evaluation calls the function with training=False: report errors of it now.
     predict = partial(function, **{**keywords, "training": False})
     jax.eval_shape(predict, *abstract_values(types, TRACE_BATCHES[0]))
     residuals = [each for _, each in traces]
     if len(residuals[0].extra) != len(residuals[1].extra):
         raise PlacerError(
-            f"{attrs['fn']} is another function for {TRACE_BATCHES[0]} rows than for"
-            f" {TRACE_BATCHES[1]}",
-            hint="the function must do the same for any number of rows",
+            f"{attrs['fn']} behaves differently for {TRACE_BATCHES[0]} rows and for"
+            f" {TRACE_BATCHES[1]} rows",
+            hint="make the function do the same for any number of rows",
         )
     extra = zip(residuals[0].extra, residuals[1].extra, strict=True)
     saves = sorted({i for i in residuals[0].leaves if i is not None})
@@ -239,10 +237,10 @@ def _traced_attributes(
 
 
 def _residual_type(small: Any, large: Any) -> TensorType:
-    """Return the type of a residual of the backward pass.
+    """Return the type of a residual.
 
-    It is only used to count memory, so every dimension that changes with the batch is
-    taken as the batch.
+    The type only counts memory, so each dimension that varies with the batch becomes the
+    batch dimension.
     """
     shape = tuple(
         a if a == b else BATCH for a, b in zip(small.shape, large.shape, strict=True)
@@ -253,10 +251,10 @@ def _residual_type(small: Any, large: Any) -> TensorType:
 def _costs(
     function: Function, types: Sequence[TensorType], keywords: Mapping[str, Any]
 ) -> dict[str, tuple[int, int]]:
-    """Return the FLOPs as XLA counts them before it optimizes.
+    """Return the FLOPs as XLA counts them before optimization.
 
-    `cost` is for forward and `grad_cost` for backward, each as the FLOPs for zero rows
-    and the FLOPs for each row. They are extrapolated from `TRACE_BATCHES`.
+    `cost` is for the forward pass, `grad_cost` for the backward pass. Both hold the FLOPs
+    for zero rows and per row, extrapolated from `TRACE_BATCHES`.
     """
 
     def both(*xs: jax.Array) -> Any:
@@ -274,7 +272,7 @@ def _costs(
 
 
 def _flops_of(fn: Callable[..., Any], types: Sequence[TensorType]) -> tuple[int, int]:
-    """Return the FLOPs of a function for zero rows, and for each row."""
+    """Return the FLOPs of a function for zero rows, and per row."""
     small, large = (_flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES)
     each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
     return max(0, small - each * TRACE_BATCHES[0]), each
@@ -288,20 +286,20 @@ def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
 def _is_proven(
     fn: Callable[..., Any], name: str, args: str, batches: Sequence[int], instead: str
 ) -> bool:
-    """Whether the equations of a traced function prove that it works row by row.
+    """Whether a function's equations prove that it works row by row.
 
-    Raises PlacerError if they do, but differ for one of the model's own batch sizes;
-    `instead` is what to do then.
+    Raises PlacerError if the proof fails only for one of the model's batch sizes;
+    `instead` is the hint.
     """
     if not args or not is_by_rows(fn, args):
         return False
     for rows in batches:
-        # For one row JAX omits some equations, so that such a trace proves nothing.
+        # For one row JAX omits some equations, so a trace would prove nothing.
         if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(fn, args, rows):
             raise PlacerError(
                 f"{name} works row by row for {PROOF_BATCHES[0]} and"
-                f" {PROOF_BATCHES[1]} rows, but is another function for {rows}",
-                hint=f"{instead}, or let the function do the same for any number of rows",
+                f" {PROOF_BATCHES[1]} rows, but behaves differently for {rows}",
+                hint=f"{instead}, or make the function do the same for any number of rows",
             )
     return True
 
@@ -309,17 +307,17 @@ def _is_proven(
 def _check_rows(
     fn: Callable[..., Any], types: Sequence[TensorType], what: str, instead: str
 ) -> None:
-    """Run a function on a few rows, and on two halves of them.
+    """Run a function on a few rows, and on each half of them.
 
-    Raises PlacerError if the results differ: `what` begins the message, and `instead`
-    is what to do.
+    Raises PlacerError if the results differ; `what` starts the message, `instead` the
+    hint.
     """
     rng = np.random.default_rng(0)
     rows = 4
     wide = jax.dtypes.canonicalize_dtype("float64") == np.float64
     close = {"rtol": 1e-6, "atol": 1e-7} if wide else {"rtol": 1e-4, "atol": 1e-5}
     arrays = [_random_array(rng, t, t.sizes(rows)) for t in types]
-    # The last operand is the position: the number of the step, and of each row.
+    # The last operand is the position: the step and the row number.
     arrays[-1] = np.stack([np.full(rows, 1), np.arange(rows)], -1).astype(np.uint32)
     run = jax.jit(fn)
     whole, *halves = (
@@ -330,15 +328,15 @@ def _check_rows(
         apart = np.concatenate([first, second])
         if not np.allclose(one, apart, equal_nan=True, **close):
             raise PlacerError(
-                f"{what} returns other rows when it is called with half of them",
-                hint=f"{instead}, or let no row depend on another",
+                f"{what} returns different results for half of the rows",
+                hint=f"{instead}, or make each row independent of other rows",
             )
 
 
 def _rows_of(
     arrays: Sequence[Any], types: Sequence[TensorType], part: slice
 ) -> list[Any]:
-    """Return the arrays with some rows of those that have rows."""
+    """Return the arrays, with a slice of the rows of arrays that have rows."""
     pairs = zip(arrays, types, strict=True)
     return [array[part] if kind.has_rows else array for array, kind in pairs]
 

@@ -1,1 +1,1 @@
-"""The interface of engines, for engines of other packages; see `placer.engines.engine`."""
+"""The interface for engines in other packages; see `placer.engines.engine`."""

@@ -1,4 +1,4 @@
-"""What an engine is: the interface that an entry point `placer.engines` implements."""
+"""The interface of the module that an entry point `placer.engines` names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Writes calls of functions of the user's modules, as an exported model makes them.
+"""Writes the calls of the user's functions in an exported model.
 
-A function of an op of kind `call` is called with its parameters as a dict. A traced
-function is called once, as in `placer.trace`, whatever the regions are that it was cut
-into.
+A function of a `call` op is called with its parameters as a dict. A traced function is
+called once, as in `placer.trace`, even if it was cut into several regions.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from placer.ops.special.call import CALL
 from placer.place.types import TensorType
 
 _ROWS = 2
-"""The number of rows for which functions are traced, to see how they are cut."""
+"""The number of rows with which functions are traced, to see how they are cut."""
 
 
 @dataclass(frozen=True)
 class TracedCall:
-    """A call of a traced function: its regions, and the values of the graph that are
-    its inputs and its results, by the sources of the cut."""
+    """A call of a traced function: its regions, and the graph's values by cut source."""
 
     fn: Any
     text: str
@@ -42,11 +40,11 @@ class TracedCall:
 class CallWriter:
     """Writes the `call` ops of a graph.
 
-    `load` returns the function that is called MODULE:FUNCTION.
+    `load` returns the function called MODULE:FUNCTION.
 
     Attributes:
-        functions: what the calls use of the user's modules, as MODULE:NAME.
-        used: what they use of `placer/ops/special/exported_jax.py`.
+        functions: the names that the calls use of the user's modules, as MODULE:NAME.
+        used: the names that they use of `ops/special/exported_jax.py`.
     """
 
     def __init__(self, graph: Graph, load: Callable[[str], Any]) -> None:
@@ -64,7 +62,6 @@ class CallWriter:
         return f"ops.{name}"
 
     def _add_traced(self, op: Op) -> None:
-        """Note the values of a region of a traced function."""
         key = _name_of_trace(op)
         if key not in self._calls:
             fn, text = self._load(op.attrs["fn"]), op.attrs["args"]
@@ -87,9 +84,11 @@ class CallWriter:
     ) -> Iterator[Call]:
         """Yield the statements of an op.
 
-        `expression` and `targets` give the expressions of values and the variables of
-        results; `rows` is the variable with the number of rows, and `modules` has the
-        names of modules.
+        Args:
+            expression: returns the expression of a value.
+            targets: returns the variables of results.
+            rows: the variable with the number of rows.
+            modules: the names of modules.
         """
         if op.attrs.get("args"):
             yield from self._traced(op, expression, targets, rows, modules)
@@ -125,7 +124,7 @@ class CallWriter:
         rows: str,
         modules: Mapping[str, str],
     ) -> Iterator[Call]:
-        """Yield the call of a traced function, at its last region."""
+        """Yield the call of a traced function if the op is its last region."""
         call = self._calls[_name_of_trace(op)]
         results = call.traced.cut.results
         last = max(r for r, _ in call.values if r != OUTSIDE)
@@ -138,7 +137,7 @@ class CallWriter:
             name = call.values.get((OUTSIDE, number))
             if name is not None:
                 return expression(name)
-            # No output depends on it.
+            # no output depends on the value
             shape = ", ".join(rows if d == "batch" else str(d) for d in kind.shape)
             return Expression(f'jnp.zeros(({shape},), "{kind.dtype}")')
 
@@ -207,5 +206,4 @@ def _function(path: str, modules: Mapping[str, str]) -> str:
 
 
 def _name_of_trace(op: Op) -> str:
-    """Return the name of a traced function, which its regions share."""
     return f"{op.attrs['fn']} {op.name.partition('.')[0]}"

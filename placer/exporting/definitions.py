@@ -1,7 +1,7 @@
-"""Copies functions of Python modules, with the definitions that they need, as source.
+"""Copies functions of Python modules as source, with the definitions that they need.
 
-The copies keep their comments and docstrings. They do without placer: what they import
-from it is copied, too.
+The copies keep their comments and docstrings. They do not import placer: definitions
+from placer are copied as well.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from placer.exporting.imports import join_imports
 from placer.exporting.scopes import global_references
 
 Key = tuple[str, str]
-"""A definition: the name of its module, and its own."""
+"""A definition: the name of its module, and the name of the definition."""
 
 SourceOf = Callable[[str], str | None]
-"""Returns the source of a module whose definitions are copied; None of one that is
-imported."""
+"""Returns the source of a module to copy from; None for a module to import."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """The source of a module, and what its global names are."""
+    """The source of a module, and its global names."""
 
     name: str
     source: str
@@ -48,10 +47,10 @@ class Module:
         return found
 
     def check_complete(self, name: str) -> None:
-        """Check that a global name is defined by one statement that can be copied.
+        """Check that a single statement defines a global name, as copying requires.
 
-        Raises PlacerError if others change it, such as `if`, `name[0] = 1`, or a second
-        assignment.
+        Raises PlacerError if other statements change it, such as `if`, `name[0] = 1`,
+        or a second assignment.
         """
         is_defined = False
         for statement in self.tree.body:
@@ -66,14 +65,14 @@ class Module:
             is_defined |= defines
             if is_changed:
                 raise PlacerError(
-                    f"'{self.name}.{name}' cannot be exported: line {statement.lineno} of"
-                    f" {self.name} changes it, or defines it under a condition",
+                    f"'{self.name}.{name}' cannot be exported: line"
+                    f" {statement.lineno} of {self.name} changes it, or defines it"
+                    " under a condition",
                     hint=f"define {name} in one statement at the top level of the module",
                 )
 
     def text(self, statement: ast.stmt) -> str:
-        """Return the source of a statement, with the comments directly before it and, of
-        a variable, the string after it."""
+        """Return a statement's source, with the comments before and a string after it."""
         lines = self.source.splitlines()
         first = min([statement.lineno, *_decorator_lines(statement)]) - 1
         while first > 0 and lines[first - 1].startswith("#"):
@@ -92,9 +91,9 @@ class Copies:
     """Definitions to copy into one file.
 
     Attributes:
-        source_of: see `SourceOf`.
-        used: names of the file that copies cannot have.
-        replacements: definitions to copy instead of those of a module.
+        source_of: returns the source of a module to copy from (`SourceOf`).
+        used: names in the file that copies must not take.
+        replacements: definitions to copy instead of the module's own.
     """
 
     source_of: SourceOf
@@ -107,7 +106,7 @@ class Copies:
     _names: dict[Key, str] = field(default_factory=dict)
 
     def add(self, module: str, name: str) -> str:
-        """Copy a definition and what it needs; return its name in the file."""
+        """Copy a definition and its dependencies; return its name in the file."""
         key = self._resolve(module, name)
         assert key is not None, f"{module} has no {name}"
         if isinstance(key, str):
@@ -138,15 +137,14 @@ class Copies:
                 self._add(needed)
 
     def _needs(self, key: Key) -> dict[str, Key | str]:
-        """Return what a definition takes from its module: definitions and imports."""
+        """Return the definitions and imports that a definition needs from its module."""
         found = {
             used: self._resolve(key[0], used) for used in _used_names(self._texts[key])
         }
         return {n: need for n, need in found.items() if need not in (None, key)}
 
     def _resolve(self, module: str, name: str) -> Key | str | None:
-        """Return the definition of a name of a module, or its import; None for one that
-        is built in."""
+        """Return the definition or import of a name of a module; None for a built-in."""
         if (module, name) in self.replacements:
             return module, name
         if self.source_of(module) is None:  # of a replacement
@@ -175,8 +173,7 @@ class Copies:
         return self._modules[name]
 
     def definitions(self) -> tuple[list[str], list[str]]:
-        """Return the imports, and the source of the definitions, each after what it
-        needs."""
+        """Return the imports, and the definitions in the order of their dependencies."""
         live = [*_ordered(self._roots, self._needed_definitions)]
         imports = self._imports | {
             need
@@ -184,7 +181,9 @@ class Copies:
             for need in self._needs(key).values()
             if isinstance(need, str)
         }
-        texts = dict.fromkeys(map(self._renamed, live))  # equal ones are copied once
+        texts = dict.fromkeys(
+            map(self._renamed, live)
+        )  # equal definitions are copied once
         return join_imports(imports), [*texts]
 
     def _needed_definitions(self, key: Key) -> list[Key]:
@@ -213,8 +212,7 @@ def _imported(alias: ast.alias) -> str:
 def _ordered(
     roots: Iterable[Key], needs: Callable[[Key], Iterable[Key]]
 ) -> Iterator[Key]:
-    """Yield definitions, each after those that it needs, except that functions may call
-    each other."""
+    """Yield definitions in dependency order, except for functions that call each other."""
     done: set[Key] = set()
 
     def visit(key: Key) -> Iterator[Key]:
@@ -229,7 +227,7 @@ def _ordered(
 
 
 def _is_copied(statement: ast.stmt) -> bool:
-    """Whether a statement only defines names, or does nothing."""
+    """Return True if a statement only defines names, or does nothing."""
     match statement:
         case ast.FunctionDef() | ast.ClassDef() | ast.Import() | ast.ImportFrom():
             return True
@@ -245,7 +243,7 @@ def _is_copied(statement: ast.stmt) -> bool:
 
 
 def _is_of_type_checkers(statement: ast.stmt) -> bool:
-    """Whether a statement is `if TYPE_CHECKING:`, or `if __name__ == "__main__":`."""
+    """Return True for `if TYPE_CHECKING:` and `if __name__ == "__main__":`."""
     return isinstance(statement, ast.If) and any(
         isinstance(node, ast.Name) and node.id in ("TYPE_CHECKING", "__name__")
         for node in ast.walk(statement.test)
@@ -253,7 +251,6 @@ def _is_of_type_checkers(statement: ast.stmt) -> bool:
 
 
 def _all_names(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement uses, defines or imports."""
     found: set[str] = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Name):
@@ -299,13 +296,12 @@ def _is_string(statement: ast.stmt) -> bool:
 
 
 def _used_names(text: str) -> Iterable[str]:
-    """Return the names that a definition takes from its module, in order."""
+    """Return the names that a definition uses of its module, in order."""
     return dict.fromkeys(name.id for name in global_references(ast.parse(text)))
 
 
 def rename(text: str, names: dict[str, str]) -> str:
-    """Return a definition with other names for what it takes from its module, and for
-    itself."""
+    """Return a definition with other names for itself and for the names that it uses."""
     if not names:
         return text
     tree = ast.parse(text)

@@ -11,7 +11,7 @@ Located = ast.expr | ast.stmt | ast.alias
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """Bytes of a text to replace, by their positions."""
+    """The range of bytes of a text to replace."""
 
     start: int
     stop: int
@@ -19,7 +19,7 @@ class Edit:
 
 
 class Positions:
-    """The positions of lines and nodes in a text, in bytes of UTF-8."""
+    """Converts lines and nodes to positions in a text, in bytes of UTF-8."""
 
     def __init__(self, text: str) -> None:
         self._bytes = text.encode()

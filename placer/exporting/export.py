@@ -1,4 +1,4 @@
-"""Writes a trained model to a folder from which it is used without placer."""
+"""Exports a trained model to a folder that does not need placer."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ AnyPath = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """A model that was written to a folder.
+    """An exported model.
 
     Attributes:
         folder: the folder.
         files: its files, and the folder `ops`.
         arguments: the arguments of `model` besides the parameters, in order.
         outputs: the names of the outputs.
-        warnings: what to know of it, such as an op that needs a fixed batch.
+        warnings: warnings, for example about an op that needs a fixed batch.
     """
 
     folder: Path
@@ -66,38 +66,45 @@ def export(
     batch: Sequence[int] = (),
     **unknown: Never,
 ) -> ExportedModel:
-    """Write a trained model to a folder from which it is used without placer.
+    """Export a trained model to a folder that does not need placer.
 
-    The folder has the model as a function of JAX (`model.py`), the functions of its ops
-    (`ops/`), what turns columns of rows into its arguments (`prepare.py`), what turns its
-    outputs into the columns of `placer predict`, with class names (`postprocess.py`), the
-    parameters (`params.safetensors`) and what loads them (`params.py`), the
-    model as StableHLO in the format of `jax.export` (`model.stablehlo`), and a
-    `README.md`. There is no dropout, and batch normalization uses its running
-    statistics. A model with sparse tables takes rows instead of keys: a table is a
-    Parquet file, of which `tables.py` looks them up.
+    The folder contains:
+
+    - `model.py`: the model as a function of JAX arrays;
+    - `ops/`: the functions of its ops;
+    - `prepare.py`: converts columns of rows to the arguments of the model;
+    - `postprocess.py`: converts outputs to the columns of `placer predict`, with class
+      names;
+    - `params.safetensors`, `params.py`: the parameters, and a function that loads them;
+    - `model.stablehlo`: the model as StableHLO in the format of `jax.export`;
+    - `README.md`.
+
+    Dropout is removed, and batch normalization uses its running statistics. A model
+    with sparse tables takes rows instead of keys: each table is a Parquet file, and
+    `tables.py` looks up its rows.
 
     Args:
         build: a build folder whose spec has `predict.outputs`, or that was compiled
             with `outputs`. It may have any number of nodes. Or a spec, a YAML file or
-            `FILE.py:FUNCTION`, which is compiled into a temporary folder, with `outputs`.
+            `FILE.py:FUNCTION`, which is compiled into a temporary folder, with
+            `outputs`.
         out: the folder to write: a new or an empty one.
-        params: the parameters: a dict of arrays, as `Result.params` is, a file, as
-            `save_params` of `launch` writes it, or a checkpoint, which alone has the rows
-            of sparse tables.
-        outputs: which outputs of the build to export; by default all.
-        batch: the numbers of rows to write a StableHLO file for. By default there is
-            one file for any number of rows. If an op needs a fixed one, there are a
-            file for one row and one for the batch of the spec, and a warning.
+        params: the parameters: a dict of arrays such as `Result.params`, a file written
+            by `save_params` of `launch`, or a checkpoint. Sparse tables need a
+            checkpoint.
+        outputs: the outputs of the build to export; by default all.
+        batch: the batch sizes of the StableHLO files. By default there is one file for
+            any batch size. If an op needs a fixed size, there is a file for one row, a
+            file for the batch of the spec, and a warning.
 
     Returns:
-        What was written.
+        The exported model.
 
     Raises:
-        SpecError, PlaceError, GraphError: a mistake in the spec.
-        PlacerError: there is no such argument, the build has no outputs, the folder is not empty, or a module
-            cannot be used without placer.
-        DataError: the parameters do not fit the model.
+        SpecError, PlaceError, GraphError: for a mistake in the spec.
+        PlacerError: if an argument is invalid, the build has no outputs, the folder is
+            not empty, or a module cannot be used without placer.
+        DataError: if the parameters do not fit the model.
 
     Example:
         placer.export("build", "model", params="model.safetensors")
@@ -132,7 +139,7 @@ def _export(
 
 @contextmanager
 def _folder_beside(target: Path) -> Iterator[Path]:
-    """Yield a new folder in which the files are written, before it becomes `target`."""
+    """Yield a new folder to write the files in; it becomes `target` at the end."""
     work = None
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -145,10 +152,7 @@ def _folder_beside(target: Path) -> Iterator[Path]:
 
 
 def _graph_of(folder: Path, plan: Plan, outputs: Sequence[str]) -> Graph:
-    """Return the graph of a prediction in one process, with the chosen outputs.
-
-    Raises PlacerError for a build without outputs, or without one of these.
-    """
+    """Return the graph of a prediction in one process, with the chosen outputs."""
     from placer.compiler.graph.if_training import is_output
     from placer.compiler.graph.needed_ops import needed_ops
     from placer.runtime.prediction.request import (
@@ -184,11 +188,7 @@ def _check_target(target: Path, build: Path) -> None:
 
 
 def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
-    """Open the parameters of a file or a checkpoint.
-
-    Raises DataError if one that the graph needs is missing, or if they are those of
-    another model.
-    """
+    """Open the parameters of a file or a checkpoint; check that they fit the graph."""
     from placer.runtime.saving.start_parameters import check_start, open_parameters
 
     def warn(text: str) -> None:
@@ -206,7 +206,6 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
 
 
 def _read_parameters(start: StartParameters, graph: Graph) -> dict[str, Any]:
-    """Return the parameters that the graph needs, by name."""
     blocks = []
     for name in sorted(op.name for op in graph.parameters):
         shape = start.types[name].sizes(1)
@@ -216,7 +215,6 @@ def _read_parameters(start: StartParameters, graph: Graph) -> dict[str, Any]:
 
 
 def _tables_of(plan: Plan, graph: Graph) -> dict[str, SparseTable]:
-    """Return the sparse tables that the graph needs, by name."""
     needed = {op.name for op in graph.sparse_tables}
     return {each.name: each for each in plan.sparse_tables if each.name in needed}
 
@@ -229,7 +227,7 @@ def _write(
     start: StartParameters,
     batch: Sequence[int],
 ) -> tuple[tuple[str, ...], ...]:
-    """Write all files to a folder; return the fields of `ExportedModel` after it."""
+    """Write all files to a folder; return the fields of `ExportedModel` after `folder`."""
     from placer.exporting import params
     from placer.exporting.input_columns import input_columns
     from placer.exporting.lookups import keys_only
@@ -248,7 +246,7 @@ def _write(
 
     assert plan.prediction is not None
     wide = has_wide_numbers(graph, keys_only(graph))
-    title = f"{plan.name}: %s. Exported by placer, which it does not need."
+    title = f"{plan.name}: %s. Exported by placer; works without placer."
     order = [column.name for column in plan.columns]
     exported = exported_names(plan.modules)
     with _user_modules(build, wide) as load:
@@ -322,7 +320,6 @@ def _write_tables(
     model: ModelFile,
     start: StartParameters,
 ) -> None:
-    """Write the sparse tables, and what looks up their rows."""
     from placer.exporting.tables_file import write_table, write_tables_file
     from placer.runtime.saving.row_files import read_partitions
 
@@ -344,7 +341,7 @@ def _write_tables(
             )
         )
         write_table(work, table, "uint64" if wide else "int64", partitions)
-    what = "the rows of keys, which the model takes"
+    what = "from keys to the rows that the model takes"
     text = write_tables_file(
         title % what,
         tables,
@@ -358,7 +355,7 @@ def _write_tables(
 
 @contextmanager
 def _user_modules(build: Path, wide: bool) -> Any:
-    """Return a context with a function that returns MODULE:FUNCTION of a build."""
+    """Return a context with a function that imports MODULE:FUNCTION of a build."""
     from importlib import import_module
 
     import jax
@@ -395,7 +392,7 @@ def _write_stablehlo(
     batch: Sequence[int],
     wide: bool,
 ) -> tuple[list[str], list[str]]:
-    """Write the StableHLO files; return their names, and what to know of them."""
+    """Write the StableHLO files; return their names, and warnings."""
     from placer.exporting.model_file import WIDE
     from placer.exporting.stablehlo import (
         SymbolicBatchError,
@@ -420,8 +417,9 @@ def _write_stablehlo(
                 sizes = " and ".join(map(str, batch))
                 notes.append(
                     f"`{error.op}` cannot be exported for a batch of any size"
-                    f" ({error.cause}): the StableHLO files are for batches of {sizes};"
-                    " `--batch` chooses others. `model.py` takes any batch."
+                    f" ({error.cause}): the StableHLO files are for batches of"
+                    f" {sizes}. Choose other sizes with `--batch`. `model.py`"
+                    " takes any batch."
                 )
         files = []
         for size in batch:

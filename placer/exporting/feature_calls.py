@@ -1,4 +1,4 @@
-"""The statements of prepare.py that compute features of columns."""
+"""Writes the statements of prepare.py that compute features of columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from placer.plan.settings.data.features import Argument, Feature, Features
 from placer.plan.settings.data.source import RowSource
 
 FEATURES = "placer.exporting.prepare_features"
-"""The module of the functions that they call."""
+"""The module of the functions that the statements call."""
 
 
 def needed_features(names: Iterable[str], features: Features) -> dict[str, Feature]:
-    """Return the features that columns are or are computed from, in their order.
-
-    `features` are expanded.
-    """
+    """Return the features in `names` and their dependencies, expanded, in order."""
     needed: set[str] = set()
     waiting = [*names]
     while waiting:
@@ -33,13 +30,13 @@ def needed_features(names: Iterable[str], features: Features) -> dict[str, Featu
 def feature_calls(features: Features, data: RowSource, copies: Copies) -> list[Call]:
     """Return the statements that add features to the dict `columns`.
 
-    The dict `keys` gets the keys of features by name, and those of other parts of crosses
-    by name and seed.
+    The dict `keys` holds the keys of features by name, and the keys of other parts of
+    crosses by name and seed.
 
     Args:
-        features: the features that are needed, expanded.
+        features: the needed features, expanded.
         data: the source, with the options of its columns.
-        copies: where the functions that they call are added.
+        copies: receives the functions that the statements call.
     """
     writer = _Writer(features, data, copies)
     for name, feature in features.items():
@@ -48,7 +45,7 @@ def feature_calls(features: Features, data: RowSource, copies: Copies) -> list[C
 
 
 class _Writer:
-    """Writes the calls of the functions of prepare.py, by what they are assigned to."""
+    """Writes the calls of the functions of prepare.py, by assignment target."""
 
     def __init__(self, features: Features, data: RowSource, copies: Copies) -> None:
         self.calls: dict[str, Call] = {}
@@ -76,7 +73,7 @@ class _Writer:
             self._assign(column, "in_bins", [key, literal(feature.bins)])
 
     def _part(self, name: str, seed: int) -> str:
-        """Return the keys of a part of a cross, which are computed if they are not."""
+        """Return the keys of a part of a cross; compute them once."""
         feature = self._features.get(name)
         if feature is not None and feature.has_key:
             return f"keys[{literal(name)}]"
@@ -133,7 +130,7 @@ def _list(items: Iterable[str]) -> Expression:
 
 
 def listed_markers(form: Cells, column: str) -> tuple[str | float, ...]:
-    """Return what `missing_values` lists for a column: the texts, and then numbers."""
+    """Return the `missing_values` of a column: the texts, then the numbers."""
     markers = form.markers(column)
     return (*sorted(markers.texts), *sorted(markers.numbers))
 

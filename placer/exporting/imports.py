@@ -8,8 +8,7 @@ from sys import stdlib_module_names
 
 
 def import_lines(imports: Iterable[str], own: Iterable[str] = ()) -> list[str]:
-    """Return imports, sorted, without duplicates: those of the standard library, those
-    of packages, and those of the model's `own` modules, which may be other packages."""
+    """Return sorted imports: standard library, packages, the model's `own` modules."""
     lines = sorted(
         join_imports(imports),
         key=lambda line: (line.startswith("from"), line.split()[1]),
@@ -26,7 +25,7 @@ def import_lines(imports: Iterable[str], own: Iterable[str] = ()) -> list[str]:
 
 
 def join_imports(imports: Iterable[str]) -> list[str]:
-    """Return imports, of which those from one module are one."""
+    """Merge the imports of each module into one statement."""
     names: dict[str, dict[str, None]] = {}
     for text in sorted({*imports}):
         start, _, listed = text.partition(" import ")

@@ -1,4 +1,4 @@
-"""Which columns of rows the inputs of an exported model read."""
+"""Finds the columns of rows that the inputs of an exported model read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from placer.plan.settings.data.sources import assign_columns
 def input_columns(
     plan: Plan, inputs: Iterable[str], folder: Path
 ) -> tuple[dict[str, list[str]], dict[str, Feature]]:
-    """Return the columns and features that each of these inputs reads, in order, and the
-    features of the source, expanded.
+    """Return the columns and features of each input, and the source's features.
 
-    A glob selects columns of the file from which the model was trained: its header is
-    read. The inputs of a `sklearn:` data set read columns of their own names:
-    few users have a column that is called `data`.
+    The columns are in order, and the features are expanded. A glob selects columns of
+    the training file, whose header is read. The inputs of a `sklearn:` data set read
+    columns of their own names, because few users have a column called `data`.
 
     Args:
         plan: the plan of a build with a prediction.
@@ -29,8 +28,8 @@ def input_columns(
         folder: the folder that paths of the spec are relative to.
 
     Raises:
-        PlacerError: there is a glob, and that file cannot be read or has not as many
-            columns as the input needs.
+        PlacerError: if a glob cannot be resolved, because the file cannot be read or
+            lacks columns.
     """
     data = plan.prediction
     assert data is not None
@@ -65,16 +64,15 @@ def input_columns(
         }
     except DataError as error:
         raise PlacerError(
-            f"the columns that prepare.py takes are not known: {error.message}",
-            hint="a glob selects columns of this file: put it there, or list the columns"
-            " in the spec",
+            f"the columns for prepare.py are unknown: {error.message}",
+            hint="a glob selects columns of this file: put the file there, or list the"
+            " columns in the spec",
         ) from error
     return selected, computed
 
 
 def _read_names(plan: Plan, folder: Path) -> list[str]:
-    """Return the columns of the source from which the model was trained, in natural
-    order; DataError if they are not known."""
+    """Return the columns of the training source, in natural order."""
     data = plan.prediction
     assert data is not None
     is_alike = (plan.train.columns, plan.train.features) == (

@@ -1,6 +1,6 @@
-"""Lookups of an exported model: the rows of sparse tables are looked up before it runs.
+"""Sparse table lookups of an exported model, done before the model runs.
 
-A key never enters the model: its arguments are the rows, and where keys are padding.
+Keys never enter the model. It takes their rows, and a mask of padding.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from placer.place.types import TensorType
 
 @dataclass(frozen=True)
 class Lookup:
-    """Rows of a sparse table by the keys of an input.
+    """A lookup of rows of a sparse table by the keys of an input.
 
     Attributes:
         table: the name of the table.
         input: the name of the input with the keys.
         ids: the value with the keys.
-        padding: the key that is none; None without.
-        rows: the argument of the model with the rows.
+        padding: the key that means no row, if any.
+        rows: the model's argument with the rows.
         kind: its type: a row for each key.
-        present: the argument that says which keys are no padding; None if all are.
+        present: the model's argument that masks keys other than padding; None without
+            padding.
     """
 
     table: str
@@ -37,7 +38,7 @@ class Lookup:
 
     @property
     def arguments(self) -> dict[str, TensorType]:
-        """The types of the arguments of the model, by name."""
+        """The types of the model's arguments, by name."""
         types = {self.rows: self.kind}
         if self.present is not None:
             types[self.present] = TensorType("bool", self.kind.shape[:-1])
@@ -45,10 +46,10 @@ class Lookup:
 
 
 def find_lookups(graph: Graph, names: Names) -> dict[str, Lookup]:
-    """Return the lookup of each op that looks up rows of a sparse table, by its name.
-    Ops with the same keys and table have the same.
+    """Return the lookup of each op that reads a sparse table, by op name.
 
-    Raises PlacerError if keys are computed: they are not known before the model runs.
+    Ops with the same keys and table share a lookup. Raises PlacerError if keys are
+    computed, because they are unknown before the model runs.
     """
     tables = {op.name: op for op in graph.sparse_tables}
     made: dict[tuple[str, str, int | None], Lookup] = {}
@@ -70,9 +71,10 @@ def _lookup(graph: Graph, names: Names, op: Op, padding: int | None) -> Lookup:
     read = graph.producers[ids]
     if read.kind != "read":
         raise PlacerError(
-            f"'{op.name}' looks up keys that are computed ({ids}), which an exported model"
-            " cannot do: it takes the rows of keys that are inputs",
-            hint="leave out the outputs that depend on it, or compute the keys before",
+            f"'{op.name}' looks up keys that are computed ({ids}); an exported"
+            " model can look up only keys that are inputs",
+            hint="leave out the outputs that depend on it, or compute the keys in the"
+            " data",
         )
     kind, keys = graph.tensor_type(table), graph.tensor_type(ids)
     own = names.name_of(op.name)
@@ -88,7 +90,7 @@ def _lookup(graph: Graph, names: Names, op: Op, padding: int | None) -> Lookup:
 
 
 def keys_only(graph: Graph) -> set[str]:
-    """Return the values that only lookups use: keys, which the model does not take."""
+    """Return the values that only lookups use: keys that the model does not take."""
     tables = {op.name for op in graph.sparse_tables}
     return {
         op.name

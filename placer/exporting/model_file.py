@@ -20,7 +20,7 @@ from placer.place.types import TensorType
 from placer.plan.settings.data.sources import POSITION
 
 WIDE = 'jax.config.update("jax_enable_x64", True)'
-"""The line of a model with 64-bit numbers that lets JAX compute with them."""
+"""The line of model.py that enables 64-bit numbers in JAX."""
 
 _WIDE = ("float64", "int64", "uint64")
 _GLOBALS = ("jax", "jnp", "load_params", "model", "ops", "params")
@@ -28,15 +28,15 @@ _GLOBALS = ("jax", "jnp", "load_params", "model", "ops", "params")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The text of model.py, and what it needs beside it.
+    """The text of model.py, and the files that it needs.
 
     Attributes:
         text: the text.
         types: the types of the arguments of `model` besides the parameters, in order.
-        inputs: the name of each input of the spec that the model needs: that of an
-            argument of `model`, or of keys that are looked up before.
-        lookups: the rows of sparse tables that it takes.
-        functions: what it uses of the modules of the user, as MODULE:NAME.
+        inputs: for each needed input of the spec, its name as an argument of `model`,
+            or as keys for `tables.py`.
+        lookups: the lookups of sparse tables that provide arguments.
+        functions: the names that it uses of the user's modules, as MODULE:NAME.
         ops: the names that it uses of the package `ops`.
     """
 
@@ -55,14 +55,14 @@ def write_model(
     load: Callable[[str], object],
     exported: Mapping[str, str],
 ) -> ModelFile:
-    """Return model.py of a graph of the form that the pass `predict` gives.
+    """Return model.py for a graph after the pass `predict`.
 
     Args:
         graph: the graph of a prediction in one process.
         title: the first line of its docstring.
         inputs_in_order: the inputs of the spec, in the order of the arguments.
-        load: returns a function of these modules, given as MODULE:FUNCTION.
-        exported: the name beside model.py of each module of the spec.
+        load: returns a function of the user's modules, given as MODULE:FUNCTION.
+        exported: the name next to model.py of each module of the spec.
     """
     called = modules_called(graph)
     modules = [exported[module] for module in called]
@@ -160,7 +160,7 @@ def _look_up(
     names: Names,
     expression: Callable[[str], Expression],
 ) -> list[Call]:
-    """Return the statements of an op that looks up rows, with rows that are arguments."""
+    """Return the statements of a table op, with the looked-up rows as arguments."""
     own = names.name_of(op.name)
     indices, table = names.new_name(f"{own}_indices"), names.new_name(f"{own}_table")
     attrs = dict(op.attrs) | ({} if lookup.present is None else {"padding": -1})
@@ -175,8 +175,7 @@ def _look_up(
 
 
 def has_wide_numbers(graph: Graph, without: Collection[str] = ()) -> bool:
-    """Whether values of a graph have 64 bits, with which JAX computes only if asked;
-    those of some names do not count."""
+    """Return True if the graph has 64-bit values, except `without`."""
     return any(
         isinstance(value.type, TensorType) and value.type.dtype in _WIDE
         for value in graph.values.values()
@@ -195,7 +194,7 @@ def _lines(call: Call) -> list[str]:
 
 def _docstring(graph: Graph, types: dict[str, TensorType]) -> list[str]:
     lines = ['    """Return the outputs by name.', "", "    Args:"]
-    lines += ["        params: the parameters by name, as `load_params` returns them."]
+    lines += ["        params: the parameters by name, from `load_params`."]
     lines += [f"        {name}: {kind}." for name, kind in types.items()]
     lines += ["", "    Returns:"]
     for op in graph.of_kind(OUTPUT):
@@ -234,6 +233,8 @@ def _join(
         "",
     ]
     if wide:
-        lines += ["# The model computes with 64 bits, which JAX does only if asked to."]
+        lines += [
+            "# The model computes with 64 bits, which JAX must be told to enable."
+        ]
         lines += [WIDE, ""]
     return "\n".join([*lines, "", *model]) + "\n"

@@ -1,8 +1,8 @@
-"""The package `ops` of an exported model: copies of the modules of its ops' functions.
+"""The package `ops` of an exported model: copies of modules with its ops' functions.
 
 A copy is byte by byte the installed file. The modules import each other by relative
-paths, and otherwise only JAX and numpy, so that they are used without placer; a contract
-of `.importlinter` lists them.
+paths, and otherwise only JAX and NumPy, so that they work without placer. A contract of
+`.importlinter` lists them.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def op_modules(names: Iterable[str]) -> dict[str, bytes]:
         for path, found in sorted(modules.items())
     ]
     head = (
-        '"""Functions of ops: copies of modules of placer, which they do not need."""'
+        '"""Functions of ops: copies of modules of placer, which work without'
+        ' placer."""'
     )
     files["__init__.py"] = "\n".join([head, "", *lines, ""]).encode()
     return files
 
 
 def _module_of(name: str) -> PurePosixPath:
-    """Return the path of the module of a function, from `placer/ops`."""
     family = FAMILY_OF.get(name, _EXPORTED).removeprefix("placer.ops.")
     return PurePosixPath(*f"{family}_jax".split(".")).with_suffix(".py")
 
 
 def _imported(path: PurePosixPath, content: bytes) -> Iterator[PurePosixPath]:
-    """Yield the paths of the modules that a module of `placer/ops` imports."""
+    """Yield the paths of the modules that a module of `ops` imports."""
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.ImportFrom):
             assert node.module is not None

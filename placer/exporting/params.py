@@ -24,6 +24,6 @@ def load_params(path: str = "params.safetensors") -> dict[str, jax.Array]:
     chunks = [values[i : i + size] for i in range(0, len(values), size)]
     checksums = "".join(f"{crc32(each):08x}" for each in [memoryview(entries), *chunks])
     if metadata.get("placer.crc32", checksums) != checksums:
-        raise ValueError(f"{path} is damaged: it does not have its checksums")
+        raise ValueError(f"{path} is damaged: its checksums do not match")
     params: dict[str, jax.Array] = load(content)
     return params

@@ -19,7 +19,7 @@ _IMPORTS = (
 
 
 def write_postprocess(title: str, outputs: Sequence[Output]) -> str:
-    """Return postprocess.py.
+    """Return the text of postprocess.py.
 
     Args:
         title: the first line of its docstring.
@@ -51,7 +51,7 @@ def write_postprocess(title: str, outputs: Sequence[Output]) -> str:
         "",
         "    predictions = postprocess(outputs)",
         "",
-        "It needs numpy only.",
+        "It needs only NumPy.",
         '"""',
         "",
         "from __future__ import annotations",
@@ -63,7 +63,7 @@ def write_postprocess(title: str, outputs: Sequence[Output]) -> str:
         '    """Return the columns of predictions, as `placer predict` writes them.',
         "",
         "    Args:",
-        "        outputs: what `model` returns.",
+        "        outputs: the result of `model`.",
         "",
         "    Returns:",
         "        An array with a value for each row, by name:",

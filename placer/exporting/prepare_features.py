@@ -1,7 +1,7 @@
 """Functions that prepare.py of an exported model contains: features of columns.
 
-They compute what `placer/readers/features` does, with the same bits, of rows as a service
-gets them.
+They compute the features bit by bit as in training, for rows as a service receives
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ P4, P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
 def xxh64(data: bytes, seed: int) -> int:
-    """Return the XXH64 of bytes."""
+    """Return the XXH64 hash of bytes."""
 
     def rotate(x: int, bits: int) -> int:
         x &= BITS
@@ -76,14 +76,14 @@ def hash_texts(
     Args:
         columns: the columns by name.
         name: the column.
-        seed: the seed of its field, which is also the key of a missing text: None, NaN or
-            NA.
-        empty_is_missing: whether an empty text is missing too, as in a CSV file. In such
-            a file, booleans may be written in several ways, so they are refused.
+        seed: the seed of its field, which is also the key of a missing text (None, NaN
+            or NA).
+        empty_is_missing: an empty text is missing, as in a CSV file. Booleans are then
+            refused, because a CSV file can spell them in several ways.
         markers: more texts that are missing.
 
     Raises:
-        ValueError: the column is missing, or has a value that is no text.
+        ValueError: if the column is missing, or a value is not a text.
     """
     check_names(columns, [name])
     keys = []
@@ -116,12 +116,11 @@ def hash_integers(
         columns: the columns by name.
         name: the column.
         seed: the seed of its field, which is also the key of a missing number.
-        missing: the number to use for a missing one, if there is one.
+        missing: the number to use for a missing one, if given.
         markers: more texts and numbers that are missing.
 
     Raises:
-        ValueError: the column is missing, or has a value that is no whole number of 64
-            bits.
+        ValueError: if the column is missing, or a value is not a 64-bit whole number.
     """
     check_names(columns, [name])
     keys = []
@@ -137,7 +136,7 @@ def hash_integers(
 def whole_number(
     cell: Any, missing: float | None, markers: Sequence[str | float] = ()
 ) -> int | None:
-    """Return the whole number in a cell, a text or a number; None for a missing one."""
+    """Return the whole number in a cell, a text or a number; None if it is missing."""
     value = as_cell(cell)
     if is_missing(cell, markers):
         value = missing
@@ -145,7 +144,7 @@ def whole_number(
         return None
     if isinstance(value, str):
         value = whole(value)
-    # Larger floats are whole, and which number was meant is not known.
+    # Larger floats are whole, but the original number is unknown.
     largest = {float: 2**53, Decimal: 2**64}.get(type(value))
     if largest is not None and -largest <= value <= largest and value == int(value):
         value = int(value)
@@ -157,7 +156,7 @@ def whole_number(
 
 
 def hash_numbers(numbers: np.ndarray, seed: int) -> np.ndarray:
-    """Return the keys of whole numbers, such as those of buckets, uint64[rows]."""
+    """Return the keys of whole numbers, such as numbers of buckets, uint64[rows]."""
     return np.array([xxh64(as_bytes([int(n)]), seed) for n in numbers], np.uint64)
 
 
@@ -170,7 +169,7 @@ def cross_keys(parts: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
 
 def as_bytes(numbers: Sequence[int]) -> bytes:
-    """Return whole numbers as 8 little-endian bytes each."""
+    """Return each whole number as 8 little-endian bytes."""
     return b"".join((number & BITS).to_bytes(8, "little") for number in numbers)
 
 
@@ -182,8 +181,7 @@ def in_bins(keys: np.ndarray, bins: int) -> np.ndarray:
 def with_keys(
     columns: Mapping[str, Any], keys: Mapping[Any, np.ndarray], dtype: str
 ) -> dict[str, Any]:
-    """Return the columns with all bits of those that are keys in another dtype, int64 or
-    uint64."""
+    """Return the columns with `keys` reinterpreted as int64 or uint64."""
     views = {
         name: key.view(dtype) for name, key in keys.items() if columns.get(name) is key
     }
@@ -197,8 +195,11 @@ def bucket_numbers(
     missing: float | None = None,
     markers: Sequence[str | float] = (),
 ) -> np.ndarray:
-    """Return the buckets of a column of numbers, int64[rows]: how many boundaries are at
-    most the number, and of a missing number one more than there are boundaries."""
+    """Return the buckets of a column of numbers, int64[rows].
+
+    A bucket is the number of boundaries that are at most the number. A missing number
+    has the number of boundaries plus one.
+    """
     numbers = read_numbers(columns, name, missing, markers)
     buckets = np.searchsorted(np.array(boundaries), numbers, side="right")
     return np.where(np.isnan(numbers), len(boundaries) + 1, buckets).astype(np.int64)
@@ -242,7 +243,7 @@ def present_numbers(
     missing: float | None,
     markers: Sequence[str | float],
 ) -> np.ndarray:
-    """Return a column of numbers, float64[rows]; ValueError if one is missing."""
+    """Return a column of numbers, float64[rows]; raise ValueError if one is missing."""
     numbers = read_numbers(columns, name, missing, markers)
     if np.isnan(numbers).any():
         row = int(np.argmax(np.isnan(numbers)))
@@ -261,11 +262,11 @@ def read_numbers(
     Args:
         columns: the columns by name.
         name: the column.
-        missing: the number to use for a missing one, if there is one.
+        missing: the number to use for a missing one, if given.
         markers: more texts and numbers that are missing.
 
     Raises:
-        ValueError: the column is missing, or a cell is no finite number.
+        ValueError: if the column is missing, or a cell is not a finite number.
     """
     check_names(columns, [name])
     filled = float("nan") if missing is None else missing
@@ -306,8 +307,7 @@ def hour_numbers(
     missing: float | None = None,
     markers: Sequence[str | float] = (),
 ) -> np.ndarray:
-    """Return the hours of the times of a column, 0 to 23, of missing ones 24,
-    int64[rows]."""
+    """Return the hours of times, 0 to 23, or 24 for a missing time, int64[rows]."""
     times = read_times(columns, name, missing, markers)
     return np.array([24 if t is None else t[1] * 24 // DAY for t in times], np.int64)
 
@@ -318,8 +318,7 @@ def weekday_numbers(
     missing: float | None = None,
     markers: Sequence[str | float] = (),
 ) -> np.ndarray:
-    """Return the days of the week of the times of a column, Monday 0 to Sunday 6, of
-    missing ones 7, int64[rows]."""
+    """Return weekdays, Monday 0 to Sunday 6, or 7 for a missing time, int64[rows]."""
     times = read_times(columns, name, missing, markers)
     # Day 0 was a Thursday.
     return np.array([7 if t is None else (t[0] + 3) % 7 for t in times], np.int64)
@@ -331,17 +330,18 @@ def read_times(
     missing: float | None,
     markers: Sequence[str | float],
 ) -> list[tuple[int, int] | None]:
-    """Return the times of a column, each the day since 1970-01-01 and the nanoseconds of
-    the day in UTC; None for a missing one.
+    """Return the times of a column, None for a missing one.
+
+    A time is the day since 1970-01-01 and the nanoseconds of the day, in UTC.
 
     Args:
-        columns: the columns by name, here of texts, dates, datetimes or datetime64s.
+        columns: the columns by name; values are texts, dates, datetimes or datetime64s.
         name: the column.
-        missing: the days since 1970-01-01 of a missing one, if there is such a number.
+        missing: the day to use for a missing time, counted from 1970-01-01, if given.
         markers: more texts that are missing.
 
     Raises:
-        ValueError: the column is missing, or a value is no date and no time.
+        ValueError: if the column is missing, or a value is neither a date nor a time.
     """
     check_names(columns, [name])
     filled = None if missing is None else time_of_number(missing)
@@ -363,5 +363,8 @@ NUMBERS = {
     "hour": hour_numbers,
     "weekday": weekday_numbers,
 }
-"""The function of each kind of features but keys. It takes the columns, the name of one,
-the `arguments` of the feature, and the missing values of the column."""
+"""The function of each kind of features except keys.
+
+It takes the columns, the name of a column, the feature's `arguments`, and the missing
+values of the column.
+"""

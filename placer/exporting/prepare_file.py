@@ -42,7 +42,7 @@ def write_prepare(
     *,
     looks_up: bool = False,
 ) -> str:
-    """Return prepare.py.
+    """Return the text of prepare.py.
 
     Args:
         title: the first line of its docstring.
@@ -51,7 +51,8 @@ def write_prepare(
         arguments: the arguments of `model`, by the names of the inputs.
         feeds: the columns and features that each input reads, in order.
         features: the features of the source, expanded.
-        looks_up: whether `tables.py` takes the arguments, and gives those of the model.
+        looks_up: whether the arguments go to `tables.py`, which returns the arguments
+            of the model.
     """
     given = "look_up(tables, **arguments)" if looks_up else "arguments"
     copies = copies_of_placer({"prepare", "columns"})
@@ -99,7 +100,7 @@ def write_prepare(
         "    arguments = prepare(columns)",
         f"    outputs = model(params, **{given})",
         "",
-        "It needs numpy only.",
+        "It needs only NumPy.",
         '"""',
         "",
         "from __future__ import annotations",
@@ -111,11 +112,12 @@ def write_prepare(
         '    """Return the arguments of `model` besides its parameters.',
         "",
         "    Args:",
-        "        columns: a list or an array for each column, with a value for each row:",
+        "        columns: a list or an array for each column, with a value for"
+            " each row:",
         f"            {', '.join(map(literal, dict.fromkeys(used)))}.",
         "",
         "    Raises:",
-        "        ValueError: a column is missing, or a value does not fit.",
+        "        ValueError: if a column is missing, or a value does not fit.",
         '    """',
     ]  # fmt: skip
     text = "\n".join([*head, *body, "    }", f"    return {check}(arguments)"])
@@ -132,11 +134,7 @@ def _call(
     cells: Sequence[str],
     data: RowSource,
 ) -> Call:
-    """Return the call that returns an input.
-
-    `columns` is the expression of all columns; `cells` are those of `feeds` that are no
-    features.
-    """
+    """Return the call that returns an input; `cells` are the feeds except features."""
     arguments: list[str | Expression] = [
         columns,
         f"[{', '.join(map(literal, feeds))}]",
@@ -154,11 +152,7 @@ def _call(
 def _tables(
     cells: Sequence[str], data: RowSource, *, with_globs: bool = True
 ) -> list[Expression]:
-    """Return the tables of an input's columns: words, unknown words, missing cells.
-
-    `cells` are those that are no features. Without globs, which may match features too,
-    tables are by the names of the columns.
-    """
+    """Return the tables of an input's columns: words, unknown words, missing cells."""
     form = data.csv or data.parquet or data.python
     if form is None:
         return []
@@ -175,6 +169,7 @@ def _tables(
         ("missing", form.missing),
     ):
         used = {k: v for k, v in table.items() if _applies(k, cells)}
+        # A glob may also match features, so use the names of columns.
         if not with_globs:
             matched = ((cell, first_match(used, cell)) for cell in cells)
             used = {cell: value for cell, value in matched if value is not None}
@@ -187,8 +182,7 @@ def _tables(
 
 
 def _applies(key: str, cells: Sequence[str]) -> bool:
-    """Whether a key of `csv` or `parquet`, a name or a glob, matches a column of an
-    input."""
+    """Return True if a key of `csv` or `parquet` matches a column of an input."""
     return any(key == cell or fnmatchcase(cell, key) for cell in cells)
 
 

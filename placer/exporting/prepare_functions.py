@@ -1,7 +1,7 @@
 """Functions that prepare.py of an exported model contains: from columns to arrays.
 
-They accept and refuse what the readers of placer do (`placer/readers`). They need only
-numpy, and take rows as a service gets them: lists, arrays, numbers and words.
+They accept and reject the same values as the readers of placer in training. They need
+only NumPy, and take rows as a service receives them: lists, arrays, numbers and words.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def stack_columns(
     shape: tuple[int, ...],
     limits: tuple[int, ...] | None = None,
 ) -> np.ndarray:
-    """Return an input from arrays, or from as many columns as a row of it has values.
+    """Return an input from arrays, or from one column for each value of its rows.
 
     Args:
         columns: the columns by name.
         names: the columns that the input reads, in C order.
         dtype: the dtype of the input.
-        shape: the shape of one row of it.
-        limits: the least and the greatest valid value, if there are any, and other
-            valid values.
+        shape: the shape of one of its rows.
+        limits: the minimum, the maximum and other valid values, if there are limits.
 
     Raises:
-        ValueError: a column is missing or has another shape, or a value does not fit.
+        ValueError: if a column is missing or has another shape, or a value does not
+            fit.
     """
     check_names(columns, names)
     arrays = [to_dtype(name, to_array(columns[name]), dtype) for name in names]
@@ -70,25 +70,25 @@ def parse_columns(
     missing: Mapping[str, float] | None = None,
     markers: Mapping[str, Sequence[str | float]] | None = None,
 ) -> np.ndarray:
-    """Return an input from columns of cells, texts or numbers, as of a CSV file.
+    """Return an input from columns of cells: texts or numbers, as in a CSV file.
 
     Args:
-        columns: the columns by name, each with one cell for each row. A single one may
-            have lists of the shape instead, to which nothing of the following applies.
-        names: the columns that the input reads: as many as a row of it has values, in
-            C order.
+        columns: the columns by name, each with one cell for each row. A single column
+            may have lists of the input's shape instead; then words, unknown, missing
+            and markers do not apply.
+        names: the columns that the input reads, one for each value of a row, in C
+            order.
         dtype: the dtype of the input.
-        shape: the shape of one row of it.
-        limits: the least and the greatest valid value, if there are any, and other
-            valid values.
-        words: the numbers of the words of a column. This and the following are by the
-            name of a column, or by a glob, of which the first that matches applies.
+        shape: the shape of one of its rows.
+        limits: the minimum, the maximum and other valid values, if there are limits.
+        words: the numbers of the words of a column. Like the next arguments, it is
+            keyed by the name of a column or by a glob; the first match applies.
         unknown: the number of any other word.
         missing: the number of a cell that is None, NaN, NA or empty.
-        markers: more texts and numbers of cells that mean a missing one.
+        markers: more texts and numbers that mean a missing value.
 
     Raises:
-        ValueError: a column is missing, or a cell does not fit; it names the row.
+        ValueError: with the row, if a column is missing or a cell does not fit.
     """
     check_names(columns, names)
     if shape and len(names) == 1 and has_lists(columns[names[0]]):
@@ -114,7 +114,7 @@ def parse_columns(
 
 
 def has_lists(cells: Any) -> bool:
-    """Return whether the first cell of a column is a list or an array."""
+    """Return True if the first cell of a column is a list or an array."""
     first = next(iter(cells), None)
     return isinstance(first, list | tuple) or bool(getattr(first, "ndim", None))
 
@@ -122,8 +122,7 @@ def has_lists(cells: Any) -> bool:
 def with_numbers(
     columns: Mapping[str, Any], names: Sequence[str], dtype: str
 ) -> dict[str, Any]:
-    """Return the columns; those of these names that have texts or decimals become the
-    numbers in them."""
+    """Return the columns; convert texts and decimals of the named ones to numbers."""
     parsed = {**columns}
     for name in names:
         cells = columns.get(name, ())
@@ -141,7 +140,7 @@ def with_numbers(
 
 
 def number_list(name: str, numbers: Sequence[float]) -> np.ndarray:
-    """Return numbers as an array, whole ones exactly."""
+    """Return numbers as an array; whole numbers stay exact."""
     is_whole = all(isinstance(number, int) for number in numbers)
     is_large = is_whole and max(numbers, default=0) >= 2**63
     whole = np.uint64 if is_large else np.int64
@@ -152,7 +151,7 @@ def number_list(name: str, numbers: Sequence[float]) -> np.ndarray:
 
 
 def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the inputs; ValueError if they do not have the same number of rows."""
+    """Return the inputs; raise ValueError if their numbers of rows differ."""
     sizes = [len(array) for array in arguments.values()]
     if len({*sizes}) > 1:
         listed = ", ".join(map(str, sizes))
@@ -170,7 +169,7 @@ def join(names: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def check_names(columns: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise ValueError unless these columns are there, with several cells each."""
+    """Raise ValueError unless these columns exist and are lists of cells."""
     for name in names:
         if name not in columns:
             raise ValueError(f"there is no column '{name}'")
@@ -214,8 +213,7 @@ def word_number(
 def cell_number(
     cell: Any, missing: float | None, dtype: str, markers: Sequence[str | float] = ()
 ) -> float:
-    """Return the number in a cell, a text or a number; for an integer dtype, a whole one
-    is an int."""
+    """Return the number in a cell; a whole number is an int for an integer dtype."""
     text = as_cell(cell)
     if is_missing(cell, markers):
         if missing is None:
@@ -236,8 +234,10 @@ def cell_number(
 
 
 def as_cell(value: Any) -> Any:
-    """Return a text without the blanks at its ends, also of bytes, a number of numpy as
-    one of Python, and others as they are."""
+    """Return a text without surrounding blanks, a NumPy number as a Python number.
+
+    Bytes are decoded. Other values are unchanged.
+    """
     if isinstance(value, str | bytes):
         return (value.decode() if isinstance(value, bytes) else value).strip()
     # The item of a datetime64 may be a whole number.
@@ -247,8 +247,11 @@ def as_cell(value: Any) -> Any:
 
 
 def is_missing(cell: Any, markers: Sequence[str | float] = ()) -> bool:
-    """Return whether a cell means a missing value: None, NaN, NaT, NA, one of the usual
-    texts, or of the markers, of which numbers mean any text of them."""
+    """Return True if a cell means a missing value.
+
+    Missing are None, NaN, NaT, NA, the usual texts, and the markers. A marker that is a
+    number also matches its texts.
+    """
     if is_absent(cell):
         return True
     text = str(cell) if isinstance(cell, Decimal) else as_cell(cell)
@@ -264,7 +267,7 @@ def is_missing(cell: Any, markers: Sequence[str | float] = ()) -> bool:
 
 
 def whole(text: str) -> int:
-    """Return the whole number in a text; ValueError if it is not one."""
+    """Return the whole number in a text; raise ValueError for another text."""
     finite(text)
     try:
         exact = Decimal(text)
@@ -276,7 +279,7 @@ def whole(text: str) -> int:
 
 
 def finite(text: str) -> float:
-    """Return the number in a text; ValueError if it is not a finite one."""
+    """Return the finite number in a text; raise ValueError for another text."""
     if "_" in text or not text.isascii():
         raise ValueError(f"{text!r} is not a number")
     number = float(text)
@@ -286,9 +289,9 @@ def finite(text: str) -> float:
 
 
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return an array in another dtype; ValueError for a value that does not fit.
+    """Return an array in another dtype; raise ValueError if a value does not fit.
 
-    Numpy has no bfloat16: the array is then float32, and the model rounds it.
+    NumPy has no bfloat16: the array is then float32, and the model rounds it.
     """
     if array.dtype.kind not in "biuf":
         raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
@@ -310,7 +313,7 @@ def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 def check_limits(
     names: Sequence[str], array: np.ndarray, limits: tuple[int, ...] | None
 ) -> np.ndarray:
-    """Return the array; ValueError if a value is not within the limits."""
+    """Return the array; raise ValueError if a value is outside the limits."""
     if limits is not None and array.size:
         low, high, *others = limits
         is_outside = ~((array >= low) & (array <= high)) & ~np.isin(array, others)

@@ -16,10 +16,12 @@ _NEEDED: Final = ("jax", "numpy", "safetensors")
 
 @dataclass(frozen=True)
 class Described:
-    """What a README says of a model: arguments and outputs with their types, the
-    columns of its rows, its modules, the packages that these import, the files of its
-    sparse tables, and the StableHLO
-    files with their notes."""
+    """The facts about an exported model that its README lists.
+
+    They are arguments and outputs with their types, the columns of its rows, its
+    modules and the packages that these import, the files of its sparse tables, and the
+    StableHLO files with notes.
+    """
 
     name: str
     arguments: Sequence[str]
@@ -45,34 +47,36 @@ def write_readme(model: Described) -> str:
     lines = [
         f"# {model.name}",
         "",
-        "A trained model, exported by placer, which is not needed to use it.",
+        "A trained model, exported by placer. It works without placer.",
         "",
         f"- inputs: {', '.join(f'`{each}`' for each in model.types)}",
         f"- outputs: {', '.join(f'`{each}`' for each in model.outputs)}",
         "",
-        "`batch` is any number of rows. There is no dropout, and batch normalization"
-        " uses its running statistics.",
+        "`batch` is any number of rows. Dropout is removed, and batch"
+        " normalization uses its running statistics.",
         "",
-        "| file | what it is |",
+        "| file | content |",
         "| --- | --- |",
         "| `model.py` | the model as a function of JAX arrays; it needs"
         f" {', '.join(others)} and {last} |",
-        "| `ops/` | the functions that it calls as `ops.NAME`: files of placer |",
-        "| `prepare.py` | from columns of rows to the arrays that the model takes; it"
-        " needs numpy |",
-        "| `postprocess.py` | from outputs to the columns of predictions: classes by their"
-        " names; it needs numpy |",
+        "| `ops/` | the functions that `model.py` calls as `ops.NAME`, copied"
+        " from placer |",
+        "| `prepare.py` | converts columns of rows to the arrays that the model"
+        " takes; it needs NumPy |",
+        "| `postprocess.py` | converts outputs to columns of predictions, with"
+        " the names of classes; it needs NumPy |",
         "| `params.safetensors` | the parameters, by their names in the spec |",
-        "| `params.py` | loads them, and finds a damaged file; `model.py` imports it |",
+        "| `params.py` | loads the parameters and detects a damaged file;"
+        " imported by `model.py` |",
     ]
     lines += [
-        f"| `{name}.py` | functions that `model.py` calls, with what they import |"
+        f"| `{name}.py` | functions that `model.py` calls, with their imports |"
         for name in model.modules
     ]
     if model.tables:
         lines.append(
-            "| `tables.py` | looks up the rows of sparse tables; it needs numpy and"
-            " pyarrow |"
+            "| `tables.py` | looks up the rows of sparse tables; it needs NumPy"
+            " and pyarrow |"
         )
     lines += [
         f"| `{name}` | a sparse table: the columns `key` and `row` |"
@@ -97,19 +101,20 @@ def write_readme(model: Described) -> str:
         "",
     ]
     if model.wide:
-        lines += ["`model.py` switches JAX to 64 bits, when it is imported.", ""]
+        lines += ["Importing `model.py` enables 64-bit numbers in JAX.", ""]
     for file in model.files:
         lines += _use_of(file, listed, model.wide)
     today = date.today().isoformat()
     lines += [
-        "The file has the format of `jax.export`, which needs the package `flatbuffers`. The parameters are arguments, so that"
-        " one file serves every checkpoint of the model. It has been lowered for"
-        f" {', '.join(PLATFORMS)}, for one device.",
+        "The file has the format of `jax.export`, which needs the package"
+        " `flatbuffers`. The parameters are arguments, so one file serves every"
+        f" checkpoint of the model. It was lowered for {', '.join(PLATFORMS)}, for"
+        " one device.",
         "",
         f"It was written on {today} by jax {version('jax')} and jaxlib"
-        f" {version('jaxlib')}. JAX guarantees that it can be loaded by versions of jax"
-        " and jaxlib that are up to 6 months newer, or up to 3 weeks older; `model.py`"
-        " has no such limit.",
+        f" {version('jaxlib')}. JAX guarantees that versions of jax and jaxlib up"
+        " to 6 months newer, or up to 3 weeks older, can load it. `model.py` has"
+        " no such limit.",
     ]
     lines += ["", *model.notes] if model.notes else []
     return "\n".join(lines) + "\n"
@@ -130,7 +135,7 @@ def _use_of(file: str, listed: str, wide: bool) -> list[str]:
         f'    with open("{file}", "rb") as opened:',
         "        model = export.deserialize(bytearray(opened.read()))",
         '    params = load_file("params.safetensors")',
-        f"    outputs = model.call(params, {listed})  # arrays of just these types",
+        f"    outputs = model.call(params, {listed})  # arrays of exactly these types",
         "",
     ]
     return lines

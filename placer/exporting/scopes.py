@@ -1,4 +1,4 @@
-"""Finds where the source of a definition refers to names of its module."""
+"""Finds where the source of a definition refers to global names of its module."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def global_references(
     local: frozenset[str] = NO_NAMES,
     enclosing: frozenset[str] = NO_NAMES,
 ) -> Iterator[ast.Name]:
-    """Yield the names in `node` that are those of the module, in no fixed order.
+    """Yield the global names in `node`, in no fixed order.
 
     Args:
         node: a module, or a part of it.
-        local: the names that mean something else where `node` stands.
-        enclosing: those of them that functions in `node` see, too: they do not see the
-            names of a class that they are methods of.
+        local: the names that have another meaning where `node` stands.
+        enclosing: the names in `local` that functions in `node` also see. A method does
+            not see the names of its class.
     """
     match node:
         case ast.Name():
@@ -67,9 +67,7 @@ def _in_all(
 def _evaluated_outside(
     node: Function | ast.ClassDef, local: frozenset[str], enclosing: frozenset[str]
 ) -> Iterator[ast.Name]:
-    """Yield the names in the parts of a definition that do not see its own names:
-    decorators and defaults, and annotations and base classes, which see its type
-    parameters."""
+    """Yield the names in the parts of a definition that do not see its local names."""
     outside: list[ast.AST] = list(getattr(node, "decorator_list", ()))
     typed: list[ast.AST] = []
     for name, value in ast.iter_fields(node):
@@ -86,12 +84,11 @@ def _evaluated_outside(
 
 
 def _type_parameters(node: ast.AST) -> frozenset[str]:
-    """Return the names of the type parameters of a definition, since Python 3.12."""
+    """Return the type parameters of a definition, since Python 3.12."""
     return frozenset(each.name for each in getattr(node, "type_params", ()))
 
 
 def _bound_by_function(node: Function) -> frozenset[str]:
-    """Return the arguments and variables of a function."""
     body = node.body if isinstance(node.body, list) else [node.body]
     parts = node.args
     arguments = [*parts.posonlyargs, *parts.args, *parts.kwonlyargs]
@@ -101,7 +98,7 @@ def _bound_by_function(node: Function) -> frozenset[str]:
 
 
 def _bound(nodes: Iterable[ast.AST]) -> frozenset[str]:
-    """Return the names that statements or targets bind in the scope they stand in."""
+    """Return the names that statements or targets bind in their scope."""
     return frozenset(name for node in _same_scope(nodes) for name in _binds(node))
 
 
@@ -112,8 +109,7 @@ def _global_statements(nodes: Iterable[ast.AST]) -> frozenset[str]:
 
 
 def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of a scope, without what is inside of functions and classes. A
-    walrus in a comprehension binds a name of the scope around it."""
+    """Yield the nodes of a scope, without the contents of functions and classes."""
     for node in nodes:
         yield node
         if isinstance(node, Comprehension):

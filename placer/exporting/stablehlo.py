@@ -16,11 +16,11 @@ import jax
 from placer.place.types import TensorType
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-"""The platforms that a file is lowered for; one is chosen when it is run."""
+"""The platforms that a file is lowered for; one of them is chosen at run time."""
 
 
 class SymbolicBatchError(Exception):
-    """A model that cannot be lowered for a batch of any size: the op, and why."""
+    """The model cannot be lowered for a batch of any size: the op, and the cause."""
 
     def __init__(self, op: str, cause: str) -> None:
         super().__init__(op, cause)
@@ -37,9 +37,9 @@ def lower(
 ) -> bytes:
     """Return a function `model(params, *inputs)` as the bytes of a file.
 
-    `batch` is the number of rows, None for any. It has no paths of source files.
-    Raises SymbolicBatchError if an op needs to know the number of rows, and what the
-    functions of the model raise.
+    `batch` is the number of rows, None for any. The file contains no paths of source
+    files. Raises SymbolicBatchError if an op needs a fixed number of rows. Errors of
+    the model propagate.
     """
     import jax.export
 
@@ -67,7 +67,7 @@ def _struct(kind: TensorType, batch: Any) -> jax.ShapeDtypeStruct:
 
 @contextmanager
 def _without_locations() -> Iterator[None]:
-    """Let JAX leave out the source files and lines of operations."""
+    """Let JAX omit the source files and lines of operations."""
     option = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, option)
     jax.config.update(option, 0)
@@ -102,14 +102,11 @@ def _op_of(error: BaseException, model: Callable[..., Any]) -> str | None:
 
 
 def load_model(text: str, file: Path, without: Sequence[str]) -> Callable[..., Any]:
-    """Run model.py, and return its function `model`.
-
-    Lines `without` which it runs are those that change the settings of this process.
-    """
+    """Run model.py `without` these lines of settings; return its function `model`."""
     for line in without:
         text = text.replace(f"\n{line}\n", "\n\n")
     module = ModuleType("placer_exported_model")
-    sys.modules[module.__name__] = module  # dataclasses look their module up there
+    sys.modules[module.__name__] = module  # dataclasses look up their module there
     try:
         exec(compile(text, str(file), "exec", dont_inherit=True), module.__dict__)
     finally:
@@ -120,7 +117,7 @@ def load_model(text: str, file: Path, without: Sequence[str]) -> Callable[..., A
 
 @contextmanager
 def own_modules(folder: Path) -> Iterator[None]:
-    """Let `ops` and `params` of an exported model be imported, without bytecode."""
+    """Make `ops` and `params` of an exported model importable, without bytecode."""
     others, no_bytecode = _remove_own_modules(), sys.dont_write_bytecode
     sys.path.insert(0, str(folder))
     sys.dont_write_bytecode = True

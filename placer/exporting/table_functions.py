@@ -1,4 +1,4 @@
-"""Functions that the `tables.py` of an exported model contains."""
+"""Functions that `tables.py` of an exported model contains."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ Table = tuple[np.ndarray, np.ndarray]
 
 
 def load_table(path: str) -> Table:
-    """Return a table of a Parquet file with the columns `key` and `row`.
-
-    Raises OSError for a damaged file.
-    """
+    """Return the table in a Parquet file with the columns `key` and `row`."""
     file = pq.ParquetFile(path, page_checksum_verification=True)
     kind = file.schema_arrow.field("row").type
     count = file.metadata.num_rows
@@ -42,7 +39,7 @@ def look_up_rows(
     Args:
         table: the table.
         keys: integers of any shape.
-        absent: returns the rows of keys, uint64[n], that the table does not have.
+        absent: returns the rows of keys, uint64[n], that are not in the table.
 
     Returns:
         An array of the shape of `keys` and one more dimension, the row.
@@ -61,7 +58,7 @@ def look_up_rows(
 
 
 def as_bits(keys: np.ndarray) -> np.ndarray:
-    """Return integers of any dtype as those of 64 bits that a table has."""
+    """Return integers of any dtype as uint64, like the keys of a table."""
     if keys.dtype != np.uint64:
         keys = keys.astype(np.int64)
     return keys.view(np.uint64)

@@ -1,5 +1,7 @@
-"""Writes the sparse tables of an exported model: Parquet files, and `tables.py`, which
-looks up their rows."""
+"""Writes the sparse tables of an exported model: Parquet files, and `tables.py`.
+
+`tables.py` looks up rows in these files.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _IMPORTS = ("from pathlib import Path", "from typing import Any", "import numpy 
 TABLES_WORDS = frozenset({"tables", *bound_names(_IMPORTS)})
 """The names that tables.py uses besides the arguments of the model."""
 _GROUP = 1 << 16
-"""The least rows of a row group, but for the last one."""
+"""The minimum number of rows of a row group, except the last one."""
 
 Array = np.ndarray
 Partition = tuple[Array, Array]
@@ -38,13 +40,13 @@ def file_of_table(name: str) -> str:
 def write_table(
     folder: Path, table: SparseTable, keys_dtype: str, partitions: Iterable[Partition]
 ) -> None:
-    """Write a table as Parquet, with the columns `key` and `row`, partition by partition.
+    """Write a table as Parquet, with the columns `key` and `row`.
 
     Args:
         folder: the folder of the file.
         table: the table.
         keys_dtype: int64 or uint64.
-        partitions: its partitions, in order.
+        partitions: its partitions, which are written in order.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -95,14 +97,14 @@ def write_tables_file(
     arguments: Sequence[str],
     lookups: Sequence[Lookup],
 ) -> str:
-    """Return tables.py.
+    """Return the text of tables.py.
 
     Args:
         title: the first line of its docstring.
         tables: the tables, by name.
         seed: the seed of the build.
         inputs: the name that `prepare.py` gives each input of the model.
-        arguments: those of them that the model takes as they are.
+        arguments: the names of inputs that the model takes unchanged.
         lookups: its lookups.
     """
     copies = copies_of_placer({"load_tables", "look_up", "tables", *inputs.values()})
@@ -154,7 +156,7 @@ def write_tables_file(
         "    tables = load_tables()",
         "    outputs = model(params, **look_up(tables, **prepare(columns)))",
         "",
-        "It needs numpy and pyarrow only.",
+        "It needs only NumPy and pyarrow.",
         '"""',
         "",
         "from __future__ import annotations",
@@ -164,14 +166,16 @@ def write_tables_file(
         "def load_tables(",
         "    folder: str | Path = Path(__file__).parent,",
         f") -> dict[str, {table_type}]:",
-        '    """Return the tables of a folder by name: their keys, and a row for each."""',
+        '    """Return the tables in a folder by name: their keys, and a row for'
+        ' each key."""',
         *loaded,
         "",
         "",
         *head,
-        '    """Return the arguments of `model` besides its parameters: rows for keys.',
+        '    """Return the arguments of `model` besides its parameters, with rows'
+        " for keys.",
         "",
-        "    A key that a table does not have reads what it does in an evaluation.",
+        "    A key that is not in a table reads the same value as in an evaluation.",
         '    """',
         *body,
         *bracketed("return {", results, "}", 1),
@@ -184,8 +188,7 @@ def write_tables_file(
 
 
 def _absent(function: str, table: SparseTable, seed: int, copies: Copies) -> list[str]:
-    """Return the lines of a function that returns the rows of keys that a table does not
-    have."""
+    """Return the lines of a function that returns rows for keys outside a table."""
     settings = table.settings
     form, values = settings.init
     if not isinstance(settings.admit, Always):
@@ -202,6 +205,6 @@ def _absent(function: str, table: SparseTable, seed: int, copies: Copies) -> lis
         "",
         "",
         f"def {function}(keys: np.ndarray) -> Any:",
-        f"    # Keys that {literal(table.name)} does not have",
+        f"    # Keys that are not in {literal(table.name)}",
         *result,
     ]

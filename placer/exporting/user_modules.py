@@ -1,8 +1,8 @@
-"""The user's modules beside an exported model, without placer.
+"""Exports the user's modules, so that they work without placer.
 
-A module is copied as it is, unless it imports placer, as a program with guards in a
-traced function does: then only the functions that the model needs are copied, with
-guards that have no effect.
+A module is copied unchanged, unless it imports placer, such as for guards in a traced
+function. Then only the functions that the model needs are copied, with guards that have
+no effect.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from placer.exporting.imports import import_lines
 
 _GUARD = '''\
 def {name}(*_):
-    """Outside of placer, places have no effect."""
+    """Return a context that does nothing: an exported model has no places."""
     from contextlib import nullcontext
 
     return nullcontext()'''
-"""It takes no name from the module, which may have any."""
+"""It uses no name of the module, because the module may define any name."""
 OWN_MODULES = ("model", "ops", "params", "prepare", "tables", "postprocess")
-"""The modules that an exported model has, or may have, itself."""
+"""The modules that an exported model itself has, or may have."""
 _GUARDS = ("place_guard", "device_guard")
 
 
 def copy_modules(
     functions: Iterable[str], exported: Mapping[str, str], read: Callable[[str], str]
 ) -> dict[str, str]:
-    """Return the text of the modules that functions need, by name.
+    """Return the texts of the modules that functions need, by name.
 
     Args:
-        functions: what is used of the modules, as MODULE:NAME.
-        exported: the modules of the spec, each with its name beside the model; those
+        functions: the used names of the modules, as MODULE:NAME.
+        exported: the modules of the spec, each with its name next to the model. Modules
             that no function needs are left out.
-        read: returns the text of one of them.
+        read: returns the text of a module.
 
     Raises:
-        PlacerError: a function needs more of placer than its guards.
+        PlacerError: if a function needs more of placer than its guards.
     """
     modules = {*exported}
     pending: dict[str, dict[str, None]] = {}
@@ -68,7 +68,7 @@ def copy_modules(
 
 
 def packages_of(modules: Mapping[str, str]) -> set[str]:
-    """Return the third-party packages that modules, by name, import."""
+    """Return the third-party packages that modules import."""
     imported = {
         module.partition(".")[0]
         for text in modules.values()
@@ -79,7 +79,7 @@ def packages_of(modules: Mapping[str, str]) -> set[str]:
 
 
 def exported_names(modules: Collection[str]) -> dict[str, str]:
-    """Return the name of each module beside an exported model, which has files itself."""
+    """Return a unique file name for each module in the folder of the model."""
     used = {*OWN_MODULES, *modules}
     return {
         name: unique_name(f"user_{name}", used, "_", first=2)
@@ -90,7 +90,7 @@ def exported_names(modules: Collection[str]) -> dict[str, str]:
 
 
 def _renamed(text: str, exported: Mapping[str, str]) -> str:
-    """Return a module that imports others by their exported names."""
+    """Return a module that imports other modules by their exported names."""
     new = {name: other for name, other in exported.items() if name != other}
     at = Positions(text)
     edits: list[Edit] = []
@@ -125,8 +125,7 @@ def _imported_modules(node: ast.AST) -> list[str]:
 
 
 def _uses(source: str, modules: Iterable[str]) -> dict[str, list[str]]:
-    """Return what a module imports of others: names, and all names if it imports the
-    module itself."""
+    """Return the names that a module imports from others; all names for the module."""
     uses: dict[str, list[str]] = {}
     for node in ast.walk(ast.parse(source)):
         for module in _imported_modules(node):
@@ -151,14 +150,13 @@ def _without_placer(module: str, source: str, names: list[str]) -> str:
     for line in imports:
         if line.split()[1].partition(".")[0] == "placer":
             raise PlacerError(
-                f"{module}.py cannot be exported: what the model uses of it needs"
-                f" '{line}'",
-                hint="of placer, a function of an exported model may use guards only,"
-                " imported by their names: from placer import place_guard",
+                f"{module}.py cannot be exported: the model uses '{line}' of it",
+                hint="exported functions may use only guards of placer, imported by"
+                " name: from placer import place_guard",
             )
     text = "\n\n\n".join(definitions)
     tree = ast.parse(source)
-    head = [f"# What the model uses of {module}.py, without places."]
+    head = [f"# The definitions of {module}.py that the model uses, without places."]
     if any(_imported_modules(node) == ["__future__"] for node in tree.body):
         head += ["", "from __future__ import annotations"]
     return "\n".join([*head, "", *import_lines(imports), "", "", text]) + "\n"

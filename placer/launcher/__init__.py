@@ -1,1 +1,1 @@
-"""Starts all nodes of a build on this machine, watches them and ends them."""
+"""Starts the nodes of a build, watches them and stops them."""

@@ -11,18 +11,20 @@ from placer.runtime.signals.signals import signal_name
 from placer.system.files.last_line import last_line
 
 COMMAND_NOT_FOUND = 127
-"""The status of a shell for a command that it does not find."""
-_SSH_HINT = "`ssh HOST true` must work without a question: see docs/machines.md"
+"""The exit status of a shell if it does not find the command."""
+_SSH_HINT = "`ssh HOST true` must work without a prompt: see docs/machines.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One failure of a run.
 
-    `node` is the node that failed, or empty if the failure is of the whole run; `text`
-    says what happened. `first_hand` is true for the node's own report and for the end
-    of its process, false for what another node reports about it. `is_interruption` is
-    true if the node has ended the run because of a signal.
+    Attributes:
+        node: the node that failed; empty if the whole run failed.
+        text: a description of the failure.
+        first_hand: True if the node itself reported the failure or its process ended;
+            False if another node reported it.
+        is_interruption: True if a signal made the node end the run.
     """
 
     node: str
@@ -32,13 +34,14 @@ class Failure:
 
 
 def failure_from_report(event: NodeFailure) -> Failure:
-    """Return the failure that a node reports, of itself, another node or the run."""
+    """Return the failure in a report, which can concern the reporting node, another node
+    or the run."""
     cause = event.cause
     parts = [part.strip() for part in (cause.where, cause.what) if part.strip()]
     text = ": ".join(parts) or event.message
     if not cause.node:
         return Failure("", text, event.root, cause.is_interruption)
-    # The node's name may be at the start of the text already.
+    # The text may already start with the name of the node.
     for prefix in (f"{cause.node}: ", f"{cause.node} "):
         text = text.removeprefix(prefix)
     text = f"{cause.node} failed: {text}"
@@ -46,13 +49,17 @@ def failure_from_report(event: NodeFailure) -> Failure:
 
 
 def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
-    """Return the failure of a process that ended without a report; `last` is the state
-    that it last reported."""
+    """Return the failure of a process that ended without a report.
+
+    Args:
+        child: the node of the process.
+        last: the last state that the node reported.
+    """
     if child.job_failure:
         return Failure("", child.job_failure, True)
     status = child.exit_status
     if child.lost:
-        text = f"the fork server {child.lost}, and all nodes end with it"
+        text = f"the fork server {child.lost}, which ends all nodes"
         return Failure("", text, True)
     where = f" at step {last.step} or later" if last is not None and last.step else ""
     why = f" ({child.why})" if child.why else ""
@@ -63,30 +70,32 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
     elif status == 0:
         text = "ended before the end of the run"
     elif child.by_ssh and status == SSH_FAILED and last is not None:
-        text = f"was killed, or the ssh connection to it was lost{where}"
+        text = f"was killed or lost its ssh connection{where}"
     elif child.by_ssh and status == SSH_FAILED:
-        line = last_line(child.log) or "it says no reason"
+        line = last_line(child.log) or "no reason was given"
         text = f"{child.node}: ssh to {child.host} failed: {line}\n  hint: {_SSH_HINT}"
         return Failure(child.node, text, True)
     else:
         line = last_line(child.log)
         text = f"ended with exit status {status}{why}" + (f": {line}" if line else "")
         if child.by_ssh and status == COMMAND_NOT_FOUND:
-            text += "\n  hint: --python names the Python with placer on the machines"
+            text += "\n  hint: set --python to a Python with placer on the machines"
     return Failure(child.node, f"{child.node} {text}", True)
 
 
 def failure_from_delay(child: WatchedNode, seconds: float | None) -> Failure:
-    """Return the failure of a process that runs on after the end of the run.
+    """Return the failure of a process that still runs after the end of the run.
 
-    `seconds` is how long it had to end, or None for a frozen process.
+    Args:
+        child: the node of the process.
+        seconds: the time that the process had to end; None for a frozen process.
     """
     within = "" if seconds is None else f" within {seconds:g} s of the run's end"
     return Failure(child.node, f"{child.node} did not end{within}", True)
 
 
 def choose_root_cause(failures: list[Failure]) -> Failure | None:
-    """Return the first first-hand failure, otherwise the first failure, if any."""
+    """Return the first first-hand failure, or else the first failure, if any."""
     return next(
         (f for f in failures if f.first_hand), failures[0] if failures else None
     )

@@ -1,4 +1,4 @@
-"""Checks before a launch: that a build can be run like this, and its files be written."""
+"""Checks before a launch that the build can run and that its output files can be written."""
 
 from __future__ import annotations
 
@@ -41,12 +41,15 @@ from placer.system.reentry import refuse_at_import, refuse_in_node
 def check_launch(
     build: Path, options: Options, *, machines: Hosts | OnEngine | None = None
 ) -> tuple[Plan, Options]:
-    """Return the plan of a build, and the options with a folder for its checkpoints;
-    PlacerError if it must not be launched like this.
+    """Check that a build can be launched; return its plan and the completed options.
 
-    If the spec has checkpoints without a folder, it is `checkpoints` beside the build, or
-    `checkpoints-2` and so on if that has those of another run. The files of the options
-    are on the other `machines`, if there are any, which check them.
+    If the spec has checkpoints without a folder, the options get the folder `checkpoints`
+    next to the build. If it contains checkpoints of another run, they get
+    `checkpoints-2`, and so on. If there are other `machines`, paths in the options refer
+    to files there, which those machines check.
+
+    Raises:
+        PlacerError: if the build must not be launched with these options.
     """
     refuse_in_node("placer.launch")
     plan = read_plan(build)
@@ -60,8 +63,8 @@ def check_launch(
         elif options.base_port is not None:
             raise PlacerError(
                 "'base_port' (--base-port) cannot be used with an engine",
-                hint=f"options of {machines.name} say which ports nodes have:"
-                " `--option help` lists them",
+                hint=f"use the options of {machines.name} for the ports of the nodes: "
+                "`--option help` lists them",
             )
         check_effects(plan, options)
         _check_absolute(plan, options)
@@ -78,7 +81,7 @@ def check_launch(
 
 
 def _default_folder(build: Path, options: Options) -> Path:
-    """Return the first folder beside the build without checkpoints of another run."""
+    """Return the first folder next to the build without checkpoints of another run."""
     first = build.resolve().parent / "checkpoints"
     later = (first.with_name(f"{first.name}-{number}") for number in count(2))
     return next(
@@ -89,7 +92,8 @@ def _default_folder(build: Path, options: Options) -> Path:
 
 
 def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
-    """Raise PlacerError for hosts that cannot be used, and options without effect there."""
+    """Raise PlacerError for invalid hosts, and for options that have no effect with
+    hosts."""
     endpoints = remote_endpoints(plan, options, hosts)
     check_encryption(options, endpoints)
     check_base_port(
@@ -99,8 +103,11 @@ def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
 
 
 def check_output_files(build: Path, options: Options) -> None:
-    """Raise PlacerError if a file that the run writes cannot be written, or is named by two
-    options, and if a file or folder that it writes is inside the build."""
+    """Raise PlacerError for an invalid output file.
+
+    An output file must be writable, must not be named by two options, and must not be
+    inside the build.
+    """
     targets: set[Path] = set()
     for option in OPTIONS:
         path = getattr(options, option.name)
@@ -108,8 +115,8 @@ def check_output_files(build: Path, options: Options) -> None:
             continue
         why = None
         try:
-            is_special = path.exists() and not path.is_file()  # a device, a pipe
-        except OSError as error:  # for example, the name is too long
+            is_special = path.exists() and not path.is_file()  # such as a pipe
+        except OSError as error:  # such as a name that is too long
             raise PlacerError(f"cannot write '{path}': {error.strerror}") from error
         if not path.parent.is_dir():
             why = f"the folder '{path.parent}' does not exist"
@@ -118,7 +125,7 @@ def check_output_files(build: Path, options: Options) -> None:
         elif is_special and option.name in ("save_params", "trace"):
             why = "it is not a regular file"
         elif path.resolve() in targets and not is_special:
-            why = "the run writes another file to the same path"
+            why = "the run writes another file to this path"
         elif not is_special:
             why = why_not_writable(path, replaces=option.name != "history")
         if why:
@@ -132,15 +139,14 @@ def check_output_files(build: Path, options: Options) -> None:
 
 
 def check_here(plan: Plan, spec: Path, options: Options) -> None:
-    """Raise PlacerError for options that a run of a spec on this machine cannot have."""
+    """Raise PlacerError for options that are invalid when a spec runs on this machine."""
     check_encryption(options, {plan.control: "127.0.0.1:1"})
     resumed, own = options.resume, checkpoint_folder(plan, spec, options)
     if resumed is not None and not resumed.is_dir() and resumed.resolve() != own:
         raise PlacerError(
-            f"cannot resume: there is no folder '{resumed}'",
+            f"cannot resume: the folder '{resumed}' does not exist",
             hint=path_hint(resumed, Path.is_dir)
-            or "only the run's own folder, as --checkpoint names it, need not exist at"
-            " the first start",
+            or "only the folder of --checkpoint may be missing at the first start",
         )
     check_effects(plan, options)
     if resumed is not None and resumed.is_dir() and resumed.resolve() != own:
@@ -156,7 +162,7 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
 
 
 def _check_outside(plan: Plan, build: Path, options: Options) -> None:
-    """Raise PlacerError if checkpoints would be written to the build."""
+    """Raise PlacerError if checkpoints would be written into the build."""
     settings = checkpoint_settings(plan, build, options)
     if settings is not None:
         check_outside(settings.folder, build, "checkpoints to ")
@@ -169,7 +175,7 @@ def _check_absolute(plan: Plan, options: Options) -> None:
         is_remote = option.file and option.name != "key"
         if is_remote and path is not None and not path.is_absolute():
             raise PlacerError(
-                f"{option.flag} names '{path}', which is a relative path",
-                hint="with --hosts and --on, write an absolute path on the machine of"
-                f" {plan.control}, or on all that read it",
+                f"{option.flag} '{path}' is a relative path",
+                hint="with --hosts or --on, give an absolute path on the machine of "
+                f"{plan.control}, or on all machines that read the file",
             )

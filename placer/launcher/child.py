@@ -1,4 +1,4 @@
-"""A process that this one has started: its end, its exit status, what it writes."""
+"""A child process: its signals, its output and its exit status."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from typing import IO, Final, NamedTuple, Self
 from placer.system.descriptors import is_readable
 
 END_LIMIT: Final = 10.0
-"""Seconds in which the system ends a process that was killed; one that waits for a disk or
-a network drive may take for ever."""
+"""Seconds in which the system must end a killed process.
+
+A process that waits for a disk or a network drive may never end.
+"""
 SILENT: Final = 1.0
-"""Seconds without output after which a process that has ended writes no more."""
+"""Seconds without output after which the output of an ended process is complete."""
 
 
 class Child:
-    """A process that leads a group and a session of its own, with all that it starts.
+    r"""A process that leads its own session and process group.
 
-    Ctrl-C on the terminal does not reach it. The system does not use its number again
-    until `wait` has its status, and `wait` kills what is left of its group first, so no
-    signal reaches another process. Several threads may call its methods. A process from
-    `start` is killed when its last reference is dropped, at the latest when this process
-    ends, unless it is `left` to end by itself.
+    Ctrl-C on the terminal does not reach the process. The system does not reuse its
+    number until `wait` has returned its status. Before, `wait` kills the rest of the
+    process group, so no signal reaches an unrelated process. The methods are thread-safe.
+    A process from `start` is killed when its last reference is dropped, at the latest
+    when this process ends, unless it was started with `left`.
 
     Args:
-        pid: a fork of this process, which leads a session soon.
+        pid: a fork of this process that will soon lead a session.
 
     Attributes:
-        pidfd: a descriptor that becomes readable when the process has ended; -1 where the
-            system has none.
+        pidfd: a descriptor that becomes readable when the process has ended; -1 if the
+            system does not support it.
         status: the exit status, -N after signal N; None until `wait` has returned it.
-        lost: why it has ended with another process that it depends on; else empty.
-        stdin, stdout, stderr: this end of its pipes, None for what is not a pipe.
+        lost: the reason, if the process ended because a process that it depends on ended;
+            otherwise empty.
+        stdin, stdout, stderr: this end of the pipes of the process; None without a pipe.
 
     Example:
         pipe = subprocess.PIPE
         with Child.start(["sh", "-c", "echo one; sleep 600"], stdout=pipe) as child:
-            assert next(child.read(child.stdout)) == b"one\\n"
+            assert next(child.read(child.stdout)) == b"one\n"
             child.signal(signal.SIGTERM)
             assert child.end(grace=60.0) == -signal.SIGTERM  # else SIGKILL
     """
@@ -55,7 +58,8 @@ class Child:
         self.status: int | None = None
         self.lost = ""
         self._started = started
-        # Of the status. A signal handler may take it in the thread that has it.
+        # Protects the status. It is reentrant, because a signal handler may run in the
+        # thread that holds it.
         self._lock = threading.RLock()
         self.stdin, self.stdout, self.stderr = (
             (None, None, None)
@@ -75,16 +79,18 @@ class Child:
         folder: str | Path | None = None,
         left: bool = False,
     ) -> Child:
-        """Start a process with these files; `subprocess.PIPE` stands for a new pipe.
+        """Start a process.
 
         Args:
             command: the program and its arguments.
-            environment: by default that of this process.
-            pass_fds: further descriptors that the process inherits.
-            folder: its working folder, by default that of this process.
-            left: whether it is not killed at the end of this process.
+            environment: its environment variables. Default: those of this process.
+            stdin, stdout, stderr: its standard files; `subprocess.PIPE` creates a pipe.
+            pass_fds: more descriptors that the process inherits.
+            folder: its working folder. Default: the folder of this process.
+            left: if True, the process keeps running when this process ends.
 
-        Raises OSError if it cannot be started.
+        Raises:
+            OSError: if the process cannot be started.
         """
         process = subprocess.Popen(
             command,
@@ -103,7 +109,8 @@ class Child:
             process.wait()
             raise
         if not left:
-            # Also at the end of this process, which stops daemon threads without cleanup.
+            # This also runs at the end of this process, which stops daemon threads
+            # without cleanup.
             weakref.finalize(child, _kill_unheld, process)
         return child
 
@@ -111,7 +118,7 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the process, and close this end of its pipes."""
+        """End the process and close this end of its pipes."""
         self.end()
         self.close()
 
@@ -122,18 +129,18 @@ class Child:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the process and all that it started."""
+        """Kill the process and its process group."""
         with self._lock:
             if not self._has_number():
                 return
             try:
                 os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:  # it does not lead a group yet, or has ended
+            except ProcessLookupError:
+                # The process does not lead a group yet, or it has ended.
                 self.signal(signal.SIGKILL)
 
     def ends_within(self, seconds: float | None) -> bool:
-        """Wait for the end of the process, for at most `seconds` if that is not None;
-        return whether it has ended."""
+        """Return True if the process ends within `seconds`; None waits without a limit."""
         with self._lock:
             if self.status is not None:
                 return True
@@ -144,15 +151,18 @@ class Child:
                 return is_readable(pidfd, seconds)
             finally:
                 os.close(pidfd)
-        # Its group cannot be killed afterwards.
+        # The group cannot be killed once the status is known.
         assert self._started is not None
         with suppress(subprocess.TimeoutExpired):
             self.status = self._started.wait(seconds)
         return self.status is not None
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Wait for the end of the process, for at most `seconds` if that is not None;
-        kill what is left of its group, and return the status, None if it has not ended."""
+        """Wait for the end of the process and return its status.
+
+        Then the rest of its process group is killed. Return None if the process has not
+        ended within `seconds`; None waits without a limit.
+        """
         if not self.ends_within(seconds):
             return None
         with self._lock:
@@ -162,16 +172,20 @@ class Child:
             return self.status
 
     def end(self, grace: float = 0.0) -> int | None:
-        """Kill the process and all that it started unless it ends within `grace` seconds;
-        return its status, None if the system cannot end it within `END_LIMIT`."""
+        """Kill the process group, unless the process ends within `grace` seconds.
+
+        Return the status, or None if the process has not ended within `END_LIMIT`.
+        """
         if not self.ends_within(grace):
             self.kill()
         return self.wait(END_LIMIT)
 
     def read(self, pipe: IO[bytes] | None) -> Iterator[bytes]:
-        """Yield what comes through one of its pipes, until its end; or, once the process
-        has ended, until the pipe is silent: what it has started may have the pipe, in
-        another session."""
+        """Yield the data from a pipe of the process until the pipe ends.
+
+        Once the process has ended, stop as soon as the pipe is silent: a descendant in
+        another session may keep the pipe open.
+        """
         assert pipe is not None
         while True:
             has_ended = self.ends_within(0.0)
@@ -183,7 +197,7 @@ class Child:
                 return
 
     def is_frozen(self) -> bool:
-        """Whether a signal such as SIGSTOP has stopped the process."""
+        """Return True if a signal such as SIGSTOP has stopped the process."""
         try:
             status = Path(f"/proc/{self.pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -191,7 +205,10 @@ class Child:
         return status.rpartition(")")[2].split()[0] == "T"
 
     def close(self) -> None:
-        """Close all descriptors of this object; the process has ended, or is given up."""
+        """Close all descriptors of this object.
+
+        Call it after the process has ended or is given up.
+        """
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
                 with suppress(BrokenPipeError):
@@ -202,19 +219,24 @@ class Child:
             self.pidfd = -1
 
     def _has_number(self) -> bool:
-        """Whether the number is that of the process, which may have ended."""
+        """Return True if the process still owns its number, even if it has ended."""
         return self.status is None
 
     def _reap(self) -> int:
-        """Return the status of the process, which has ended, and free its number."""
+        """Return the status of the ended process and release its number."""
         if self._started is not None:
             return self._started.wait()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class Printed(NamedTuple):
-    """What a command has printed; `status` is its exit status, None if it was killed,
-    since it had not ended in time."""
+    """The output of a command.
+
+    Attributes:
+        stdout: its standard output.
+        stderr: its standard error.
+        status: its exit status; None if it was killed after a timeout.
+    """
 
     stdout: bytes
     stderr: bytes
@@ -227,11 +249,16 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Printed:
-    """Run a command with no input for at most `seconds`; it goes on if this process ends.
-    Raises OSError if it cannot be started.
+    r"""Run a command without input, and kill it after `seconds`.
 
-    >>> run_command(["sh", "-c", "echo one; exit 3"], 60.0)
-    Printed(stdout=b'one\\n', stderr=b'', status=3)
+    The command keeps running if this process ends.
+
+    Raises:
+        OSError: if the command cannot be started.
+
+    Example:
+        >>> run_command(["sh", "-c", "echo one; exit 3"], 60.0)
+        Printed(stdout=b'one\n', stderr=b'', status=3)
     """
     with unnamed_file() as out, unnamed_file() as said:
         with Child.start(
@@ -244,15 +271,17 @@ def run_command(
 
 
 def unnamed_file() -> IO[bytes]:
-    """Open a file without a name, in memory if the system can do that: a process that
-    writes to it does not wait for a reader."""
+    """Open a file without a name, in memory if the system supports it.
+
+    Unlike with a pipe, a process that writes to the file does not wait for a reader.
+    """
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("output"), "w+b")
     return TemporaryFile()
 
 
 def _kill_unheld(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its group if it runs, and is a child of this process."""
+    """Kill a process and its group if it is a running child of this process."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

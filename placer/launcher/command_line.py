@@ -1,4 +1,4 @@
-"""The command line of this process, as `ps` and /proc/PID/cmdline show it."""
+"""Changes the command line of this process, as `ps` and /proc/PID/cmdline show it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Final
 
 _ARG_START: Final = 45
-"""Its position in /proc/PID/stat after the name of the process; see proc(5)."""
+"""The position of the field arg_start in /proc/PID/stat, after the process name; see
+proc(5)."""
 
 
 def show_command_line(words: Sequence[str]) -> bool:
-    """Show another command line for this process, which is a fork of one with a longer one.
+    """Show another command line for this process, a fork of a process with a longer one.
 
-    Return False, and change nothing, if it does not fit in its place.
+    Return False without a change if the new command line does not fit.
     """
     try:
         status = Path("/proc/self/stat").read_text()
@@ -26,7 +27,7 @@ def show_command_line(words: Sequence[str]) -> bool:
     shown = b"".join(os.fsencode(word) + b"\0" for word in words)
     if not start or len(shown) > end - start:
         return False
-    # These bytes belong to this process, and nothing but the system reads them.
+    # Only this process and the system read these bytes.
     ctypes.memset(start, 0, end - start)
     ctypes.memmove(start, shown, len(shown))
     return True

@@ -1,4 +1,4 @@
-"""Check that the sources of a build fit its inputs, before a process starts."""
+"""Checks, before any process starts, that the data sources of a build fit its inputs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from placer.runtime.prediction.request import PredictionRequest, rows_of
 def check_build_data(
     plan: Plan, build: Path, nodes: Sequence[NodePlan] | None = None
 ) -> None:
-    """Check the files of a build's sources, as `check_data` does, without running code.
+    """Check the files of the data sources of a build, without running code.
 
-    Raises DataError, with the position in the spec.
+    Raises:
+        DataError: if a source does not fit, with the position in the spec.
     """
     folder = (build / read_sources(build).spec).parent
     check_data(plan, folder, read_spans(build), code=False, nodes=nodes)
 
 
 def check_rows_to_predict(plan: Plan, build: Path, request: PredictionRequest) -> None:
-    """Check the rows of a prediction as `check_build_data` does those of a run."""
+    """Check the rows of a prediction, without running code."""
     data = rows_of(plan, request)
     predictions = [node.prediction for node in plan.nodes if node.prediction]
     used = {read.input for each in predictions for read in each.reads} - {POSITION}
@@ -46,25 +47,24 @@ def check_data(
     code: bool,
     nodes: Sequence[NodePlan] | None = None,
 ) -> dict[str, int]:
-    """Check that the sources of a plan can be read and fit the inputs.
+    """Check that the data sources of a plan can be read and fit the inputs.
 
-    `placer.readers.check` says how many rows are read.
+    See `placer.readers.check` for the number of rows that are read.
 
     Args:
         plan: the plan.
-        folder: the folder of the spec, which paths are relative to unless PLACER_DATA
-            names another one.
-        spans: the positions of the keys of `data`, and of `inputs.NAME`.
-        code: whether the code of a `python:` source is run. Such a source is not checked
-            otherwise.
-        nodes: the nodes whose inputs are checked, by default all.
+        folder: the folder of the spec. Relative paths start there, or in PLACER_DATA if
+            it is set.
+        spans: the positions of the keys of `data` and of `inputs.NAME`.
+        code: run the code of `python:` sources. Without it, they are not checked.
+        nodes: the nodes whose inputs are checked. Default: all nodes.
 
     Returns:
-        How many rows were read of each source of which not all were.
+        The number of rows that were read, for each source that was read in part.
 
     Raises:
-        DataError: a source does not fit, with its position in the spec; SpecErrors if
-            both do not.
+        DataError: a source does not fit, with its position in the spec.
+        SpecErrors: both sources do not fit.
         RunError: the code of a source raises, with the position of the source.
     """
     errors: dict[str, PlacerError] = {}
@@ -101,7 +101,7 @@ def _check_rows(
     *,
     to_predict: bool = False,
 ) -> int | None:
-    from placer.readers.check import check_source  # it imports numpy
+    from placer.readers.check import check_source  # this import needs numpy
 
     columns = [
         structs.replace(column, limits=data.ranges.get(column.name))

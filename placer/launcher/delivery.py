@@ -1,4 +1,5 @@
-"""What a launcher sends to a node on another machine: the secret of the run, the build."""
+"""The data that a launcher sends to a node on another machine: the key of the run and the
+build."""
 
 from __future__ import annotations
 
@@ -14,12 +15,17 @@ from placer.plan.plan import FILE, SOURCES, Plan, read_sources
 from placer.plan.received_builds import keep_build
 
 MAX_BYTES: Final = 1 << 30
-"""Bytes of a delivery at most."""
+"""The largest size of a delivery in bytes."""
 
 
 class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The secret of the run, the digest of the build's plan, and the content of each of
-    its files by path."""
+    """The data for a node on another machine.
+
+    Attributes:
+        secret: the secret key of the run.
+        digest: the digest of the plan of the build.
+        files: the content of each file of the build, by path.
+    """
 
     secret: bytes
     digest: str
@@ -30,25 +36,30 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_delivery(build: Path, plan: Plan, key: RunKey) -> bytes:
-    """Return the bytes that deliver a build and the key of its run: a line with the
-    length of the rest, which is msgpack.
+    """Return the bytes that deliver a build and the key of its run.
 
-    Raises BuildError for a build of more than `MAX_BYTES`.
+    Format: a line with the length of the rest, then msgpack.
+
+    Raises:
+        BuildError: if the build has more than `MAX_BYTES`.
     """
     files = build_files(build, plan)
     content = msgspec.msgpack.encode(Delivery(key.secret, plan.digest, files))
     if len(content) > MAX_BYTES:
         raise BuildError(
-            f"'{build}' has {len(content):,} bytes, too many to send to other machines"
+            f"'{build}' has {len(content):,} bytes, which is too large to send "
+            "to other machines"
         )
     return b"%d\n%b" % (len(content), content)
 
 
 def build_files(build: Path, plan: Plan) -> dict[str, bytes]:
-    """Return the content of each file of a build by its path.
+    """Return the content of each file of a build, by path.
 
-    The spec of the build is named by its absolute path, which another machine may have
-    too. Raises BuildError for a build that was edited.
+    The spec has its absolute path, because another machine may have the same file.
+
+    Raises:
+        BuildError: if the build was edited.
     """
     sources = read_sources(build)
     spec = str((build / sources.spec).resolve())
@@ -60,8 +71,11 @@ def build_files(build: Path, plan: Plan) -> dict[str, bytes]:
 
 
 def read_delivery(fd: int) -> Delivery:
-    """Read a delivery from a descriptor, and no more. Raises PlacerError if there is
-    none, or a part of one."""
+    """Read exactly one delivery from a descriptor.
+
+    Raises:
+        PlacerError: if the delivery is missing or incomplete.
+    """
     with open(fd, "rb", buffering=0, closefd=False) as file:
         line = file.readline(16)
         is_length = line.endswith(b"\n") and line[:-1].isdigit()
@@ -71,22 +85,24 @@ def read_delivery(fd: int) -> Delivery:
         while rest := int(line) - len(content):
             part = file.read(rest)
             if not part:
-                raise PlacerError("standard input has ended before all of the build")
+                raise PlacerError("standard input ended before the end of the build")
             content += part
     try:
         return msgspec.msgpack.decode(content, type=Delivery)
-    except ValueError:  # msgspec's errors, which could quote the secret
+    except ValueError:  # Errors of msgspec could quote the secret.
         raise _no_build() from None
 
 
 def _no_build() -> PlacerError:
     return PlacerError(
-        "standard input has no build",
-        hint="`placer launch BUILD --hosts FILE` starts nodes like this",
+        "standard input does not contain a build",
+        hint="use `placer launch BUILD --hosts FILE`, which starts nodes this way",
     )
 
 
 def unpack(delivery: Delivery) -> Path:
-    """Write the delivered build to the user's cache, unless it is there, and return its
-    folder. Raises as `keep_build`."""
+    """Write the delivered build to the user's cache, if it is missing; return its folder.
+
+    Raises the errors of `keep_build`.
+    """
     return keep_build(delivery.files, delivery.digest)

@@ -1,4 +1,5 @@
-"""Runs a build as a job of an engine: writes, submits and follows it."""
+"""Runs a build as a job of an engine: writes the job's files, submits and follows the
+job."""
 
 from __future__ import annotations
 
@@ -26,15 +27,15 @@ from placer.runtime.control.options import OPTIONS, Options
 
 @dataclass(frozen=True)
 class OnEngine:
-    """An engine on which a build runs.
+    """An engine with its options for one run.
 
     Attributes:
-        name: its name: slurm, kubernetes, ray, or that of an entry point.
-        given: its options, as texts or as values.
-        data: the folder of the data on the machines; by default their PLACER_DATA.
+        name: slurm, kubernetes, ray, or the name of an entry point.
+        given: options of the engine, as texts or as values.
+        data: the data folder on the machines. Default: their PLACER_DATA.
 
-    Raises PlacerError for an engine that there is not, and for options that it does not
-    have.
+    Raises:
+        PlacerError: if the engine does not exist or does not have an option.
     """
 
     name: str
@@ -44,10 +45,10 @@ class OnEngine:
     def __post_init__(self) -> None:
         if self.data is not None and not self.data.is_absolute():
             raise PlacerError(
-                f"--data names '{self.data}', which is a relative path",
-                hint="with --on, write an absolute path on these machines",
+                f"--data '{self.data}' is a relative path",
+                hint="with --on, give an absolute path on the machines of the job",
             )
-        _ = self.options  # raises what is wrong with them
+        _ = self.options  # raises an error for invalid options
 
     @cached_property
     def engine(self) -> Engine:
@@ -55,13 +56,17 @@ class OnEngine:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """A value for each option of the engine."""
+        """The values of all options of the engine, with defaults."""
         return read_engine_options(self.name, self.engine.OPTIONS, self.given)
 
 
 def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobRequest:
-    """Return what the engine needs to know of a run. Raises PlacerError for a key that
-    cannot be used, and BuildError for a build that was edited."""
+    """Return the description of a run that an engine needs.
+
+    Raises:
+        PlacerError: if the key of the run cannot be used.
+        BuildError: if the build was edited.
+    """
     saves = options.save_params is not None or options.checkpoint is not None
     return JobRequest(
         name=plan.name,
@@ -85,7 +90,7 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
 
 
 def _named_files(options: Options, use: str) -> dict[str, Path]:
-    """Return the files that options name, but for the key, by the option."""
+    """Return the files that options name, by option, without the key."""
     given = {
         option.flag: getattr(options, option.name)
         for option in OPTIONS
@@ -97,8 +102,10 @@ def _named_files(options: Options, use: str) -> dict[str, Path]:
 def write_job(
     folder: Path, build: Path, request: JobRequest, on: OnEngine
 ) -> dict[Path, JobFile]:
-    """Write the files of a job into a folder, and return them by their paths; see
-    `write_job_files`."""
+    """Write the files of a job into a folder and return the files by path.
+
+    See `write_job_files`.
+    """
     files = on.engine.write(request, on.options)
     write_job_files(folder, files, build)
     return {folder / name: file for name, file in files.items()}
@@ -108,8 +115,10 @@ def write_job(
 def followed_job(
     build: Path, plan: Plan, options: Options, logs: LogFolder, on: OnEngine
 ) -> Iterator[FollowedJob]:
-    """Write and submit a job, and yield it; it is followed until the end of the
-    context. Nothing stays of a job that is not submitted."""
+    """Write and submit a job, and yield it; the end of the context stops following it.
+
+    If the job cannot be submitted, its files are removed.
+    """
     request = request_job(build, plan, options, on)
     write_job(logs.folder, build, request, on)
     followed = FollowedJob(on.name)

@@ -1,8 +1,8 @@
-"""The nodes of a job of an engine, as the launcher watches them.
+"""Makes the nodes of an engine's job look like local processes to the launcher.
 
-The launcher watches processes: it reads their events from a pipe, and a descriptor tells
-when they have ended. Here a thread follows the job (`Engine.watch`), and writes what it
-hears to such pipes.
+The launcher watches a process by two descriptors: a pipe with its events, and a pidfd
+that becomes readable at its end. For a job, a thread follows the events of the engine
+(`Engine.watch`) and writes them to such pipes.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from placer.runtime.control.events import SIGNAL_LINE, NodeWarning, Output, writ
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 CANCEL_GRACE: Final = 60.0
-"""Seconds in which a job that was cancelled has to end."""
+"""Seconds in which a cancelled job must end."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FollowedNode(WatchedNode):
-    """A node of a job.
+    """A node of a job, with the interface of a local process.
 
     Attributes:
         on_stop: asks the job to stop after a step.
         on_kill: cancels the job.
-        on_abandon: waits no more for the end of the job.
-        write_fd, end_fd: the other ends of `report_fd` and `pidfd`.
-        end: how it has ended, once it has.
+        on_abandon: stops waiting for the end of the job.
+        write_fd, end_fd: the ends for writing of `report_fd` and `pidfd`.
+        end: how the node ended; None while it runs.
     """
 
     on_stop: Callable[[], None]
@@ -65,7 +65,7 @@ class FollowedNode(WatchedNode):
         self.on_stop()
 
     def order_step(self) -> bool:
-        return False  # engines have no way back to a node but to stop it
+        return False  # With an engine, the only message to a node is to stop.
 
     def abandon(self) -> None:
         if self.running:
@@ -78,15 +78,17 @@ class FollowedNode(WatchedNode):
         self.host = self.end.host
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Pass on lines of events, and wait until there is room; not called by the
-        thread that reads them."""
+        """Pass on lines of events; block until the pipe has room.
+
+        Do not call it from the thread that reads the lines.
+        """
         text = b"".join(line + b"\n" for line in lines)
-        with self._writing, suppress(BrokenPipeError):  # nobody watches it any more
+        with self._writing, suppress(BrokenPipeError):  # The reader has gone.
             if self.end is None:
                 write_all(self.write_fd, text)
 
     def note_end(self, end: NodeEnded) -> None:
-        """Note how the node has ended, the first time; does not wait for a `write`."""
+        """Record how the node ended, unless it has ended before. Never waits for `write`."""
         with self._ending:
             if self.end is not None:
                 return
@@ -94,7 +96,7 @@ class FollowedNode(WatchedNode):
         os.close(self.end_fd)
 
     def close(self) -> None:
-        os.close(self.report_fd)  # first: it ends a write that waits
+        os.close(self.report_fd)  # Closed first, because it ends a blocked `write`.
         self.note_end(NodeEnded(self.node, None))
         with self._writing:
             os.close(self.write_fd)
@@ -102,16 +104,17 @@ class FollowedNode(WatchedNode):
 
 
 class FollowedJob:
-    """A job, and what follows it.
+    """A job of an engine and the thread that follows it.
 
-    Its nodes are there before it is submitted, so that nothing can fail between that and
-    the watch of them.
+    The nodes exist before the job is submitted, so nothing can fail between the
+    submission and the watch of the nodes.
 
     Args:
         name: the name of the engine.
 
     Attributes:
-        remains: why the job may still run after its end here, and how to end it.
+        remains: a warning that the job may still run, with the command to end it; empty
+            otherwise.
     """
 
     def __init__(self, name: str) -> None:
@@ -128,23 +131,27 @@ class FollowedJob:
 
     @property
     def nodes(self) -> list[WatchedNode]:
-        """Its nodes; the first is the control node."""
+        """The nodes of the job; the first one is the control node."""
         return [*self._nodes.values()]
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job goes on if the launcher is killed."""
+        """True if the job keeps running when the launcher is killed."""
         return self._job is not None and bool(self._job.cancel_command)
 
     @contextmanager
     def open_nodes(self, names: Sequence[str], logs: Path) -> Iterator[None]:
-        """Make the nodes of the job, with their logs in a folder, and close them at the end
-        of the context. Raises RunError if there are too many of them."""
+        """Create the nodes of the job, with logs in a folder; the end of the context
+        closes them.
+
+        Raises:
+            RunError: if the job has too many nodes.
+        """
         with ExitStack() as exits:
             try:
                 for name in names:
                     log = log_path(logs, name)
-                    log.unlink(missing_ok=True)  # that of an earlier job
+                    log.unlink(missing_ok=True)  # the log of an earlier job
                     exits.callback(self._open_node(name, log).close)
             except OSError as error:
                 raise RunError(f"the job cannot be followed: {error}") from error
@@ -174,8 +181,10 @@ class FollowedJob:
         return made
 
     def follow(self, job: Job, events: Iterator[JobEvent], logs: str) -> None:
-        """Start to pass on the events of the job, in a thread; first, what it is, and where
-        its `logs` are."""
+        """Start a thread that passes on the events of the job.
+
+        The first event describes the job and says where its `logs` are.
+        """
         self._job = job
         for node in self._nodes.values():
             node.job = job.title
@@ -183,7 +192,10 @@ class FollowedJob:
                 node.log = log_path(job.folder, node.node)
         end = "ends with this launcher"
         if job.cancel_command:
-            end = f"goes on if this launcher is killed; this ends it: {job.cancel_command}"
+            end = (
+                "keeps running if this launcher is killed; end it with: "
+                f"{job.cancel_command}"
+            )
 
         def run() -> None:
             why = ""
@@ -196,7 +208,7 @@ class FollowedJob:
                 why = str(error)
             except BaseException as error:
                 why = f"{type(error).__name__}: {error}"
-                traceback.print_exception(error)  # it is a mistake of the engine
+                traceback.print_exception(error)  # A bug of the engine.
                 self._end_unfollowed(job)
             finally:
                 for node in self._nodes.values():
@@ -206,12 +218,12 @@ class FollowedJob:
         self._threads.begin(run, "placer job")
 
     def close(self) -> None:
-        """Wait until the job is not followed any more, unless its end is not waited for."""
+        """Wait until the thread has ended, unless the launcher has given up on the job."""
         if not self._is_given_up:
             self._threads.join(END_LIMIT)
 
     def _end_unfollowed(self, job: Job) -> None:
-        """Cancel a job that cannot be followed, for no reason that its engine knows."""
+        """Cancel a job that can no longer be followed."""
         try:
             job.cancel()
         except Exception as error:
@@ -233,8 +245,7 @@ class FollowedJob:
                 self._tell(text)
 
     def _without_effects(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the lines without signals that follow a failure: an engine ends the
-        other nodes then."""
+        """Drop the signals after a failure: the engine sends them to end the other nodes."""
         kept = []
         for line in lines:
             is_signal = line.startswith(SIGNAL_LINE)
@@ -245,7 +256,7 @@ class FollowedJob:
         return kept
 
     def _tell(self, text: str) -> None:
-        """Tell the user something, as a line that the engine has printed."""
+        """Show a text to the user, as if the engine had printed it."""
         self._control.write([write_event(Output(self._name, text)).rstrip()])
 
     def _warn(self, text: str) -> None:
@@ -256,13 +267,12 @@ class FollowedJob:
         return next(iter(self._nodes.values()))
 
     def _end_all(self) -> None:
-        """Note the end of all nodes that have not ended."""
         self._ended.set()
         for node in self._nodes.values():
             node.note_end(NodeEnded(node.node, None))
 
     def _stop(self) -> None:
-        """Start to ask the nodes to stop and save, unless they have a signal already."""
+        """Start to ask the nodes to stop and save, unless they already have a signal."""
         if self._has_signal:
             return
 
@@ -279,7 +289,7 @@ class FollowedJob:
         self._threads.begin(run, "placer job")
 
     def _cancel(self) -> None:
-        """Start to cancel the job, once; it has `CANCEL_GRACE` to end."""
+        """Start to cancel the job, once. It has `CANCEL_GRACE` seconds to end."""
         if self._cancelled:
             return
         self._cancelled = True
@@ -300,10 +310,10 @@ class FollowedJob:
         self._threads.begin(run, "placer job")
 
     def _abandon(self) -> None:
-        self._give_up("a signal has ended the wait for its end")
+        self._give_up("a signal ended the wait for the job")
 
     def _give_up(self, why: str) -> None:
-        """Note the end of all nodes, and that the job may still run."""
+        """Record the end of all nodes, and that the job may still run."""
         self._is_given_up = True
         self._note_remains(why)
         self._end_all()
@@ -311,9 +321,9 @@ class FollowedJob:
     def _note_remains(self, why: str) -> None:
         job = self._job
         assert job is not None
-        if job.cancel_command:  # else it ends with this process
+        if job.cancel_command:  # Without a command, the job ends with this process.
             self.remains = (
-                f"{job.title} may still run: {why}; end it by: {job.cancel_command}"
+                f"{job.title} may still run: {why}; end it with: {job.cancel_command}"
             )
 
 

@@ -1,5 +1,5 @@
-"""The messages between a launcher and its fork server: JSON with a length before it, and
-descriptors beside it."""
+"""Messages between a launcher and its fork server: JSON after its length, with
+descriptors attached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 _LENGTH: Final = struct.Struct("!I")
 _MOST: Final = 32
-"""The most descriptors of a message."""
+"""The largest number of descriptors in a message."""
 
 
 def send(
@@ -29,9 +29,11 @@ def send(
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return the next message and its descriptors, which are closed in other programs.
+    """Return the next message and its descriptors, which child programs do not inherit.
 
-    Raises EOFError at the end of the connection, OSError for one that is broken.
+    Raises:
+        EOFError: at the end of the connection.
+        OSError: if the connection is broken.
     """
     size = _MOST * array.array("i").itemsize
     head, ancillary, _, _ = connection.recvmsg(

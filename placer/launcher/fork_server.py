@@ -1,17 +1,17 @@
-"""The process from which the nodes of a machine are forked.
+"""The process from which the nodes on a machine are forked.
 
-It has imported what a node needs, but nothing of the user's, and computes nothing: it has
-one thread, and JAX has no backend in it, so a fork of it is like a process that has just
-made these imports. A fork becomes a node with a command line, an environment and
-descriptors of its own. Its memory is shared with the others until it is written to.
+It imports the modules that nodes need, but no module of the user, and computes nothing.
+It has one thread and no JAX backend, so a fork is like a new process that has just made
+these imports. A fork becomes a node with its own command line, environment and
+descriptors. Forks share memory until they write to it.
 
-It tells its launcher (`placer.launcher.forked_process`) why it must not be forked, if so,
-by {"refused"}, and then obeys it, one message after another:
+First it sends its launcher (`placer.launcher.forked_process`) {"refused"}: the reason why
+it must not be forked, or an empty text. Then it answers one message after another:
 
     {"command", "environment", "targets"} and descriptors  ->  {"pid"} or {"refused"}
     {"wait": pid}                                           ->  {"status"}
 
-It ends with the launcher, and its forks end with it.
+When the launcher ends, the server and its forks end as well.
 """
 
 from __future__ import annotations
@@ -40,21 +40,23 @@ from placer.system.cores import usable_cores
 from placer.system.memory.collection import open_files, pause_collection
 
 NAME: Final = "placer-fork-server"
-"""How the process is listed."""
+"""The name of the process in `ps`."""
 _OWN: Final = "PLACER_"
-"""What the variables begin with that nothing reads while it is imported."""
+"""Prefix of the environment variables that no import reads."""
 
 
 def main(connection: socket.socket, imports: Sequence[str]) -> None:
-    """Import modules, and obey the launcher at the other end of a connection until it ends;
-    in a fork, run what that has asked for."""
+    """Import modules and serve the launcher until the connection ends.
+
+    In a fork, run the requested command.
+    """
     end_with_parent()
     began = dict(os.environ)
     show_command_line([NAME])
     pause_collection()
     for name in imports:
         import_module(name)
-    # The collector of a fork must not write to what it shares with the others.
+    # The garbage collector of a fork must not write to the shared memory.
     gc.freeze()
     send(connection, {"refused": obstacle({connection.fileno()})})
     arguments = _serve(connection, began)
@@ -63,8 +65,15 @@ def main(connection: socket.socket, imports: Sequence[str]) -> None:
 
 
 def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | None:
-    """Answer messages until the connection ends, and return None; in a fork, return the
-    arguments of its command line. `began` is the environment before the imports."""
+    """Answer messages until the connection ends.
+
+    Args:
+        connection: the connection to the launcher.
+        began: the environment before the imports.
+
+    Returns:
+        In a fork, the arguments of its command line; in the server, None.
+    """
     while True:
         try:
             message, descriptors = receive(connection)
@@ -91,7 +100,8 @@ def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | N
                 os.close(placed)
                 return command[len(interpreter()) :]  # type: ignore[no-any-return]
             os.close(mine)
-            # Once this pipe ends, the fork leads a group, which the launcher can kill.
+            # When this pipe ends, the fork leads a process group that the launcher can
+            # kill.
             os.read(ready, 1)
             os.close(ready)
             answer = {"pid": pid}
@@ -101,20 +111,23 @@ def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | N
 
 
 def obstacle(known: Iterable[int]) -> str:
-    """Return why this process must not be forked, or an empty string: it has threads, a
-    backend of JAX, or descriptors besides the standard and the known ones."""
+    """Return the reason why this process must not be forked, or "".
+
+    It must not have threads, a JAX backend, or unknown descriptors.
+    """
     bridge: Any = sys.modules.get("jax._src.xla_bridge")
-    # A backend has threads, so a JAX without this function is recognized by these.
+    # A JAX without this function is recognized by the threads of its backend.
     has_backend = getattr(bridge, "backends_are_initialized", lambda: False)
     if has_backend():
-        return "has a backend of JAX"
+        return "has a JAX backend"
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     if threads != 1:
         return f"has {threads} threads"
     listed = os.listdir("/proc/self/fd")
     opened = {int(name) for name in listed} - {0, 1, 2, *known}
     for descriptor in sorted(opened):
-        with suppress(OSError):  # that of the folder, which is closed by now
+        with suppress(OSError):
+            # The list includes the descriptor of /proc/self/fd, which is closed now.
             return f"has opened {os.readlink(f'/proc/self/fd/{descriptor}')}"
     return ""
 
@@ -122,7 +135,7 @@ def obstacle(known: Iterable[int]) -> str:
 def _difference(
     began: Mapping[str, str], environment: Mapping[str, str], command: Sequence[str]
 ) -> str:
-    """Return why a command cannot be run in a fork, or an empty string."""
+    """Return the reason why a command cannot run in a fork, or ""."""
     changed = {
         name
         for name in began.keys() | environment.keys()
@@ -133,8 +146,8 @@ def _difference(
     if changed:
         return f"was started with another {', '.join(sorted(changed))}"
     python, *words = interpreter()
-    # The path of the interpreter may be written in another way. Another environment is
-    # another folder, also if its interpreter is the same file.
+    # The path of the same interpreter can be written in several ways. Another folder is
+    # another environment, even if its interpreter is the same file.
     folders = os.path.dirname(command[0]), os.path.dirname(python)
     is_same = folders[0] == folders[1] or os.path.samefile(*folders)
     if not is_same or list(command[1 : 1 + len(words)]) != words:
@@ -148,13 +161,12 @@ def _become(
     environment: Mapping[str, str],
     server: int,
 ) -> None:
-    """Make this fork a process like one that was started with a command line and an
-    environment."""
+    """Give this fork the command line and environment of a newly started process."""
     os.setsid()
     end_with_parent()
     if os.getppid() != server:
         os._exit(1)
-    # What imports have set stays, as it would in a process of its own.
+    # Variables that imports have set stay, as in a new process.
     for name in began.keys() - environment.keys():
         os.environ.pop(name, None)
     for name, value in environment.items():
@@ -169,8 +181,9 @@ def _become(
 
 
 def _place(descriptors: Sequence[int], targets: Sequence[int]) -> int:
-    """Give descriptors their numbers, and the first one any other, which is returned."""
-    # First away from all of these numbers, one of which may be that of another.
+    """Move descriptors to their target numbers. Return the first one, which may get any
+    number."""
+    # First move all of them away from the target numbers, because a target may be in use.
     above = max(*targets, 2) + 1
     kept, *moved = [
         fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, above) for each in descriptors
@@ -184,7 +197,6 @@ def _place(descriptors: Sequence[int], targets: Sequence[int]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Run the command line of a node, and return its status."""
     sys.argv = [COMMAND, *arguments]
     try:
         runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
@@ -200,12 +212,14 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    """End this fork as an interpreter ends, but without freeing objects: it would copy all
-    that it shares with the others."""
+    """End this fork as an interpreter ends, but without freeing objects.
+
+    Freeing them would copy the memory that forks share.
+    """
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
-    for file in open_files():  # none was open before the fork
-        with suppress(Exception):  # it is closed, or cannot be written
+    for file in open_files():  # The server had no open files before the fork.
+        with suppress(Exception):  # The file is closed or cannot be written.
             file.flush()
     ctypes.CDLL(None).fflush(None)
     os._exit(status & 255)

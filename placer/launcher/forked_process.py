@@ -1,5 +1,4 @@
-"""Starts the processes of nodes as forks of one that has made their imports
-(`placer.launcher.fork_server`)."""
+"""Starts the processes of nodes as forks of a server (`placer.launcher.fork_server`)."""
 
 from __future__ import annotations
 
@@ -19,17 +18,19 @@ from placer.system.files.last_line import last_line_of
 
 MODULE: Final = "placer.launcher.fork_server"
 ANSWER_TIMEOUT: Final = 10.0
-"""Seconds in which the server answers, once it has made its imports."""
+"""Seconds in which the server must answer, once it has made its imports."""
 FREEZE_CHECK: Final = 1.0
-"""Seconds between two looks at a server that makes its imports."""
+"""Seconds between two checks of a server that makes its imports."""
 FREEZE_CHECKS: Final = 5
-"""The number of looks in a row that find a server frozen before it is given up."""
+"""The number of consecutive checks that must find a server frozen before it is given up."""
 
 
 class ForkError(Exception):
-    """No process can be forked; the text says what the server is or does.
+    """A process cannot be forked.
 
-    `has_ended` says that the server has ended, and all of its forks with it.
+    Args:
+        text: the state of the server, as a phrase after "the fork server".
+        has_ended: True if the server has ended, and all of its forks with it.
     """
 
     def __init__(self, text: str, *, has_ended: bool = False) -> None:
@@ -41,11 +42,12 @@ class ForkServer:
     """The launcher's end of a fork server.
 
     Args:
-        environment: that of the nodes.
+        environment: the environment of the nodes.
         imports: the modules that the server imports.
-        room: the bytes that the command lines of nodes take at most.
+        room: the largest size of the command line of a node, in bytes.
 
-    Raises ForkError if it cannot be started.
+    Raises:
+        ForkError: if the server cannot be started.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class ForkServer:
     ) -> None:
         self._connection, theirs = socket.socketpair()
         self._output = unnamed_file()
-        # The last word makes place for the command line of a fork.
+        # The last word reserves space for the command line of a fork.
         command = [*interpreter(MODULE), str(theirs.fileno()), ",".join(imports)]
         command.append("-" * room)
         try:
@@ -77,22 +79,25 @@ class ForkServer:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, and with it, soon, all of its forks."""
+        """True if the server has ended. Its forks end soon after it."""
         return self._process.ends_within(0.0)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the server, and all of its forks."""
+        """End the server and all of its forks."""
         self._connection.close()
         self._process.end()
         self._process.close()
         self._output.close()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server has made its imports. Raises ForkError if it has ended, is
-        frozen, or must not be forked."""
+        """Wait until the server has made its imports.
+
+        Raises:
+            ForkError: if the server has ended, is frozen, or must not be forked.
+        """
         frozen = 0
         while not is_readable(self._connection.fileno(), FREEZE_CHECK):
             frozen = frozen + 1 if self._process.is_frozen() else 0
@@ -112,9 +117,10 @@ class ForkServer:
         stderr: IO[bytes],
         pass_fds: Sequence[int] = (),
     ) -> ForkedProcess:
-        """Start a process, as `Child.start` with these arguments, once the server is ready.
+        """Start a process once the server is ready; see `Child.start` for the arguments.
 
-        Raises ForkError if the server refuses it, or has ended.
+        Raises:
+            ForkError: if the server refuses or has ended.
         """
         with open(os.devnull, "rb") as stdin:
             standard = [each.fileno() for each in (stdin, stdout, stderr)]
@@ -131,8 +137,11 @@ class ForkServer:
         return ForkedProcess(answer["pid"], self)
 
     def wait(self, pid: int) -> int:
-        """Return the status of a fork that has ended, as `Child.status`. Raises
-        ForkError if the server has ended."""
+        """Return the exit status of an ended fork, as `Child.status`.
+
+        Raises:
+            ForkError: if the server has ended.
+        """
         status: int = self._ask({"wait": pid})["status"]
         return status
 
@@ -154,7 +163,7 @@ class ForkServer:
             raise ForkError(self._end(), has_ended=True) from None
 
     def _killed(self) -> ForkError:
-        """Kill a server that does not answer; return why."""
+        """Kill a server that does not answer, and return the reason."""
         why = f"has not answered within {ANSWER_TIMEOUT:g} s"
         if self._process.is_frozen():
             why = "is frozen: a signal has stopped it"
@@ -162,10 +171,10 @@ class ForkServer:
         return ForkError(why, has_ended=True)
 
     def _end(self) -> str:
-        """Return how the server has ended."""
+        """Return a phrase that says how the server ended."""
         status = self._process.wait(ANSWER_TIMEOUT)
         if status is None:
-            return "does not answer any more"
+            return "no longer answers"
         if status < 0:
             return how_ended(status)
         last = last_line_of(os.pread(self._output.fileno(), 1 << 16, 0))
@@ -173,15 +182,17 @@ class ForkServer:
 
 
 class ForkedProcess(Child):
-    """A process that a fork server has started; `lost` says how the server has ended, if it
-    did before this process."""
+    """A process that a fork server started.
+
+    If the server ended before the process, `lost` says how.
+    """
 
     def __init__(self, pid: int, server: ForkServer) -> None:
         super().__init__(pid)
         self.server = server
 
     def _has_number(self) -> bool:
-        # Once the server has ended, the system may use the number again.
+        # Once the server has ended, the system may reuse the number.
         return super()._has_number() and not self.server.has_ended
 
     def _reap(self) -> int:

@@ -1,4 +1,4 @@
-"""When the nodes of a run are forks of one process, and what that imports."""
+"""Decides whether the nodes of a run are forks of one process, and what it imports."""
 
 from __future__ import annotations
 
@@ -17,34 +17,38 @@ from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import catch_signals
 
 FORKS: Final = "PLACER_FORK"
-"""The environment variable that is 0 if each node has to make its imports itself."""
+"""The environment variable that turns forks off if it is 0."""
 _IMPORTS: Final = (
-    # By name: the command line is above this package.
+    # By name, because this package is above `placer.launcher`.
     "placer.command.run",
     "placer.runtime.process.entry_point",
     "placer.ops",
     "jax.numpy",
 )
-"""What every node imports."""
+"""Modules that every node imports."""
 _UPDATES: Final = (
     "placer.tables.compiled_kernels",
     "placer.tables.machine_code",
-    "scipy.linalg",  # numba looks for LAPACK there
+    "scipy.linalg",  # numba looks for LAPACK in this module
 )
-"""What nodes with tables import besides."""
+"""More modules that nodes with tables import."""
 _MANY: Final = 3
-"""The number of processes from which imports are made for them: two make them at the same
-time, each on a core, and have little to share."""
+"""The smallest number of processes for which a fork server pays off.
+
+Two processes make their imports in parallel on two cores and share little.
+"""
 _ADDED: Final = 64
-"""Bytes of a command line for what is added to it when a node is started."""
+"""Bytes that are added to a command line when a node is started."""
 _MOST: Final = 100_000
-"""Bytes of a command line that can be shown: a word has 128 KiB at most."""
+"""The largest command line that can be shown, in bytes. Linux limits a word to 128 KiB."""
 
 
 def can_fork(plan: Plan, options: Options) -> bool:
-    """Whether the processes of a run on this machine are forks of one: there are many, none
-    uses GPUs, of whose libraries little is known after a fork, and the environment does
-    not ask for processes of their own."""
+    """Return True if the processes of a run on this machine are forks of one process.
+
+    The run must have many processes and must not use GPUs: it is not known which GPU
+    libraries survive a fork. The environment can turn forks off.
+    """
     if os.environ.get(FORKS) == "0" or os.environ.get("PYTHONHASHSEED") == "random":
         return False
     if len(plan.processes) < _MANY:
@@ -62,8 +66,11 @@ def open_fork_server(
     watch: Watch,
     interruption: Interruption,
 ) -> Iterator[ForkServer | None]:
-    """Yield a server that has made the imports of the nodes of a plan; None, after a
-    warning, if there can be none. A signal meanwhile ends the run."""
+    """Yield a server that has made the imports of the nodes of a plan.
+
+    Yield None, after a warning, if no process can be forked. A signal during the imports
+    ends the run.
+    """
     longest = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
     room = min(longest + _ADDED, _MOST)
     with ExitStack() as exits, catch_signals() as signals:
@@ -91,7 +98,7 @@ def cannot_fork(error: ForkError) -> NodeWarning:
 
 
 def _imports(plan: Plan) -> tuple[str, ...]:
-    """Return the modules that all nodes import, and those of some if these are many."""
+    """Return the modules that all nodes import, and those that many of them import."""
     updating = [
         nodes for nodes in plan.processes.values() if any(n.tables for n in nodes)
     ]

@@ -1,4 +1,4 @@
-"""Which processes of a run a signal such as SIGSTOP has frozen."""
+"""Finds the processes of a run that a signal such as SIGSTOP has frozen."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from placer.launcher.watched_node import WatchedNode
 
 CHECK = 3.0
-"""Seconds between two looks for frozen processes before the first step; a process that
-both find frozen is named."""
+"""Seconds between two checks for frozen processes before the first step.
+
+A process is reported if two checks in a row find it frozen.
+"""
 
 
 @dataclass(slots=True)
@@ -18,7 +20,7 @@ class FrozenNodes:
     """The nodes whose processes are frozen.
 
     Attributes:
-        names: those that the last look has found.
+        names: the nodes that the last check found.
     """
 
     names: set[str] = field(default_factory=set)
@@ -26,13 +28,14 @@ class FrozenNodes:
     _due: float = 0.0
 
     def look(self, running: Sequence[WatchedNode]) -> None:
-        """Find out which of the running nodes are frozen."""
+        """Find the frozen nodes among the running nodes."""
         self.names = {child.node for child in running if child.is_stopped()}
 
     def newly_named(self, running: Sequence[WatchedNode]) -> Iterator[str]:
-        """Yield a text for each node that is frozen for some time, once.
+        """Yield one message for each node that has been frozen for some time.
 
-        Before the first step others may wait for it for long, and do not know it yet.
+        Before the first step, other nodes may wait for it for a long time without
+        noticing.
         """
         now = time.monotonic()
         if now < self._due:

@@ -1,14 +1,13 @@
-"""Files of hosts: which machine runs which node.
+"""Reads files that assign nodes to machines.
 
     worker: [10.0.0.1, "[fd00::2]"]
     ps: [host-c, host-d:5000]
     heter: gpu[01-04,07]
     port: 4711
 
-A kind of node has a host for each of its nodes, in their order, or one for all of them.
-Hosts with numbers may be written as Slurm writes them.
-Process k of the plan listens on `port` + k, unless its host has a port of its own. By
-default `port` is `BASE_PORT`.
+A kind of node has one host for each of its nodes, in their order, or a single host for
+all of them. Hosts with numbers may be written as in Slurm. Process k of the plan listens
+on `port` + k, unless its host names a port. The default of `port` is `BASE_PORT`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from placer.report.numbers import plural
 from placer.system.files.regular import read_regular
 
 MAX_BYTES: Final = 1 << 20
-"""Bytes of a file of hosts at most."""
+"""The largest size of a hosts file in bytes."""
 PORT: Final = "port"
 _RANGE: Final = re.compile(r"[^\s\[\]]\[")
 """The beginning of a range of numbers after a name."""
@@ -37,15 +36,15 @@ _RANGE: Final = re.compile(r"[^\s\[\]]\[")
 def read_hosts(
     path: Path, nodes: Sequence[str], base_port: int | None = None
 ) -> dict[str, str]:
-    """Return the address `HOST:PORT` of each node from a file of hosts.
+    """Return the address `HOST:PORT` of each node from a hosts file.
 
     Args:
         path: the file.
         nodes: the names of all nodes of a plan, in their order.
-        base_port: the port of the first node, instead of that in the file.
+        base_port: the port of the first node. Default: the port in the file.
 
     Raises:
-        PlacerError: the file cannot be read, or does not have a host for each node.
+        PlacerError: if the file cannot be read or lacks a host for a node.
     """
     try:
         hosts = yaml.safe_load(read_regular(path, MAX_BYTES))
@@ -58,14 +57,14 @@ def read_hosts(
         ) from None
     if not isinstance(hosts, dict):
         raise PlacerError(
-            f"'{path}' must have the hosts of each kind of node",
+            f"'{path}' must list the hosts of each kind of node",
             hint="for example: worker: [10.0.0.1, 10.0.0.2]",
         )
     port = hosts.pop(PORT, BASE_PORT)
     if base_port is not None:
         port = base_port
     if type(port) is not int or not 0 < port <= 65536 - len(nodes):
-        raise PlacerError(f"'{path}': port {port!r} is not one from 1 to 65535")
+        raise PlacerError(f"'{path}': port {port!r} is not between 1 and 65535")
     kinds: dict[str, list[str]] = {}
     for node in nodes:
         kinds.setdefault(node.rpartition(":")[0], []).append(node)
@@ -95,32 +94,33 @@ def _hosts_of(path: Path, kind: str, listed: Any, members: Sequence[str]) -> lis
         what = "no host" if listed is None else "something else"
         raise PlacerError(
             f"'{path}' has {what} for the nodes of kind '{kind}'",
-            hint=f"write {kind}: [HOST, …], a host for each of {', '.join(members)}",
+            hint=f"write {kind}: [HOST, …] with a host for each of "
+            f"{', '.join(members)}",
         )
     hosts = [host for text in listed for host in _expand(path, text)]
     if len(hosts) != len(members):
         raise PlacerError(
             f"'{path}' has {plural(len(hosts), 'host')} for"
             f" {plural(len(members), 'node')} of kind '{kind}': {', '.join(members)}",
-            hint=f"write {kind}: HOST for one host of all",
+            hint=f"write {kind}: HOST to use one host for all nodes",
         )
     return hosts
 
 
 def _expand(path: Path, text: str) -> list[str]:
-    """Return the hosts that a text with ranges names; an address of IPv6 has none."""
+    """Return the hosts that a text with ranges names. An IPv6 address has no ranges."""
     if not _RANGE.search(text):
         return [text]
     try:
         return expand_hosts(text)
     except PlacerError as error:
         raise PlacerError(
-            f"'{path}': {error.message}", hint="write a range as gpu[01-04,07]"
+            f"'{path}': {error.message}", hint="write a range like gpu[01-04,07]"
         ) from None
 
 
 def _address(path: Path, node: str, host: str, port: int) -> str:
-    """Return the address of a node on a host, which may have a port of its own."""
+    """Return the address of a node on a host, which may include a port."""
     is_bare_ipv6 = host.count(":") > 1 and not host.startswith("[")
     has_port = not is_bare_ipv6 and host.rpartition("]")[2].count(":") == 1
     if is_bare_ipv6:

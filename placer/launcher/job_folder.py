@@ -1,5 +1,4 @@
-"""The folder of a job: the files that an engine needs, written so that nothing else in the
-folder is lost, or taken for a part of the job."""
+"""Writes the files of a job to a folder, and keeps unrelated files there safe."""
 
 from __future__ import annotations
 
@@ -13,17 +12,18 @@ from placer.launcher.engines.engine import JobFiles
 from placer.plan.folder import check_outside, is_inside
 
 LIST: Final = ".placer-job"
-"""The file with the paths of the files of the job, one on each line."""
+"""The file that lists the paths of the job's files, one per line."""
 _CACHE: Final = "__pycache__"
 _FILE_MODE: Final = {False: 0o644, True: 0o600}
 
 
 def write_job_files(folder: Path, files: JobFiles, build: Path) -> None:
-    """Write the files of a job of a build into a folder, in place of those of an earlier
-    job there.
+    """Write the files of a job into a folder, and replace the files of an earlier job
+    there.
 
-    Raises PlacerError if the folder is inside the build, if it has other files where
-    those of the job belong, and if they cannot be written.
+    Raises:
+        PlacerError: if the folder is inside the build, if an unrelated file is in the
+            way, or if a file cannot be written.
     """
     check_outside(folder, build, "a job to ")
     try:
@@ -41,12 +41,12 @@ def write_job_files(folder: Path, files: JobFiles, build: Path) -> None:
         _write_list(folder, files)
     except OSError as error:
         raise PlacerError(
-            f"cannot write the files of the job to '{folder}': {error.strerror}"
+            f"cannot write the job's files to '{folder}': {error.strerror}"
         ) from error
 
 
 def remove_job_files(folder: Path) -> None:
-    """Remove the files of a job from a folder, as far as that is possible."""
+    """Remove the files of a job from a folder; ignore files that cannot be removed."""
     names: list[str] = []
     with suppress(OSError):
         names = _old_files(folder)
@@ -56,7 +56,7 @@ def remove_job_files(folder: Path) -> None:
 
 
 def _old_files(folder: Path) -> list[str]:
-    """Return the files that an earlier job has written."""
+    """Return the files that an earlier job wrote."""
     try:
         lines = (folder / LIST).read_text().splitlines()
     except FileNotFoundError:
@@ -65,8 +65,10 @@ def _old_files(folder: Path) -> list[str]:
 
 
 def _check_others(folder: Path, files: JobFiles, old: list[str]) -> None:
-    """Raise PlacerError for files of somebody else: where one of the job belongs, or in a
-    folder of the job, such as that of the build."""
+    """Raise PlacerError if an unrelated file is in the way of the job.
+
+    Such a file has the path of a job's file, or is in a folder of the job.
+    """
     folders = {name.partition("/")[0] for name in files if "/" in name}
     inside = (
         path.relative_to(folder).as_posix()
@@ -77,8 +79,8 @@ def _check_others(folder: Path, files: JobFiles, old: list[str]) -> None:
     for name in (*inside, *files):
         if name not in old and os.path.lexists(folder / name):
             raise PlacerError(
-                f"'{folder / name}' is there, and no file of a job",
-                hint="use an empty or a new folder",
+                f"'{folder / name}' exists and does not belong to a job",
+                hint="use an empty or new folder",
             )
 
 
@@ -88,10 +90,10 @@ def _write_list(folder: Path, names: dict[str, object] | JobFiles) -> None:
 
 
 def _remove(folder: Path, name: str) -> None:
-    """Remove a file of an earlier job, and its folders if they are empty then."""
+    """Remove a file of an earlier job, and its parent folders if they are then empty."""
     path = folder / name
     path.unlink(missing_ok=True)
-    with suppress(OSError):  # one has other files
+    with suppress(OSError):  # The folder contains other files.
         for parent in path.parents:
             if parent == folder:
                 break
@@ -99,7 +101,7 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that has its mode from the beginning."""
+    """Write a file that has its mode from the moment it exists."""
     unfinished = path.with_name(f".{path.name}.new")
     unfinished.unlink(missing_ok=True)
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -49,58 +49,57 @@ def launch(
     on: OnEngine | str | None = None,
     **options: Any,
 ) -> Result:
-    """Run all nodes of a build, by default on this machine, until the run ends.
+    """Run all nodes of a build until the run ends, by default on this machine.
 
-    SIGINT, SIGTERM and SIGHUP end all processes. They are caught in the processes of the
-    nodes, and in this one if this is called in its main thread. With `save_params` or
-    `checkpoint`, the first of these signals stops all nodes after the same step, and
-    they save; a second one ends the processes at once.
+    SIGINT, SIGTERM and SIGHUP end all processes. The processes of the nodes handle these
+    signals, and so does this process if the call is in its main thread. With
+    `save_params` or `checkpoint`, the first signal stops all nodes after the same step,
+    and they save; a second signal ends the processes at once.
 
     Args:
         build: the build folder.
         in_process: run the nodes as threads of this process instead of as processes.
-        logs: the folder for the log of each node, such as worker-0.log. By default a
-            folder in the user's cache, removed after a successful run.
+        logs: the folder for the log of each node, such as worker-0.log. Default: a folder
+            in the user's cache, removed after a successful run.
         watch: a function that is called with each event of the nodes' processes. By
-            default the lines that nodes print, with a prefix such as `worker:0| `, and
-            their warnings are printed on standard error.
+            default, warnings and the output of the nodes are printed on standard error,
+            with a prefix such as `worker:0| `.
         progress: show the progress of the run: in a notebook as an output of the cell,
             elsewhere on standard error, as `placer launch` does. By default it is shown
-            in notebooks and on terminals, unless there is a `watch`.
-        return_params: gather the parameters for `Result.params`. By default only if
-            they have at most 256 MiB. Not needed with `save_params`, from whose file
-            `Result.params` reads them.
+            in notebooks and on terminals, unless `watch` is given.
+        return_params: gather the parameters for `Result.params`. By default they are
+            gathered if they have at most 256 MiB. Not needed with `save_params`:
+            `Result.params` reads its file.
         callbacks: objects with any of the methods of `placer.Callback`. They are called
-            in this thread, in the order of the steps. A method that returns
-            `placer.STOP` ends the run after the step that is running, as if it had no
-            more steps; an exception ends it too, and is raised.
-        tensorboard: a folder. Metrics, learning rates and speed are written to a folder
-            of the run in it, `NAME-1`, `NAME-2` and so on, for TensorBoard.
-        hosts: run the nodes on the machines that this file names (docs/machines.md), and
-            start them there by OpenSSH. Files that the options name are on those
-            machines, but for `key`. `placer.Hosts` says more: the command of ssh, and
-            the interpreter and the data there.
+            in this thread, in the order of the steps. If a method returns `placer.STOP`,
+            the run ends normally after the current step. If it raises an exception, the
+            run ends and the exception is raised here.
+        tensorboard: a folder for TensorBoard. Metrics, learning rates and speed are
+            written to a subfolder for the run: `NAME-1`, `NAME-2` and so on.
+        hosts: a file that names the machines of the nodes (docs/machines.md). The nodes
+            are started there over ssh. Paths in options refer to files on those machines,
+            except `key`. Use `placer.Hosts` to also set the ssh command, the interpreter
+            and the data folder.
         on: run the nodes as a job of this engine: `"slurm"`, `"kubernetes"`, `"ray"`, or
-            `placer.OnEngine("slurm", {"partition": "short"})` with its options. Files
-            that the options name are on the machines of the engine, but for `key`.
-        options: the fields of `placer.Options`, such as `steps=100`, by default as
-            there. `placer launch --help` explains them. `init_params` may also be a dict
-            of arrays, as `Result.params` is.
+            `placer.OnEngine("slurm", {"partition": "short"})` with options. Paths in
+            options refer to files on the machines of the engine, except `key`.
+        options: the fields of `placer.Options`, such as `steps=100`; see `placer launch
+            --help`. `init_params` may also be a dict of arrays, such as `Result.params`.
 
     Returns:
-        The `Result` of the run: steps, metrics, evaluation, speed, bytes sent, and its
-        `history` and `params`. Its `warnings` are the failures after the run had its
-        result and all of its files; each is also a RunWarning.
+        The `Result` of the run: steps, metrics, evaluation, speed, bytes sent, `history`
+        and `params`. Its `warnings` list the failures after the result and all files were
+        complete; each is also a RunWarning.
 
     Raises:
-        PlacerError: the options are wrong or cannot be combined; `tensorboard` needs
+        PlacerError: the options are invalid or cannot be combined; `tensorboard` needs
             `pip install '.[tensorboard]'` in a clone of placer.
         BuildError: the build was edited.
         DataError: a file of rows is missing, or does not fit the model.
-        RunError: a node failed. The text says the root cause; all processes have ended.
-        KeyboardInterrupt: SIGINT was received, by this process or that of a node.
-        SystemExit: SIGTERM or SIGHUP was received.
-        Exception: what a callback raised.
+        RunError: a node failed. The text names the root cause; all processes have ended.
+        KeyboardInterrupt: this process or a node received SIGINT.
+        SystemExit: this process or a node received SIGTERM or SIGHUP.
+        Exception: the exception of a callback.
 
     Example:
         placer.compile("digits.yaml", "build")
@@ -152,8 +151,13 @@ def launch_checked(
     machines: Hosts | OnEngine | None = None,
     note: Watch = lambda event: None,
 ) -> Result:
-    """Run a build with the plan and the options that `check_launch` has returned; see
-    `launch`. `note` is called with each event of the run."""
+    """Run a build that `check_launch` has checked; see `launch` for the arguments.
+
+    Args:
+        plan: the plan that `check_launch` returned.
+        options: the options that `check_launch` returned.
+        note: called with each event of the run.
+    """
     history = StepHistory()
 
     def keep(event: Event) -> None:
@@ -207,10 +211,11 @@ def callback_queue(
     callbacks: Iterable[object] = (),
     tensorboard: AnyPath | None = None,
 ) -> Iterator[CallbackQueue]:
-    """Yield the queue of steps for the callbacks of a run, and for TensorBoard.
+    """Yield the queue of steps for callbacks and TensorBoard.
 
-    Raises PlacerError, before the run, for what is no callback, and if TensorBoard's
-    files cannot be written.
+    Raises:
+        PlacerError: before the run, if an object is not a callback or a file of
+            TensorBoard cannot be written.
     """
     checked = check_callbacks(callbacks)
     if tensorboard is None:
@@ -228,7 +233,7 @@ def callback_queue(
 
 @contextmanager
 def _shown(plan: Plan, watch: Watch | None, progress: bool | None) -> Iterator[Watch]:
-    """Yield what is called with each event: the progress, `watch`, or both."""
+    """Yield the function to call with each event: for the progress, `watch`, or both."""
     from placer.report.progress.show import show_progress_of_script
 
     if watch is not None and not progress:
@@ -260,7 +265,9 @@ def launch_processes(
 ) -> Result:
     """Run the nodes of a build as processes, after `check_launch`; see `launch`.
 
-    `interruption` decides what signals do, `calls` has the callbacks.
+    Args:
+        interruption: decides how the run reacts to signals.
+        calls: the queue of steps for the callbacks.
     """
     result = run_processes(
         build, plan, options, logs, watch, interruption, calls=calls, machines=machines
@@ -276,9 +283,9 @@ def _launch_threads(
     keep: Watch,
     calls: CallbackQueue,
 ) -> Result:
-    """Run the nodes of a build as threads; see `launch`. `keep` is called with the events.
+    """Run the nodes of a build as threads, and call `keep` with the events; see `launch`.
 
-    If the run saves anything, a signal stops them after a step, and they save.
+    If the run saves anything, a signal stops the nodes after a step, and they save.
     """
     from placer.runtime.process.threads import run_in_threads
 

@@ -1,8 +1,8 @@
-"""Folders for the logs of runs.
+"""Creates and removes the folders for the logs of runs.
 
 A folder that the user names is always kept. A folder that the launcher creates is kept
-only after a failed or interrupted run. These folders have one common parent; when there
-are more than `MAX_KEPT` of them, the oldest are removed.
+only after a failed or interrupted run. These folders share one parent, which keeps the
+`MAX_KEPT` newest ones.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from placer.system.files.regular import open_regular
 from placer.system.files.writable import check_can_create
 
 MAX_KEPT: Final = 20
-"""The number of log folders of ended runs that are kept."""
+"""The number of log folders of ended runs to keep."""
 _MARKER: Final = ".placer-run"
-"""The file that marks a log folder; its launcher holds a lock on it."""
+"""The file that marks a log folder. The launcher of a run holds a lock on it."""
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class LogFolder:
 
     Attributes:
         folder: its path.
-        is_new: whether it was made for this run, and is removed after a success.
-        failed: whether a new one is kept nevertheless.
+        is_new: True if it was created for this run and is removed after a success.
+        failed: True if a new folder is kept in spite of that.
     """
 
     folder: Path
@@ -44,23 +44,30 @@ class LogFolder:
     failed: bool = False
 
     def described(self, folder: Path | None = None) -> str:
-        """Return what is said of it, or of a folder in it, before the run."""
+        """Return the message about this folder, or a folder in it, before the run."""
         removed = " (removed after a successful run)" if self.is_new else ""
         return f"logs in {folder or self.folder}{removed}"
 
     def outlive_launcher(self) -> None:
-        """Keep the folder of a job that goes on if its launcher is killed: it does not
-        count as that of an ended run then."""
+        """Keep the folder of a job that keeps running when its launcher is killed.
+
+        The folder then does not count as the folder of an ended run.
+        """
         (self.folder / _MARKER).unlink(missing_ok=True)
 
 
 @contextmanager
 def log_folder(named: str | Path | None, name: str, build: Path) -> Iterator[LogFolder]:
-    """Yield the folder for the logs of a run of the model `name`: `named`, which must be
-    outside of the build, or a new one.
+    """Yield the folder for the logs of a run: `named`, or a new folder.
 
-    Only the user can read a new one. It is removed at the end if nothing was raised and
-    `failed` is not set, and also if no node was started.
+    A named folder must be outside the build. A new folder is readable only by the user.
+    At the end it is removed, unless an exception was raised after the start of a node, or
+    `failed` is set.
+
+    Args:
+        named: the folder that the user names, or None.
+        name: the name of the model.
+        build: the build folder.
     """
     if named is not None:
         check_outside(Path(named), build, "logs to ")
@@ -83,7 +90,7 @@ def log_folder(named: str | Path | None, name: str, build: Path) -> Iterator[Log
     finally:
         if logs.folder.is_dir() and os.listdir(logs.folder) == [_MARKER]:
             shutil.rmtree(logs.folder, ignore_errors=True)
-        with suppress(OSError):  # it was removed, or has the marker
+        with suppress(OSError):  # The folder was removed, or still contains the marker.
             (logs.folder / _MARKER).touch(0o600, exist_ok=False)
         os.close(lock)
 
@@ -96,7 +103,7 @@ def log_path(logs: Path, node: str) -> Path:
 def _logs_root() -> Path | None:
     """Return the parent of log folders, in the user's cache or the temporary folder.
 
-    Returns None if both belong to another user.
+    Return None if both belong to another user.
     """
     cache = user_cache()
     temporary = Path(tempfile.gettempdir()) / f"placer-{os.getuid()}"
@@ -107,10 +114,10 @@ def _prune(base: Path) -> None:
     """Remove the oldest log folders of ended runs; never raise."""
     ended: list[tuple[float, Path]] = []
     for folder in base.iterdir():
-        # Only the log folder of an ended launcher has a marker without a lock.
+        # If the lock is free, the launcher of this log folder has ended.
         with suppress(OSError), open_regular(folder / _MARKER, follow=False) as marker:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ended.append((folder.stat().st_mtime, folder))
-    # One more is about to be created.
+    # Another folder is about to be created.
     for _, folder in sorted(ended, reverse=True)[MAX_KEPT - 1 :]:
         shutil.rmtree(folder, ignore_errors=True)

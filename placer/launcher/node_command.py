@@ -24,8 +24,13 @@ def node_command(
 ) -> list[str]:
     """Return the command line `placer run BUILD --node NODE …` for this interpreter.
 
-    With `paced`, its steps wait for the callbacks of the launcher. With `prediction`, the
-    node predicts these rows instead of training.
+    Args:
+        build: the build folder.
+        node: the name of the node.
+        endpoints: the addresses of the nodes.
+        options: the options of the run.
+        paced: let the steps wait for the callbacks of the launcher.
+        prediction: the rows to predict, instead of training.
     """
     command = [*interpreter(), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
@@ -37,7 +42,7 @@ def node_command(
 
 
 def node_arguments(options: Options) -> list[str]:
-    """Return the arguments that pass the options on to the process of a node."""
+    """Return the arguments that pass options to the process of a node."""
     arguments = []
     for option in OPTIONS:
         value = getattr(options, option.name)

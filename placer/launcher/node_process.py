@@ -1,4 +1,4 @@
-"""The process of one node: start it, read its events, give it orders, end it."""
+"""Starts, watches and ends the process of one node."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from placer.runtime.signals.signals import signals_blocked, status_of_shell
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 SSH_FAILED = 255
-"""The status of an ssh that could not connect, or has lost its connection."""
+"""The exit status of an ssh that could not connect or lost its connection."""
 
 
 @dataclass(slots=True, kw_only=True)
 class NodeProcess(WatchedNode):
-    """The process of a node, which may be ssh.
+    """The process of a node, or an ssh process that runs the node on another machine.
 
     Attributes:
         process: the process.
-        order_fd: the launcher's end of the pipe that the control node reads orders
-            from, None for the other nodes of this machine.
-        threads: those that write to the process; they end with it.
+        order_fd: the launcher's end of the pipe from which the control node reads orders;
+            None for the other nodes of this machine.
+        threads: threads that write to the process; they end with it.
     """
 
     process: Child
@@ -51,18 +51,19 @@ class NodeProcess(WatchedNode):
 
     def _order(self, order: bytes) -> None:
         assert self.order_fd is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended; pidfd reports that
+        with contextlib.suppress(BrokenPipeError):
+            # The process has ended, which pidfd reports.
             os.write(self.order_fd, order)
 
     def abandon(self) -> None:
-        """Do nothing: a process of this machine that was killed ends at once."""
+        """Do nothing: a killed process of this machine ends at once."""
 
     def is_stopped(self) -> bool:
-        """Whether the process is frozen, as by SIGSTOP."""
+        """Return True if a signal such as SIGSTOP has frozen the process."""
         return self.running and self.process.is_frozen()
 
     def reap(self) -> None:
-        """Kill the process and all that it started, and store its exit status."""
+        """Kill the process and its process group, and store its exit status."""
         status = self.process.wait()
         assert status is not None
         self.lost = self.process.lost
@@ -91,14 +92,23 @@ def start_node(
     inherited: Sequence[int] = (),
     server: ForkServer | None = None,
 ) -> NodeProcess:
-    """Start the process of a node on this machine, with its output in `log`.
+    """Start the process of a node on this machine.
 
-    `--report-fd N` is appended to `command`: the descriptor to write events to. With
-    `takes_orders`, so is `--order-fd N`: the descriptor that becomes readable when the
-    node should stop the run. The process also has the descriptors `inherited`. The
-    signals that end a run are blocked in it until it can report them. With `server` it is
-    a fork of that. Raises RunError if it cannot be started, ForkError if the server cannot
-    start it.
+    The signals that end a run stay blocked in the process until it can report them.
+
+    Args:
+        node: the name of the node.
+        command: its command line. `--report-fd N` is appended: the descriptor for events.
+        log: the file for its output.
+        environment: its environment variables.
+        takes_orders: append `--order-fd N`: a descriptor that becomes readable when the
+            node should stop the run.
+        inherited: more descriptors that the process inherits.
+        server: fork the process from this server.
+
+    Raises:
+        RunError: if the process cannot be started.
+        ForkError: if the server cannot start the process.
     """
     with _pipes(node, orders=takes_orders) as (reports, order, theirs):
         options = ["--report-fd", str(theirs[0])]
@@ -116,10 +126,13 @@ def start_node(
 
 
 def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodeProcess:
-    """Start an ssh that runs a node on another machine, with its standard error in `log`.
+    """Start an ssh process that runs a node on another machine.
 
-    It reads from the pipe for orders, and writes events to the other one. Raises
-    RunError if it cannot be started.
+    The node reads orders from the standard input of ssh and writes events to its standard
+    output. The standard error of ssh goes to `log`.
+
+    Raises:
+        RunError: if ssh cannot be started.
     """
     with (
         _pipes(node, orders=True) as (reports, order, (end, read)),
@@ -135,10 +148,12 @@ def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodePr
 def _pipes(
     node: str, *, orders: bool
 ) -> Iterator[tuple[int, int | None, tuple[int, ...]]]:
-    """Yield the launcher's ends of the pipes for events and for orders, and the other
-    ends, which are closed afterwards; after an error all are.
+    """Yield the launcher's ends of the pipes for events and orders, then the other ends.
 
-    Raises RunError for an OSError: the node cannot be started.
+    The other ends are closed afterwards. After an error, all ends are closed.
+
+    Raises:
+        RunError: for an OSError, because the node cannot be started.
     """
     ours: list[int] = []
     theirs: list[int] = []

@@ -1,4 +1,4 @@
-"""A prediction in one process with a build of several nodes."""
+"""Prediction in one process with a build of several nodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from placer.plan.write import write_build
 
 @contextmanager
 def one_process_build(build: Path) -> Iterator[Path]:
-    """Yield a temporary build that predicts what `build` does, in one process.
+    """Yield a temporary build that makes the predictions of `build` in one process.
 
-    Raises BuildError if `build` is not a build, or was edited.
+    Raises:
+        BuildError: if `build` is not a build, or was edited.
     """
     from placer.compiler.driver import compile_prediction
 

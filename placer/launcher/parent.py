@@ -1,4 +1,4 @@
-"""The end of a process with its parent."""
+"""Ends a process together with its parent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def end_with_parent() -> None:
-    """Let the system kill this process when its parent has ended, also while this
-    process is stopped. Raises OSError; does nothing where there is no such call."""
+    """Let the system kill this process when its parent ends, even while it is stopped.
+
+    Do nothing on systems without this feature.
+
+    Raises:
+        OSError: if the system refuses.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl") and libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL):
         number = ctypes.get_errno()
@@ -31,12 +36,14 @@ def end_with_parent() -> None:
 
 
 def with_parent(command: Sequence[str]) -> list[str]:
-    """Return a command that becomes `command`, an absolute path with arguments: the system
-    kills it when the thread of this process ends that has started it. No signal is blocked
-    in it.
+    """Return a command that runs `command` and is killed together with its starter.
 
-    It is run by a process of its own: after a fork of a process with threads, only exec is
-    safe.
+    The system kills the process when the thread that started it ends. No signal is
+    blocked in the process. A separate Python process makes the settings and then executes
+    `command`: after the fork of a process with threads, only exec is safe.
+
+    Args:
+        command: an absolute path and arguments.
     """
     first = [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid())]
     return [*first, *command]

@@ -62,29 +62,29 @@ def predict(
     watch: Watch | None = None,
     **options: Any,
 ) -> dict[str, np.ndarray]:
-    """Predict rows with all nodes of a build, or in one process, and return the outputs
-    by name.
+    """Predict rows with a build, and return the outputs by name.
 
-    Only what the outputs depend on is computed, so that inputs such as labels may be
-    absent. The outputs have the same values as in an evaluation: there is no dropout,
-    and batch normalization uses its running statistics.
+    All nodes of the build take part, unless `single_process` is given. Only the ops that
+    the outputs depend on are run, so that inputs such as labels may be absent. The
+    outputs have the same values as in an evaluation: dropout is off, and batch
+    normalization uses its running statistics.
 
     Args:
-        build: a build folder whose spec has `predict.outputs`, or that was compiled
-            with `outputs`; or a spec, a YAML file or `FILE.py:FUNCTION`, which is
-            compiled into a temporary folder, with `outputs`.
+        build: a build folder whose spec has `predict.outputs`, or that was compiled with
+            `outputs`. Or a spec (a YAML file or `FILE.py:FUNCTION`), which is compiled
+            with `outputs` into a temporary folder.
         rows: a file (`.csv`, `.csv.gz`, `.parquet`, `.npz`), a source such as
-            `sklearn:digits`, or an array for each input by name. By default the rows of
+            `sklearn:digits`, or an array for each input by name. Default: the rows of
             `data.eval`, or else of `data.train`. Columns are read as the spec says.
-        params: the parameters: a dict of arrays, as `Result.params` is; a file, as
-            `save_params` of `launch` writes it; a checkpoint, or a folder of checkpoints,
-            of which the last good one is taken. Only a checkpoint has sparse tables.
-        outputs: which outputs of the build to return; by default all.
-        keys: columns of the rows to return, too.
-        columns: the column that an input reads, or several, where it is not as in the
+        params: the parameters: a dict of arrays such as `Result.params`, a file from
+            `save_params` of `launch`, a checkpoint, or a folder of checkpoints, whose
+            last good checkpoint is used. Only a checkpoint contains sparse tables.
+        outputs: the outputs of the build to return. Default: all.
+        keys: columns of the rows to return as well.
+        columns: the column or columns that an input reads, where they differ from the
             spec.
-        raw: return outputs that score classes as the model computes them.
-        single_process: predict in one process, whatever the nodes of the build are.
+        raw: return class scores as the model computes them.
+        single_process: predict in one process instead of on the nodes of the build.
         in_process: run the nodes as threads of this process instead of as processes.
         logs: as in `launch`.
         watch: as in `launch`.
@@ -93,12 +93,12 @@ def predict(
 
     Returns:
         An array [rows, ...] for each key and output, in the order of the rows. An output
-        that scores classes is returned as `class`, the name of each row's class, and
+        with class scores is returned as `class`, the name of each row's class, and
         `probability.NAME` for each class (docs/spec.md#predict).
 
     Raises:
-        SpecError, PlaceError, GraphError: a mistake in the spec.
-        PlacerError: the build has no such output, or arguments do not fit together.
+        SpecError, PlaceError, GraphError: the spec has an error.
+        PlacerError: the build lacks an output, or arguments cannot be combined.
         DataError: the rows or the parameters do not fit the model.
         RunError: a node failed; all processes have ended.
 
@@ -133,8 +133,8 @@ def predict(
         elif not isinstance(rows, str | os.PathLike | None):
             raise PlacerError(
                 f"'rows' is a {type(rows).__name__}, not a file or arrays by name",
-                hint="write the rows to a file, such as rows.parquet, or give a dict with"
-                " an array for each input",
+                hint="write the rows to a file, such as rows.parquet, or pass a dict "
+                "with an array for each input",
             )
         request = make_request(
             folder / "outputs.npz",
@@ -166,7 +166,7 @@ def predict(
 
 @contextmanager
 def _errors_of_arrays() -> Iterator[None]:
-    """Let errors about temporary files name the arguments with their arrays."""
+    """Rename temporary files in errors to the arguments whose arrays they hold."""
     try:
         yield
     except PlacerError as error:
@@ -177,7 +177,7 @@ def _errors_of_arrays() -> Iterator[None]:
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays of any names; `numpy.savez` has names of its own, such as `file`."""
+    """Write arrays with any names. `numpy.savez` reserves some names, such as `file`."""
     import numpy as np
 
     with zipfile.ZipFile(path, "w") as archive:
@@ -185,8 +185,9 @@ def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             if array.dtype.hasobject:
                 raise PlacerError(
                     f"the rows of '{name}' are Python objects, not numbers or text",
-                    hint="fill in what is missing, and make all rows of the same length;"
-                    " a file, such as rows.parquet, may have missing values",
+                    hint="fill in missing values and make all rows the same length, "
+                    "or use a file such as rows.parquet, which may have missing "
+                    "values",
                 )
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array)
@@ -201,9 +202,12 @@ def make_request(
     columns: Mapping[str, str | Sequence[str]] | None = None,
     raw: bool = False,
 ) -> PredictionRequest:
-    """Return what the nodes are asked for. Paths are relative to the working folder.
+    """Return the request that the nodes of a prediction read.
 
-    Raises PlacerError for rows that are neither a file nor a source.
+    Relative paths start in the working folder.
+
+    Raises:
+        PlacerError: if `rows` is neither a file nor a source.
     """
     read = {
         name: column if isinstance(column, str) else [*column]
@@ -224,14 +228,14 @@ def _source_of(rows: str) -> str:
             forms = ", ".join(each.form for each in KINDS.values())
             raise PlacerError(
                 f"'{rows}' is not a file of rows",
-                hint=f"the name of a file ends in {listed}; else write one of: {forms}",
+                hint=f"use a file that ends in {listed}, or one of: {forms}",
             )
         kind, path = found, rows
     if KINDS[kind].is_file and path:
         check_utf8(Path(path), PlacerError)
         path = str(Path(path).absolute())
         if not Path(path).is_file():
-            raise PlacerError(f"there is no file '{path}'", hint=path_hint(path))
+            raise PlacerError(f"the file '{path}' does not exist", hint=path_hint(path))
     return f"{kind}:{path}"
 
 
@@ -241,7 +245,11 @@ def check_predict(
     params: Path | None = None,
     logs: AnyPath | None = None,
 ) -> Plan:
-    """Return the plan of a build; PlacerError if it cannot predict what is asked."""
+    """Return the plan of a build.
+
+    Raises:
+        PlacerError: if the build cannot make the requested prediction.
+    """
     refuse_in_node("placer.predict")
     plan = read_plan(build)
     spec = build / read_sources(build).spec
@@ -276,7 +284,7 @@ def predict_to_file(
     logs: AnyPath | None = None,
     watch: Watch | None = None,
 ) -> PredictionResult:
-    """Run a prediction, which writes its file; see `predict` for the arguments."""
+    """Run a prediction that writes its result to a file; see `predict` for the arguments."""
     plan = check_predict(build, request, options.init_params)
     interruption = Interruption(nothing_kept=NOTHING_PREDICTED)
     result: Outcome

@@ -1,4 +1,4 @@
-"""Runs the nodes of a build as processes: on this machine, or on others by ssh."""
+"""Runs the nodes of a build as processes, on this machine or over ssh on others."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ from placer.runtime.signals.signals import catch_signals
 from placer.system.descriptors import is_readable
 
 StartNode = Callable[[str, Path, bool], WatchedNode]
-"""Starts the process of a node, of which it gets the name, the file of the log, and
-whether it is the control node."""
+"""Starts the process of a node.
+
+Its arguments are the name of the node, its log file, and True for the control node.
+"""
 
 
 def run_processes(
@@ -50,9 +52,9 @@ def run_processes(
     calls: CallbackQueue | None = None,
     machines: Hosts | OnEngine | None = None,
 ) -> Outcome:
-    """Run the nodes of a build as processes, to train, or to predict some rows.
+    """Run the nodes of a build as processes, to train or to predict.
 
-    They run on `machines`, by default on this one.
+    They run on `machines`, by default on this machine.
     """
     paced = calls is not None and calls.has_callbacks
     with ExitStack() as exits:
@@ -88,7 +90,7 @@ def _run_job(
     calls: CallbackQueue | None,
     on: OnEngine,
 ) -> Outcome:
-    """Run the nodes of a build as a job of an engine, until it has ended."""
+    """Run the nodes of a build as a job of an engine until the job ends."""
     _make_folder(logs.folder)
     with (
         catch_signals() as signals,
@@ -105,11 +107,11 @@ def _run_job(
 
 
 FORKS_END = 10.0
-"""Seconds in which the system ends forks whose server has ended."""
+"""Seconds in which forks must end after their server has ended."""
 
 
 class ForksEnded(Exception):  # noqa: N818 - what has happened
-    """A node cannot be started, and those that were forked before it have ended."""
+    """A node cannot be started because the server has ended with all earlier forks."""
 
 
 @contextmanager
@@ -122,7 +124,7 @@ def _local_starter(
     watch: Watch,
     interruption: Interruption,
 ) -> Iterator[StartNode]:
-    """Yield what starts the nodes of a build on this machine."""
+    """Yield a function that starts the nodes of a build on this machine."""
     if options.base_port is None:
         endpoints = free_endpoints([*plan.processes])
     else:
@@ -133,7 +135,8 @@ def _local_starter(
         node_command,
         build,
         endpoints=endpoints,
-        options=replace(options, base_port=None),  # every node has its address
+        # The endpoints already contain the ports.
+        options=replace(options, base_port=None),
         paced=paced,
         prediction=prediction,
     )
@@ -182,15 +185,21 @@ def launch_nodes(
     interruption: Interruption,
     calls: CallbackQueue | None = None,
 ) -> Outcome:
-    """Start a process for each node and watch the processes until all have ended.
+    """Start a process for each node, and watch the processes until all have ended.
 
-    The first node is the control node. The processes write the events of
-    `placer.runtime.control.events`. `interruption` decides what signals do, `calls` has the
-    callbacks. Raises the same errors as `launch`.
+    Raises the errors of `launch`.
+
+    Args:
+        nodes: the names of the nodes; the first is the control node.
+        start: starts a process that writes the events of `placer.runtime.control.events`.
+        logs: the folder for the logs.
+        watch: called with each event.
+        interruption: decides how the run reacts to signals.
+        calls: the queue of steps for callbacks.
     """
     if not hasattr(os, "pidfd_open"):
         raise RunError(
-            "nodes can run as processes on Linux only", hint="use --in-process"
+            "nodes can run as processes only on Linux", hint="use --in-process"
         )
     _make_folder(logs)
     with catch_signals() as signals, _started(nodes, start, logs) as children:
@@ -207,8 +216,10 @@ def launch_nodes(
 def _started(
     nodes: Sequence[str], start: StartNode, logs: Path
 ) -> Iterator[list[WatchedNode]]:
-    """Start the nodes, and close them at the end of the context. If the forks among them
-    have ended meanwhile, all are started again, each by itself."""
+    """Start the nodes; the end of the context closes them.
+
+    If the fork server ends meanwhile, all nodes are started again, without forks.
+    """
     with ExitStack() as exits:
         children = _start_all(nodes, start, logs, exits)
         if children is None:
@@ -220,8 +231,8 @@ def _started(
 def _start_all(
     nodes: Sequence[str], start: StartNode, logs: Path, exits: ExitStack
 ) -> list[WatchedNode] | None:
-    """Start the nodes, which are closed with `exits`; return None if the forks among them
-    have ended."""
+    """Start the nodes, to be closed with `exits`. Return None if the fork server has
+    ended."""
     children: list[WatchedNode] = []
     with ExitStack() as closing:
         try:
@@ -230,7 +241,8 @@ def _start_all(
                 closing.callback(child.close)
                 children.append(child)
         except ForksEnded:
-            for child in children:  # others will have its addresses
+            for child in children:
+                # The replacements will use the addresses of these processes.
                 is_readable(child.pidfd, FORKS_END)
             return None
         exits.push(closing.pop_all())
@@ -242,5 +254,5 @@ def _make_folder(logs: Path) -> None:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PlacerError(
-            f"cannot create the folder for logs '{logs}': {error.strerror}"
+            f"cannot create the log folder '{logs}': {error.strerror}"
         ) from error

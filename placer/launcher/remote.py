@@ -1,10 +1,10 @@
-"""Nodes on other machines, which are started by OpenSSH.
+"""Starts nodes on other machines over ssh.
 
 The launcher starts `placer run -` on the machine of each node. It sends the key and the
-build over ssh's standard input (`placer.launcher.delivery`), which stays open: the node
-ends when it ends (`placer.launcher.remote_node`). The log of a node is what it and ssh
-write to standard error. Its events come over the channel of the run to the control node,
-and over its standard output to the launcher.
+build through ssh's standard input (`placer.launcher.delivery`). When standard input
+closes, the node ends (`placer.launcher.remote_node`). The log of a node is the standard
+error of the node and of ssh. The node sends its events over the channel of the run to the
+control node, and over standard output to the launcher.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from placer.runtime.control.options import Options
 from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
 
 CONNECT_TIMEOUT: Final = 30
-"""Seconds in which a machine has to answer ssh."""
+"""Seconds in which a machine must answer ssh."""
 ALIVE_INTERVAL: Final = 15
-"""Seconds between two questions of ssh to a silent machine."""
+"""Seconds between two keep-alive messages of ssh to a silent machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The machines of a run, and how nodes are started there.
+    """The machines of a run, and the settings to start nodes there.
 
     Attributes:
-        file: the file of hosts.
-        ssh: the command of OpenSSH, with options.
-        python: the interpreter on the machines, by default the path of this one.
-        data: the folder of the data there, by default the machine's PLACER_DATA.
+        file: the hosts file.
+        ssh: the ssh command, with options.
+        python: the interpreter on the machines. Default: the path of this interpreter.
+        data: the data folder on the machines. Default: PLACER_DATA there.
     """
 
     file: Path
@@ -57,10 +57,17 @@ class Hosts:
 def remote_starter(
     build: Path, plan: Plan, options: Options, hosts: Hosts, *, paced: bool = False
 ) -> Callable[[str, Path, bool], NodeProcess]:
-    """Return what starts the nodes of a build on their machines; `paced` as in
-    `node_command`.
+    """Return the function that starts the nodes of a build on their machines.
 
-    Raises PlacerError for hosts and keys that cannot be used.
+    Args:
+        build: the build folder.
+        plan: the plan of the build.
+        options: the options of the run.
+        hosts: the machines.
+        paced: let the steps wait for the callbacks of the launcher.
+
+    Raises:
+        PlacerError: if the hosts or the key cannot be used.
     """
     endpoints = remote_endpoints(plan, options, hosts)
     ssh = _ssh_command(hosts.ssh, options.lost_after)
@@ -71,7 +78,7 @@ def remote_starter(
         remote = remote_command(node, endpoints, options, hosts, paced=paced)
         child = start_ssh(node, [*ssh, "--", host, remote], log, host)
         assert child.order_fd is not None
-        # In a thread, since ssh reads only once it is connected.
+        # In a thread, because ssh reads only after it has connected.
         write = partial(_deliver, delivery, os.dup(child.order_fd))
         child.threads.begin(write, "placer delivery")
         return child
@@ -80,12 +87,15 @@ def remote_starter(
 
 
 def remote_endpoints(plan: Plan, options: Options, hosts: Hosts) -> dict[str, str]:
-    """Return the address of each node. Raises PlacerError for hosts that cannot be
-    used."""
+    """Return the address of each node.
+
+    Raises:
+        PlacerError: if the hosts cannot be used.
+    """
     if hosts.data is not None and not hosts.data.is_absolute():
         raise PlacerError(
-            f"--data names '{hosts.data}', which is a relative path",
-            hint="with --hosts, write an absolute path on these machines",
+            f"--data '{hosts.data}' is a relative path",
+            hint="with --hosts, give an absolute path on these machines",
         )
     return read_hosts(hosts.file, [*plan.processes], options.base_port)
 
@@ -98,7 +108,7 @@ def remote_command(
     *,
     paced: bool = False,
 ) -> str:
-    """Return the command line, for the shell of another machine, that runs a node."""
+    """Return the shell command that runs a node on another machine."""
     variables = [f"{name}={value}" for name, value in NODE_VARIABLES.items()]
     command = interpreter(python=hosts.python)
     words = ["env", *variables, *command, "run", "-", "--node", node]
@@ -112,8 +122,11 @@ def remote_command(
 
 
 def _ssh_command(ssh: str, lost_after: float) -> list[str]:
-    """Return the words of a command that starts ssh: it asks nothing, and ends when a
-    machine is silent as long as the nodes wait for each other."""
+    """Return the words of an ssh command.
+
+    ssh never prompts. It ends when a machine is silent for longer than `lost_after`
+    seconds.
+    """
     try:
         words = shlex.split(ssh)
     except ValueError as error:
@@ -132,11 +145,10 @@ def _ssh_command(ssh: str, lost_after: float) -> list[str]:
 
 
 def _deliver(delivery: bytes, fd: int) -> None:
-    """Write a delivery, and close the descriptor.
+    """Write a delivery and close the descriptor.
 
-    Orders go through the same pipe. They come after it: there is none before the first
-    step of the run.
+    Orders use the same pipe, but the first order comes only after the first step.
     """
-    # If ssh has ended, its status and log say why.
+    # If ssh has ended, its exit status and log give the reason.
     with contextlib.suppress(BrokenPipeError), open(fd, "wb", buffering=0):
         write_all(fd, delivery)

@@ -1,9 +1,9 @@
 """A node that a launcher on another machine has started: `placer run -`.
 
-The process that ssh starts receives the build, and continues as two. The child is the
-node. The parent waits for it, and ends it with all that it has started once standard
-input has ended: the launcher has ended, or does not need it. So a node that is frozen,
-or that holds the interpreter, ends too.
+The process that ssh starts receives the build and forks. The child is the node. The
+parent waits for the child and kills it, with all its processes, when standard input
+closes: the launcher has ended, or no longer needs the node. This also ends a node that is
+frozen or holds the interpreter lock.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from placer.launcher.delivery import read_delivery, unpack
 from placer.runtime.signals.signals import END_SIGNALS, shell_status
 
 END_GRACE: Final = 3.0
-"""Seconds in which a node ends by itself after standard input has ended, and tells its
-peers why."""
+"""Seconds that a node has to tell its peers why it ends, after standard input has closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,16 @@ class RemoteNode:
 def become_node() -> RemoteNode:
     """Receive a build on standard input, and continue as the process of its node.
 
-    Events go to what was standard output; the output of the process goes to its log, on
-    standard error. The signals that end a run are blocked in the node. Raises
-    PlacerError if the build cannot be received.
+    Events go to the original standard output. The output of the process goes to standard
+    error, which is its log. The signals that end a run stay blocked in the node.
+
+    Raises:
+        PlacerError: if the build cannot be received.
     """
     delivery = read_delivery(0)
     build = unpack(delivery)
     os.environ[VARIABLE] = f"/proc/self/fd/{pass_key(RunKey(delivery.secret))}"
-    # Until the node can report them, and the first process can pass them on.
+    # Blocked until the node can report signals and its parent can pass them on.
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     if pid := os.fork():
         _wait_for(Child(pid))
@@ -59,14 +60,14 @@ def become_node() -> RemoteNode:
 
 
 def _wait_for(node: Child) -> NoReturn:
-    """Wait for the node, and end as it has ended: with 128 + N if by signal N."""
+    """Wait for the node and exit with its status, or with 128 + N after signal N."""
     for number in END_SIGNALS:
         signal.signal(number, lambda given, _: node.signal(given))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
-    os.close(1)  # the launcher sees the end of the events when the node has ended
+    os.close(1)  # The launcher must see the end of the events when the node ends.
     poll = select.poll()
     poll.register(node.pidfd, select.POLLIN)
-    poll.register(0, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
+    poll.register(0, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported.
     poll.poll()
     code = node.end(END_GRACE)
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What a `Result` has besides its fields: the history of the run, and its parameters."""
+"""The history and the parameters of a `Result`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from placer.runtime.control.options import Options
 from placer.runtime.control.result import Params, Result
 
 MAX_RETURNED: Final = 256 << 20
-"""The bytes of parameters up to which a result has them without being asked to."""
+"""The largest size of parameters, in bytes, that a result includes by default."""
 
 
 class StepHistory:
-    """The steps of a run: lines of JSON, compressed, since there may be millions."""
+    """The steps of a run as compressed lines of JSON, because a run may have millions."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(1)
@@ -33,13 +33,13 @@ class StepHistory:
     def add(self, event: Event) -> None:
         """Add the event if it is a step."""
         if isinstance(event, Step):
-            # json writes NaN and infinity, which a diverging loss has.
+            # json can write NaN and infinity, the losses of a diverging run.
             line = json.dumps(event.history_line()) + "\n"
             self._compressed += self._compressor.compress(line.encode())
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the line of each step."""
-        # A copy is flushed, so that more steps can be added.
+        """Return the JSON line of each step."""
+        # Flush a copy, so that more steps can be added later.
         end = self._compressor.copy().flush()
         text = zlib.decompress(self._compressed + end).decode()
         return [json.loads(line) for line in text.splitlines()]
@@ -47,13 +47,13 @@ class StepHistory:
 
 @dataclass(slots=True)
 class ParamsKeeper:
-    """Where a run leaves its parameters for the result.
+    """The place where a run stores its parameters for the result.
 
     Attributes:
-        options: the options with which to run the nodes.
-        file: the file that the run writes them to, None if it does not.
-        is_temporary: whether the file is removed after the run.
-        elsewhere: whether the nodes run on other machines, where the file is.
+        options: the options for the nodes.
+        file: the file to which the run writes the parameters, or None.
+        is_temporary: True if the file is removed after the run.
+        elsewhere: True if the nodes run on other machines, where the file is.
     """
 
     options: Options
@@ -62,10 +62,10 @@ class ParamsKeeper:
     elsewhere: bool = False
 
     def attach(self, result: Result, history: StepHistory) -> None:
-        """Let the result have the history and the parameters of its run."""
+        """Add the history and the parameters of the run to its result."""
         params: Params | None = None
         file = self.file
-        if file is not None and self.is_temporary:  # it is removed next
+        if file is not None and self.is_temporary:  # The file is about to be removed.
             params = _load(file)
 
         def read() -> Params:
@@ -75,9 +75,10 @@ class ParamsKeeper:
                 return _load(file)
             if self.elsewhere:
                 raise PlacerError(
-                    "the result has no parameters, because the nodes ran on other"
-                    " machines",
-                    hint="read the file of save_params on the machine of the first node",
+                    "the result has no parameters, because the nodes ran on "
+                    "other machines",
+                    hint="read the file of save_params on the machine of the first "
+                    "node",
                 )
             raise PlacerError(
                 "the result has no parameters, because they are larger than"
@@ -92,13 +93,14 @@ class ParamsKeeper:
 def params_keeper(
     plan: Plan, options: Options, wanted: bool | None, *, elsewhere: bool = False
 ) -> Iterator[ParamsKeeper]:
-    """Yield where the run is to leave its parameters.
+    """Yield the place where the run must store its parameters.
 
     Args:
         plan: the plan.
-        options: the options of the run, checked.
-        wanted: whether the result is to have them; None if they are not large.
-        elsewhere: whether the nodes run on other machines.
+        options: the checked options of the run.
+        wanted: True to include the parameters in the result; None to include them if they
+            are small.
+        elsewhere: True if the nodes run on other machines.
     """
     if elsewhere:
         yield ParamsKeeper(options, elsewhere=True)

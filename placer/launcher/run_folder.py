@@ -1,5 +1,4 @@
-"""Creates the folder of a run, `runs/NAME-1` or the folder that the user names, with its
-build."""
+"""Creates the folder of a run, such as `runs/NAME-1`, with its build."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run in a folder of its own, which has not started.
+    """A run that has not started, in its new folder.
 
     Attributes:
-        build: the folder of the build.
+        build: the build folder.
         plan: the plan of the build.
         options: the options of the run, with a folder for its checkpoints.
-        note: must be called with the events of the run.
+        note: a function that must be called with each event of the run.
     """
 
     build: Path
@@ -44,21 +43,21 @@ class NewRun:
 def new_run(
     compiled: CompiledBuild, options: Options, out: Path | None = None
 ) -> Iterator[NewRun]:
-    """Return a context with a new run, in a new folder with its build.
+    """Return a context that creates a new run with its folder and its build.
 
-    If the block raises before a step is done, or the run cannot start, the folder is
-    removed, unless it has files besides the build. A folder that was there stays.
+    If the run cannot start, or the block raises before the first step is done, the folder
+    is removed. A folder that already existed, or that contains other files, is kept.
 
     Args:
         compiled: the build.
         options: the options of the run.
-        out: the folder of the run, which must be empty if it exists. By default
-            `runs/NAME-N` in the working folder, where N is 1 more than the largest number
-            of a run of this model there.
+        out: the folder of the run; it must be empty if it exists. Default: `runs/NAME-N`
+            in the working folder, where N is 1 more than the largest number of a run of
+            this model.
 
     Raises:
-        DataError, SpecErrors: a source does not fit.
-        PlacerError: the folder, or files that the options name, cannot be used.
+        DataError, SpecErrors: a data source does not fit.
+        PlacerError: the folder, or a file that an option names, cannot be used.
     """
     check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
     created: list[Path] = []
@@ -80,20 +79,21 @@ def new_run(
 
 
 def _remove(build: Path, created: Sequence[Path]) -> None:
-    """Remove a build and the folders that were created for it, unless there are other
-    files beside it."""
-    with suppress(OSError):  # the user may have removed them
+    """Remove a build, and the folders that were created for it if they are empty then."""
+    with suppress(OSError):  # The user may have removed them.
         if {*build.parent.iterdir()} - {build}:
             return
     shutil.rmtree(build, ignore_errors=True)
     for folder in reversed(created):
-        with suppress(OSError):  # it has other files
+        with suppress(OSError):  # The folder contains other files.
             folder.rmdir()
 
 
 def _create_run_folder(name: str, out: Path | None, created: list[Path]) -> Path:
-    """Create the folder of a new run. Folders that were not there are added to `created`,
-    from the outermost to the innermost."""
+    """Create the folder of a new run, and append each created folder to `created`.
+
+    Outer folders are appended before inner ones.
+    """
     try:
         if out is None:
             return _create_numbered(name, created)
@@ -101,13 +101,14 @@ def _create_run_folder(name: str, out: Path | None, created: list[Path]) -> Path
     except OSError as error:
         raise PlacerError(
             f"cannot create the folder of the run '{out or RUNS}': {error.strerror}",
-            hint="name another one: --out DIR (out=DIR)",
+            hint="choose another folder: --out DIR (out=DIR)",
         ) from error
     if any(out.iterdir()):
         raise PlacerError(
-            f"the folder '{out}' contains files, which a new run would mix with",
-            hint="name a new or empty folder, or leave --out (out=…) away to get a"
-            " numbered one",
+            f"the folder '{out}' is not empty; a new run would mix its files "
+            "with the others",
+            hint="choose a new or empty folder, or omit --out (out=…) to get a "
+            "numbered folder",
         )
     return out
 
@@ -128,7 +129,7 @@ def _create_numbered(name: str, created: list[Path]) -> Path:
         folder = RUNS / f"{name}-{number}"
         try:
             folder.mkdir(mode=0o755)
-        except FileExistsError:  # another run has just taken the number
+        except FileExistsError:  # Another run has just taken this number.
             continue
         created.append(folder)
         return folder

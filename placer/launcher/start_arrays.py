@@ -1,4 +1,4 @@
-"""The option `init_params` of a run from Python: also a dict of arrays."""
+"""Lets a run from Python start with a dict of arrays as `init_params`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ NAME = "init_params"
 def options_of(given: Mapping[str, Any]) -> Iterator[Options]:
     """Yield the options of keyword arguments.
 
-    If `init_params` is a dict of arrays, it names a file that has them, which is removed
-    at the end of the context. Raises PlacerError for a value that an option cannot have.
+    If `init_params` is a dict of arrays, the arrays are written to a temporary file,
+    which the option names. The end of the context removes the file.
+
+    Raises:
+        PlacerError: if an option has an invalid value.
     """
     if not _has_arrays(given):
         yield Options(**given)
@@ -36,24 +39,25 @@ def options_of(given: Mapping[str, Any]) -> Iterator[Options]:
 def check_arrays(
     plan: Plan, given: Mapping[str, Any], options: Options, *, elsewhere: bool
 ) -> None:
-    """Check a dict of arrays that a run starts from, if `init_params` is one.
+    """Check the dict of arrays in `init_params`, if it is one.
 
     Args:
         plan: the plan.
         given: the keyword arguments.
-        options: the options that `options_of` gives for these.
-        elsewhere: whether the nodes run on other machines, which cannot read the file.
+        options: the result of `options_of` for these arguments.
+        elsewhere: True if the nodes run on other machines, which cannot read the file.
 
     Raises:
-        PlacerError: they run on other machines.
-        DataError: the arrays are not the parameters of the model, or not finite.
+        PlacerError: the nodes run on other machines.
+        DataError: the arrays do not match the parameters of the model, or are not finite.
     """
     if not _has_arrays(given):
         return
     if elsewhere:
         raise PlacerError(
-            f"'{NAME}' is a dict, and the nodes run on other machines",
-            hint="write it there by safetensors.numpy.save_file, and give the path",
+            f"'{NAME}' is a dict, but the nodes run on other machines",
+            hint="write the dict to a file there with safetensors.numpy.save_file, "
+            "and pass its path",
         )
     import numpy as np
 
@@ -67,7 +71,7 @@ def check_arrays(
     try:
         check(start.types, declared)
     except DataError as error:
-        hint = "give arrays of the names, shapes and dtypes of result.params"
+        hint = "use the names, shapes and dtypes of result.params"
         raise DataError(f"'{NAME}': {error.message}", hint=hint) from None
     tables = {each.name: each for each in plan.sparse_tables}
     check_start(replace(start, file=Path(NAME)), declared, tables)

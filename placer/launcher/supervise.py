@@ -1,5 +1,4 @@
-"""Watches the processes of a run: reads their events, waits for their ends, ends
-them."""
+"""Watches the processes of a run: reads their events, waits for them, and ends them."""
 
 from __future__ import annotations
 
@@ -37,28 +36,32 @@ from placer.system.memory.collection import begin_collection
 
 Watch = Callable[[Event], None]
 
-# With the next three limits, all processes of a run have ended within 12 s after a failure
-# is reported.
+# Together, the next three limits end all processes of a run within 12 s of the report of
+# a failure.
 ROOT_REPORT_GRACE = 3.0
 """Seconds for a node to report the root cause after the first report of a failure."""
 PEER_EXIT_GRACE = 1.5
-"""Seconds for the other nodes to end by themselves after the root cause is known."""
+"""Seconds for the other nodes to end on their own once the root cause is known."""
 EXIT_GRACE = 30.0
 """Seconds for the processes to end after the last barrier."""
 FROZEN_GRACE = 8.0
-"""Seconds in which a stopped process must continue if the result depends on it."""
+"""Seconds in which a frozen process must continue if the result depends on it."""
 LATE_END = 3.0
-"""Seconds in which a job that was cancelled ends before the user hears of it."""
+"""Seconds after which the user is told that a cancelled job has not ended."""
 KILL_LIMIT = 30.0
-"""Seconds in which the system ends a process that was killed; one that waits for a disk or
-a network drive may take for ever."""
+"""Seconds in which the system must end a killed process.
+
+A process that waits for a disk or a network drive may never end.
+"""
 POLL_INTERVAL = 0.25
-"""Seconds between two checks for passed limits and for stopped processes, which make no
-event."""
+"""Seconds between two checks for expired limits and for frozen processes.
+
+Neither of them wakes the launcher by an event.
+"""
 
 
 class Phase(Enum):
-    """What the launcher waits for."""
+    """What the launcher waits for next."""
 
     RUNNING = auto()  # the last barrier
     FAILED = auto()  # the root cause of a failure
@@ -76,23 +79,30 @@ def supervise(
 ) -> Outcome:
     """Watch the processes until all have ended, and return the result of the run.
 
-    `watch` is called with each event. The first child is the control node.
-    `interruption` decides what signals do. `calls` has the callbacks of the run; they are
-    called until the run fails, or its result is known and they have had all steps.
-    Whatever is raised, no process is left running. Raises RunError with the root cause
-    of a failure, KeyboardInterrupt or SystemExit after a signal to the launcher or to a
-    node.
+    When this function returns or raises, no process is left running.
 
     A node that reports "writing" or "done" has passed the last barrier. By then every
-    node has done its part; only the control node still writes results. A process that
-    fails after that causes a warning if there is a result, and no error.
+    node has done its part; only the control node still writes results. If a process fails
+    after that and the run has a result, the failure is only a warning.
+
+    Args:
+        children: the nodes; the first is the control node.
+        watch: called with each event.
+        signals: the signals that this process received.
+        interruption: decides how the run reacts to signals.
+        calls: the queue of steps for callbacks. They are called until they have received
+            all steps of a run with a result, or until the run fails.
+
+    Raises:
+        RunError: with the root cause of a failure.
+        KeyboardInterrupt, SystemExit: after a signal to the launcher or to a node.
     """
     begin_collection()
     with selectors.DefaultSelector() as selector:
         run = _Supervisor(children, watch, signals, selector, interruption, calls)
         try:
             run.watch_processes()
-        except KeyboardInterrupt:  # a signal has interrupted a callback
+        except KeyboardInterrupt:  # A signal interrupted a callback.
             if not signals.received:
                 raise
             run.obey_signals()
@@ -105,7 +115,7 @@ def supervise(
         steps = result.rows if isinstance(result, PredictionResult) else None
         if isinstance(result, Result):
             steps = result.steps
-        # A node that has ended the run because of a signal is no other cause.
+        # A node that ended the run because of a signal is not another cause.
         is_other = failure is not None and not failure.is_interruption
         what = failure.text if failure is not None and is_other else None
         signals.raise_first(interruption.outcome(steps, what))
@@ -114,11 +124,12 @@ def supervise(
 
 @dataclass(slots=True)
 class _Supervisor:
-    """The state of a run that is watched.
+    """The state of a watched run.
 
-    `states` has the last reported state of each node, and `reporters` are the nodes
-    that have reported a failure. `since` is the time from which the limits of the
-    phase count.
+    Attributes:
+        states: the last reported state of each node.
+        reporters: the nodes that have reported a failure.
+        since: the time from which the limits of the phase count.
     """
 
     children: Sequence[WatchedNode]
@@ -141,7 +152,7 @@ class _Supervisor:
         self.calls.on_called = self._order_step
         least = 2 if self.interruption.saves else 1
         self.calls.guard = partial(self.signals.raised_from, least)
-        # By descriptor, what to call when it is readable.
+        # Functions by descriptor, to call when the descriptor is readable.
         calls: dict[int, Callable[[], object]] = {
             self.signals.wake: lambda: os.read(self.signals.wake, 512)
         }
@@ -152,16 +163,18 @@ class _Supervisor:
             self.selector.register(fd, selectors.EVENT_READ, call)
 
     def _order_step(self) -> None:
-        """Tell the control node that callbacks have had a step, or the user that the
-        nodes do not wait for them."""
+        """Tell the control node that the callbacks have received a step.
+
+        If the nodes do not wait for callbacks, warn the user instead.
+        """
         if self.children[0].order_step() or not self.calls.is_full or self.is_behind:
             return
         self.is_behind = True
         self.watch(
             NodeWarning(
-                f"the callbacks are more than {MAX_PENDING} steps behind, and"
-                f" {self.children[0].job} does not wait for them: what they return takes"
-                " effect late"
+                f"the callbacks are more than {MAX_PENDING} steps behind, and "
+                f"{self.children[0].job} does not wait for them: their return "
+                "values take effect late"
             )
         )
 
@@ -170,7 +183,7 @@ class _Supervisor:
         return [child for child in self.children if child.running]
 
     def watch_processes(self) -> None:
-        """Watch until all processes have ended, or there is a reason to end them."""
+        """Watch until all processes have ended or must be ended."""
         while self.running and self.phase is not Phase.ENDING:
             self._handle_events(0.0 if self.calls.has_steps else POLL_INTERVAL)
             self.obey_signals()
@@ -178,13 +191,16 @@ class _Supervisor:
             calls = self.phase in (Phase.RUNNING, Phase.FINISHING)
             if calls:
                 self.calls.call_next()
-            # The steps until all nodes have stopped are few, and saving waits for them.
+            # Only a few steps are left until all nodes have stopped, and saving waits for
+            # them.
             stops = self.interruption.stopping_since is not None
             self._read_control(pause=calls and self.calls.is_full and not stops)
 
     def call_remaining(self) -> None:
-        """Pass the last steps of a run with a result to the callbacks; after another
-        signal, no more of them."""
+        """Pass the last steps of a run with a result to the callbacks.
+
+        Another signal drops the remaining steps.
+        """
         before = len(self.signals.received)
         try:
             while self.result is not None and len(self.signals.received) == before:
@@ -195,7 +211,7 @@ class _Supervisor:
                 raise
 
     def _read_control(self, *, pause: bool) -> None:
-        """Read the events of the control node, or pause that while too many wait for
+        """Read the events of the control node, or pause while too many steps wait for
         callbacks."""
         control = self.children[0]
         is_read = control.report_fd in self.selector.get_map()
@@ -206,7 +222,7 @@ class _Supervisor:
             self.selector.register(control.report_fd, selectors.EVENT_READ, call)
 
     def obey_signals(self) -> None:
-        """Do what follows from the signals so far."""
+        """React to the signals received so far."""
         self.interruption.obey(
             len(self.signals.received),
             self._state_of(self.children[0]) or IMPORTING,
@@ -218,7 +234,7 @@ class _Supervisor:
         )
 
     def _advance(self) -> None:
-        """Enter the next phase if the events so far or the time ask for it."""
+        """Enter the next phase if an event or an expired limit requires it."""
         elapsed = time.monotonic() - self.since
         match self.phase:
             case Phase.ENDING:
@@ -226,9 +242,9 @@ class _Supervisor:
             case Phase.FINISHING:
                 self._check_exits()
             case _ if self._past_last_barrier:
-                # One node has reported that it passed the last barrier. Failures
-                # received before that report happened after the barrier too: they do
-                # not end the run.
+                # One node has reported that it passed the last barrier. Failures received
+                # before that report happened after the barrier as well, so they do not
+                # end the run.
                 self._enter(Phase.FINISHING)
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)
@@ -246,10 +262,9 @@ class _Supervisor:
         self.phase, self.since = phase, time.monotonic()
 
     def _check_exits(self) -> None:
-        """End processes that run too long after the last barrier: late failures.
+        """End processes that still run too long after the last barrier.
 
-        There is no limit while the result is pending, otherwise the limit is a grace
-        period.
+        The limit is a grace period. While the result is pending, no limit applies.
         """
         grace = EXIT_GRACE
         if self._are_all_frozen:
@@ -264,13 +279,16 @@ class _Supervisor:
         self._enter(Phase.ENDING)
 
     def end_processes(self) -> None:
-        """End all processes, with SIGKILL: a node takes other signals for a request to
-        stop and save."""
+        """End all processes with SIGKILL.
+
+        A node takes other signals as a request to stop and save.
+        """
         self._enter(Phase.ENDING)
         self.frozen.look(self.running)
         for child in self.running:
             child.kill()
-        self._read_control(pause=False)  # what waits to write its events ends, too
+        # This also ends a thread that is blocked while it writes events.
+        self._read_control(pause=False)
         before = self.signals.counts[""]
         is_said, raised = False, None
         while self.running:
@@ -293,19 +311,20 @@ class _Supervisor:
             raise raised
 
     def _leave(self) -> Iterator[str]:
-        """Stop waiting for processes of this machine; yield messages for the user."""
+        """Stop waiting for processes of this machine, and yield messages for the user."""
         for child in self.running:
-            if not child.job:  # an engine has a limit of its own
+            if not child.job:  # The job of an engine has its own limit.
                 child.running = False
                 yield (
-                    f"{child.node} was killed, and its process has not ended: it waits in"
-                    " the system, as for a network drive that does not answer"
+                    f"{child.node} was killed, but its process has not ended: it "
+                    "is blocked in the system, for example on a network drive "
+                    "that does not answer"
                 )
 
     def _waiting(self) -> str:
-        """Return what the user is told while jobs end slowly."""
+        """Return the message to show while jobs end slowly."""
         jobs = ", ".join(sorted({child.job for child in self.running if child.job}))
-        text = f"waits for the end of {jobs}; Ctrl-C ends the wait"
+        text = f"waits for the end of {jobs}; Ctrl-C stops waiting"
         failure = cause.choose_root_cause(self.failures)
         return text if failure is None else f"{failure.text}\n{text}"
 
@@ -314,7 +333,7 @@ class _Supervisor:
         if self.result is None:
             failure = cause.choose_root_cause(self.failures)
             if failure is None:
-                raise RunError("all nodes have ended, and none reported a result")
+                raise RunError("all nodes have ended, but none reported a result")
             text = failure.text + self._details(failure)
             for node in sorted(self.frozen.names - {NodeId(failure.node).process}):
                 text += f"\n  {describe(node)}"
@@ -322,16 +341,16 @@ class _Supervisor:
                 text += f"\n  {how}"
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
-        when = "after the run had its result, which is complete"
+        when = "after the run had a complete result"
         warnings = [f"{each.text}, {when}{self._details(each)}" for each in shown]
-        # All nodes may have ended for one reason.
+        # All nodes may have ended for the same reason.
         warnings = [*self.result.warnings, *dict.fromkeys(warnings)]
         return msgspec.structs.replace(
             self.result, warnings=tuple(warnings), failed_late=bool(shown)
         )
 
     def _details(self, failure: Failure) -> str:
-        """Return the lines about the process of a failed node, and its log."""
+        """Return the lines about the process of a failed node and its log."""
         text = ""
         process = NodeId(failure.node).process
         if process in self.frozen.names:
@@ -344,8 +363,7 @@ class _Supervisor:
 
     @property
     def _past_last_barrier(self) -> bool:
-        """Whether all nodes have passed the last barrier, after which none needs
-        another."""
+        """True if all nodes have passed the last barrier, so no node needs another one."""
         states = [last.state for last in self.states.values()]
         return self.result is not None or any(s in AFTER_LAST_BARRIER for s in states)
 
@@ -355,8 +373,7 @@ class _Supervisor:
 
     @property
     def _is_result_pending(self) -> bool:
-        """Whether there is no result, but a running process that may still produce
-        it."""
+        """True if a running process may still produce the missing result."""
         return self.result is None and any(
             self._state_of(child) != "done"
             and child.node not in self.reporters
@@ -373,12 +390,12 @@ class _Supervisor:
         return all(child.is_stopped() for child in self.running)
 
     def _handle_events(self, seconds: float | None) -> None:
-        """Handle the next events; wait for them for at most `seconds`."""
+        """Handle the next events, after a wait of at most `seconds`."""
         for key, _ in self.selector.select(seconds):
             key.data()
 
     def _read_reports(self, child: WatchedNode) -> bool:
-        """Read once from a process and handle the events; return if there may be
+        """Read once from a process and handle the events; return True if there may be
         more."""
         lines, more = child.read_lines()
         for line in lines:
@@ -399,8 +416,8 @@ class _Supervisor:
             case SignalReceived():
                 self.signals.add(event.number, event.node)
             case State():
-                # It may be relayed, and of another process. The threads of one do the
-                # same; the first may be the control node.
+                # A relayed event may come from another process. All threads of a process
+                # are in the same state, and the first one may be the control node.
                 node = NodeId(event.node)
                 if not node.thread:
                     self.states[node.process] = event
@@ -408,7 +425,8 @@ class _Supervisor:
         self.calls.add(event)
 
     def _handle_exit(self, child: WatchedNode) -> None:
-        # Read its last events first: if it reported a failure, its end is not another.
+        # Read the last events first: if the node reported a failure, its end is not a
+        # second one.
         while self._read_reports(child):
             pass
         self.selector.unregister(child.pidfd)

@@ -44,27 +44,28 @@ def train(
 ) -> Result:
     """Compile a spec, and run all of its nodes on this machine until the run ends.
 
-    This is `compile` and `launch` in one call, as `placer train` is on the command line.
-    The build is the folder `build` of the run's folder. A run that has not done a step
-    leaves no folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
+    This combines `compile` and `launch`, as `placer train` does on the command line. The
+    build is the subfolder `build` of the run's folder. A run that ends before its first
+    step is done leaves no folder. For other machines, call `compile`, and `launch` with
+    `hosts` or `on`.
 
     Args:
         spec: a YAML file, a Program, or `FILE.py:FUNCTION`, as in `compile`.
-        out: the folder of the run: a new or an empty one. By default `runs/NAME-N` in
-            the working folder, with the name of the model and the next number.
+        out: the folder of the run: new or empty. Default: `runs/NAME-N` in the working
+            folder, with the name of the model and the next number.
         nodes, overrides, single_process, outputs, code: as in `compile`.
         in_process, logs, watch, progress, return_params, callbacks, tensorboard: as in
             `launch`.
-        options: the fields of `placer.Options`, such as `steps=100`; as in `launch`,
+        options: the fields of `placer.Options`, such as `steps=100`. As in `launch`,
             `init_params` may be a dict of arrays.
 
     Returns:
-        The `Result` of the run, as `launch` returns it.
+        The `Result` of the run, as from `launch`.
 
     Raises:
-        SpecError, PlaceError, GraphError: a mistake in the spec.
-        PlacerError: the options are wrong, or the folder cannot be used.
-        RunError: a node failed. The text says the root cause; all processes have ended.
+        SpecError, PlaceError, GraphError: the spec has an error.
+        PlacerError: the options are invalid, or the folder cannot be used.
+        RunError: a node failed. The text names the root cause; all processes have ended.
         KeyboardInterrupt, SystemExit, Exception: as in `launch`.
 
     Example:
@@ -73,7 +74,7 @@ def train(
     """
     refuse_in_node("placer.train")
     refuse_unknown("train", options)
-    # Mistakes in options are reported before compiling.
+    # Errors in options are reported before the compilation.
     with options_of(options) as chosen:
         callbacks = check_callbacks(callbacks)
         if single_process:

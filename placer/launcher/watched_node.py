@@ -1,4 +1,4 @@
-"""A node that the launcher watches: a process, or a node of a job of an engine."""
+"""A node that the launcher watches: a process, or a node of an engine's job."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 
 @dataclass(slots=True, kw_only=True)
 class WatchedNode(ABC):
-    """What the launcher knows of a node, and what it can do to it.
+    """A node as the launcher sees and controls it.
 
     Attributes:
         node: its name.
-        log: the file of its log.
-        report_fd: the launcher's end of the pipe that the events of the node come by.
+        log: its log file.
+        report_fd: the launcher's end of the pipe for the events of the node.
         pidfd: a descriptor that becomes readable when the node has ended.
-        job: the job of an engine that it belongs to, which may take long to end.
+        job: the engine's job of the node, which may take long to end; "" for a process.
         pending: the incomplete last line of the events read so far.
-        reports_ended: whether the other end of the event pipe is closed.
-        running: whether it has not ended, as far as the launcher knows.
-        exit_status: -N after signal N; None while it runs, or if it is not known.
-        host: the machine of the node if it is another one.
-        by_ssh: whether it was started by ssh, whose status it then has.
-        why: what an engine says about its end.
-        job_failure: the error with which all of its job has ended.
-        lost: how its fork server has ended, if the node has ended with that.
+        reports_ended: True if the other end of the event pipe is closed.
+        running: True until the launcher knows that the node has ended.
+        exit_status: -N after signal N; None while the node runs, or if unknown.
+        host: the machine of the node, if it is another one.
+        by_ssh: True if ssh runs the node; `exit_status` is then the status of ssh.
+        why: the reason that an engine gives for the end of the node.
+        job_failure: the error that ended the whole job.
+        lost: how the fork server ended, if the node ended together with it.
     """
 
     node: str
@@ -45,7 +45,7 @@ class WatchedNode(ABC):
     lost: str = ""
 
     def read_lines(self) -> tuple[list[bytes], bool]:
-        """Read once; return the complete lines, and whether there may be more."""
+        """Read once; return the complete lines, and whether more data may follow."""
         if self.reports_ended:
             return [], False
         try:
@@ -58,7 +58,7 @@ class WatchedNode(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End the node and all that it has started."""
+        """End the node and all processes that it started."""
 
     @abstractmethod
     def order_stop(self) -> None:
@@ -66,20 +66,22 @@ class WatchedNode(ABC):
 
     @abstractmethod
     def order_step(self) -> bool:
-        """Tell the control node that the callbacks have had a step; return False if nodes
-        do not wait for callbacks."""
+        """Tell the control node that the callbacks have received a step.
+
+        Return False if the nodes do not wait for callbacks.
+        """
 
     @abstractmethod
     def abandon(self) -> None:
-        """Wait no more for the end of a node that was killed, if an engine ends it."""
+        """Stop waiting for the end of a killed node, if an engine ends it."""
 
     def is_stopped(self) -> bool:
-        """Whether the process is known to be frozen, as by SIGSTOP."""
+        """Return True if the process is known to be frozen, for example by SIGSTOP."""
         return False
 
     @abstractmethod
     def reap(self) -> None:
-        """Note how the node has ended; `pidfd` is readable."""
+        """Record how the node ended, once `pidfd` is readable."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The computed ops: `find(kind)` returns an op's declaration, `ops.fc` is its function.
+"""The computed ops: `find(kind)` returns an op's declaration, `ops.fc` its function.
 
 Importing this package does not import JAX. The first access to a function does.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Function | type[Saved]:
-    """Return the function of op kind `name`, as in `ops.fc`. Imports JAX."""
+    """Return the function of an op kind, as in `ops.fc`. Imports JAX."""
     if name == "Saved":
         from placer.ops.saved import Saved
 
@@ -27,8 +27,7 @@ def __getattr__(name: str) -> Function | type[Saved]:
         raise AttributeError(f"placer.ops has no op '{name}'")
     from placer.ops.function import Function
 
-    # Ops declared in placer/ops/linear/dense.py have their functions in
-    # placer/ops/linear/dense_jax.py.
+    # linear/dense.py declares ops, and linear/dense_jax.py defines their functions.
     family = import_module(f"{FAMILY_OF[name]}_jax")
     function = Function(name, getattr(family, name))
     globals()[name] = function

@@ -1,4 +1,4 @@
-"""Attributes of ops: completed with defaults, and condensed for the graph."""
+"""Completes the attributes of ops with defaults, and shortens them for the graph."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ def complete(
 ) -> dict[str, Any]:
     """Return all attributes of an op in the declaration's order, with defaults.
 
-    `written` are the attributes of a spec or of the graph. With `for_parameters` the
-    result includes the attributes that only shape the parameters of a layer and do not
-    reach the graph; `declaration.parameters` needs them.
+    Args:
+        written: the attributes of a spec or of the graph.
+        for_parameters: include attributes that only shape the parameters of a layer.
+            They are not in the graph, but `declaration.parameters` needs them.
 
-    Raises OpError for an attribute that the op does not have, for a required one that
-    is missing, and for a value that is not one of the choices.
+    Raises:
+        OpError: if an attribute is unknown, a required one is missing, or a value is
+            not one of the choices.
     """
     kind = declaration.kind
     if not written and not for_parameters and kind in _DEFAULTS:
@@ -40,7 +42,7 @@ def complete(
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {}
-"""Cache of `complete` for ops without written attributes, which most ops are."""
+"""The results of `complete` for ops without written attributes, which are most ops."""
 
 
 def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
@@ -56,7 +58,7 @@ def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
 
 
 def check_value(kind: str, attr: Attr, value: object) -> None:
-    """Raise OpError if a value in a graph is not of its attribute's type."""
+    """Raise OpError if a value in a graph does not have its attribute's type."""
     if value is None and attr.default is None and not attr.required:
         return
     try:
@@ -66,7 +68,7 @@ def check_value(kind: str, attr: Attr, value: object) -> None:
         ):
             msgspec.convert(value, attr.type)
         elif not isinstance(value, classes):
-            # `convert` takes mappings for structs.
+            # `convert` accepts mappings in place of structs.
             expected = " | ".join(each.__name__ for each in classes)
             got = type(value).__name__
             raise msgspec.ValidationError(f"Expected `{expected}`, got `{got}`")
@@ -85,10 +87,7 @@ def _not_a_choice(kind: str, attr: Attr, value: object) -> OpError:
 
 
 def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes to store in the graph.
-
-    Omits those that only shape parameters, and values that equal their defaults.
-    """
+    """Return the attributes to store in the graph, without defaults."""
     complete_attrs = complete(declaration, attrs, for_parameters=True)
     return {
         attr.name: complete_attrs[attr.name]

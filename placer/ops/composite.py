@@ -1,7 +1,7 @@
-"""Composites: kinds of a spec that become several ops of the graph.
+"""Composites: op kinds of a spec that expand to several ops of the graph.
 
-The graph contains only the ops that a composite expands to. Each of them has its own
-declaration, so passes do not need to know about composites.
+The graph contains only the expanded ops. Each has its own declaration, so passes need
+not know composites.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from placer.ops.operand import Types
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One op that a composite expands to.
+    """One op of an expanded composite.
 
-    `operands` are names of values. `results` are suffixes that are appended to the
-    composite's name; the empty suffix marks the result that other ops use.
+    Attributes:
+        operands: names of values.
+        results: suffixes for the composite's name. The empty suffix marks the result
+            for other ops.
     """
 
     kind: str
@@ -34,9 +36,12 @@ class Part:
 class CompositeUse:
     """One use of a composite in a spec.
 
-    `operands` are the names of its operands, followed by those of its parameters;
-    `types` are their types, and `seed` is the seed of the spec. `kept_states` has the names of
-    state that keeps its initial values, by `trainable: false`.
+    Attributes:
+        operands: the names of the operands, then of the parameters.
+        types: their types.
+        seed: the seed of the spec.
+        kept_states: the names of states that keep their initial values (`trainable:
+            false`).
     """
 
     name: str
@@ -49,10 +54,7 @@ class CompositeUse:
 
 @dataclass(frozen=True, slots=True)
 class Composite(Signature):
-    """A composite kind: a signature, and the ops of the graph.
-
-    `expand(use)` yields them in program order.
-    """
+    """A composite kind; `expand(use)` yields its ops in program order."""
 
     expand: Callable[[CompositeUse], Iterator[Part]] = field(kw_only=True)
 

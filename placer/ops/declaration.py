@@ -1,8 +1,8 @@
 """Declarations of ops, importable without JAX.
 
-The compiler knows an op only through its `Declaration`: result types, batch rule,
-residuals and cost. The JAX function of the same name is in the module `…_jax` next to
-the declaring one. A test checks that the two agree.
+A `Declaration` is everything the compiler knows about an op: result types, batch rule,
+residuals and cost. The JAX function of the same name is in a module next to the
+declaring one, with the suffix `_jax`. A test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """One attribute of an op: its name in a spec, type, default and meaning.
+    """One attribute of an op.
 
-    `type` is a Python type as msgspec understands it. `for_parameters` attributes shape
-    the parameters of a layer and do not reach the graph; cases do not have them, so a
-    required one says which value the op reference shows, `example`. `compiler_only`
-    attributes are not passed to the op's function. `is_function` attributes name a
-    function of the user's, as MODULE:FUNCTION.
+    Attributes:
+        type: a Python type that msgspec understands.
+        for_parameters: the attribute only shapes the parameters of a layer, and is not
+            in the graph.
+        example: the value that the op reference shows for a required attribute
+            `for_parameters`. Cases omit these attributes.
+        compiler_only: the attribute is not passed to the op's function.
+        is_function: the attribute names a function of the user as MODULE:FUNCTION.
     """
 
     name: str
@@ -47,7 +50,7 @@ class Attr:
 
 
 def required(name: str, type_: Any, doc: str, **fields: Any) -> Attr:
-    """Return an attribute that every op of the kind must have."""
+    """Return an attribute without a default."""
     return Attr(name, type_, doc, required=True, **fields)
 
 
@@ -69,20 +72,23 @@ def layer_size(name: str, type_: Any, doc: str, example: Any) -> Attr:
 
 
 def float_dtype(doc: str, *, for_parameters: bool = False) -> Attr:
-    """Return the attribute `dtype`, a float dtype, by default float32."""
+    """Return the attribute `dtype`: a float dtype, by default float32."""
     choices = ("float16", "bfloat16", "float32", "float64")
     return Attr("dtype", str, doc, "float32", False, choices, for_parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerParameter:
-    """A parameter that a layer creates: `h1.w` for operand `w` of op `h1`.
+    """A parameter that a layer creates, such as `h1.w` for operand `w` of op `h1`.
 
-    The step itself updates a `state`, such as a running mean. No optimizer does.
-    A parameter with a row for each key has the settings `sparse` of its table
-    (`placer.plan.settings.sparse.sparse_keys`), and the names of the `inputs` that it needs beside keys;
-    if `rows` is given, random values are scaled as those
-    of a dense table of so many rows.
+    Attributes:
+        state: the step itself updates the value, and no optimizer does, as for a
+            running mean.
+        sparse: the settings of a table with a row per key
+            (`placer.plan.settings.sparse.sparse_keys`).
+        inputs: the names of the inputs that such a table needs besides its keys.
+        rows: if given, random initial values are scaled as for a dense table with this
+            many rows.
     """
 
     operand: str
@@ -96,10 +102,10 @@ class LayerParameter:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An example for the op reference: operand types as text, and written attributes.
+    """An example for the op reference: operand types as text, and attributes.
 
-    The op reference shows what the declaration returns for it, and writes the first
-    case of an op as a line of a spec, or of the graph.
+    The op reference shows the declaration's answers for it. The first case of an op is
+    also shown as a line of a spec, or of the graph.
     """
 
     operands: tuple[str, ...]
@@ -107,31 +113,33 @@ class Case:
 
 
 def case(operands: str = "", **attrs: Any) -> Case:
-    """Return an example: operand types, separated by commas, and written attributes."""
+    """Return an example, with operand types separated by commas."""
     return Case(tuple(re.findall(r"\w+\[.*?]", operands)), attrs)
 
 
 def first_type(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    """`Declaration.result_types` of an op with a result of the first operand's type."""
+    """`Declaration.result_types` of an op whose result has the first operand's type."""
     return (types[0],)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a spec and the op reference know about an op kind or a composite.
+    """The part of an op kind or a composite that specs and the op reference need.
 
-    The callables take the operand types, without absent optional operands, and the
-    attributes, with defaults. An OpError that they raise is a predicate, such as `needs
-    rows`; `infer` and `parameters` make the kind its subject.
+    The callables take the types of the present operands, and the attributes with
+    defaults. Their OpErrors are predicates, such as `needs rows`. `infer` and
+    `parameters` add the kind as the subject.
 
-    - `result_types(types, attrs)`: the result types, given operands of the number and
-      dtypes that `operands` declares; by default the type of the first operand.
-      Everyone else calls `infer`.
-    - `creates(types, attrs)`: the parameters that a layer creates, given the operands
-      that are not parameters. Everyone else calls `parameters`.
-    - `operand_names(types)`: the names of the operands that are present. Needed only if
-      an optional operand precedes others; without it, absent operands are the last.
-    - `formula`, `source`, `cases`: for the op reference.
+    Attributes:
+        result_types: `(types, attrs)` → the result types, for checked operands; by
+            default the type of the first operand. Call `infer` instead.
+        creates: `(types, attrs)` → the parameters of a layer, given the other operands.
+            Call `parameters` instead.
+        operand_names: `(types)` → the names of the present operands. Needed only if an
+            optional operand precedes others.
+        formula: for the op reference.
+        source: for the op reference.
+        cases: examples for the op reference.
     """
 
     kind: str
@@ -148,17 +156,17 @@ class Signature:
 
     @property
     def written_attrs(self) -> tuple[Attr, ...]:
-        """The attributes that a spec may write: those that the compiler does not."""
+        """The attributes that a spec may contain."""
         return tuple(attr for attr in self.attrs if not attr.compiler_only)
 
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        """Return the result types; raise OpError for a wrong operand or attribute."""
+        """Return the result types; raise OpError for an invalid operand or attribute."""
         return self._call(self.result_types, check_operands, types, attrs)
 
     def parameters(self, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-        """Return what a layer creates; raise OpError for a wrong operand or attribute.
+        """Return the parameters of a layer, given the types of its other operands.
 
-        `types` are those of the operands that are not parameters.
+        Raises OpError for an invalid operand or attribute.
         """
         assert self.creates is not None
         return self._call(self.creates, check_layer, types, attrs)
@@ -170,7 +178,6 @@ class Signature:
         types: Types,
         attrs: Attrs,
     ) -> Result:
-        """Check the operands and call a function of the declaration."""
         try:
             if self.operand_names is None:
                 check(self.operands, types)
@@ -181,11 +188,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class IndexBound:
-    """The valid values of an index: 0 to `size` - 1, and `padding`, which stands for
-    none.
+    """The valid values of an index: 0 to `size` - 1, and `padding` for no row.
 
-    `scores` is for labels: the operand with the scores that they are compared with, or
-    that the op computes them with.
+    Attributes:
+        scores: for labels: the operand with the scores of the classes, or from which
+            the op computes the scores.
     """
 
     size: int
@@ -200,39 +207,37 @@ def takes_no_count(types: Types, attrs: Attrs) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Declaration(Signature):
-    """Everything that the compiler knows about an op kind, with its `Signature`.
+    """Everything that the compiler knows about an op kind.
 
-    - `results`: the names of the results. If `variadic`, the only name stands for as
-      many results as `infer` returns.
-    - `batch_rule(types, attrs)`: `rows`, the default, `reduce` or `whole`. Called only
-      if an operand has rows. If a `rows` op has a result without rows, that result is a
-      sum over rows.
-    - `linear(types, attrs)`: groups of operand indices in which the op is jointly
-      linear while the other operands are constant. A partial value (P) passes through a
-      group.
-    - `saves(types, attrs)`: indices of the operands that the backward needs.
-    - `residuals(types, attrs)`: types of what the backward needs besides those
-      operands.
-    - `flops(types, attrs)`, `grad_flops(types, attrs, wrt)`: floating-point operations
-      of the forward, and of the backward for the operands `wrt`; by default 0. The
-      types are free of `batch`. As in XLA's cost analysis, a multiplication and an
-      addition are two operations, and an elementwise function such as exp or tanh is
-      one per element.
-    - `takes_count(types, attrs)`: whether the function has an argument `count`, the
-      number of rows of the global batch, because it divides by it or builds that many.
-    - `own_part`: whether each node computes from what it has itself, a part of a sum or a
-      replica, its own part of another sum (`P`), or a value of its own (`R`). The function
-      has an argument `share`, which part of the rows of the global batch the node has in
-      a step; 1 for a value of its own from a replica.
-    - `index_bounds(types, attrs)`: for operands that are indices or labels, by operand
-      index, their valid values. Only for operands where another value is a mistake, not
-      where the op defines its meaning.
-    - `constant_operands(types, attrs)`: indices of the operands that no gradient flows
-      to.
-    - `finalizer`: for a metric, how the reported number is computed from the op's
-      result, a statistic (`placer.plan.settings.training.metrics`). No other op uses the result of a
-      metric.
-    - `inserted`: only the compiler inserts the op; a spec cannot name it.
+    Attributes:
+        results: the names of the results. If `variadic`, the only name stands for all
+            results.
+        batch_rule: `(types, attrs)` → `rows` (the default), `reduce` or `whole`. Called
+            only if an operand has rows. A result without rows of a `rows` op is a sum
+            over rows.
+        linear: `(types, attrs)` → groups of operands. The op is jointly linear in each
+            group while the other operands are constant, so partial values (P) pass
+            through.
+        saves: `(types, attrs)` → indices of the operands that the backward needs.
+        residuals: `(types, attrs)` → types of other values that the backward needs.
+        flops: `(types, attrs)` → floating-point operations of the forward, by default
+            0. The types have no `batch`. As in XLA's cost analysis, a multiplication
+            and an addition count as two, and exp or tanh as one per element.
+        grad_flops: `(types, attrs, wrt)` → operations of the backward for the operands
+            `wrt`.
+        takes_count: `(types, attrs)` → whether the function has an argument `count`,
+            the number of rows of the global batch.
+        own_part: each node applies the op to its own part of a sum or its own replica.
+            `P`: the results add up; `R`: each node keeps its own result. The function
+            has an argument `share`, the node's fraction of the global batch in a step,
+            or 1 for a replica's own result.
+        index_bounds: `(types, attrs)` → the valid values of operands that are indices
+            or labels, by operand index. Only where another value is a mistake.
+        constant_operands: `(types, attrs)` → indices of operands without a gradient.
+        finalizer: for a metric: how its result, a statistic, becomes the reported
+            number (`placer.plan.settings.training.metrics`). No other op uses the
+            statistic.
+        inserted: only the compiler inserts the op; a spec cannot name it.
     """
 
     batch_rule: Callable[[Types, Attrs], BatchRule] = lambda types, attrs: "rows"
@@ -260,11 +265,11 @@ class Declaration(Signature):
 
     @property
     def calls_user_code(self) -> bool:
-        """Whether the op calls a function of the user's, which has to be traced."""
+        """Whether the op calls a function of the user, which must be traced."""
         return any(attr.is_function for attr in self.attrs)
 
     def result_names(self, count: int) -> tuple[str, ...]:
-        """Return the names of `count` results: those declared, or `out0`, `out1`, …"""
+        """Return the names of `count` results: the declared ones, or `out0`, `out1`, …"""
         if self.variadic:
             (name,) = self.results
             return tuple(f"{name}{i}" for i in range(count))

@@ -1,7 +1,7 @@
 """The families of ops, in the order of the op reference.
 
-A family is a pair of modules: `linear/dense.py` declares the ops and imports neither
-JAX nor numpy; `linear/dense_jax.py` defines their functions, named as the ops are.
+A family is a pair of modules. `linear/dense.py` declares ops without importing JAX or
+NumPy. `linear/dense_jax.py` defines their functions, under the names of the ops.
 """
 
 from __future__ import annotations
@@ -60,4 +60,4 @@ FAMILIES = (
     constant,
     inserted,
 )
-"""The modules that declare ops; each `Declaration` among their names is an op."""
+"""The modules that declare ops. Each `Declaration` in their namespaces is an op."""

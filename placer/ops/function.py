@@ -1,4 +1,4 @@
-"""The JAX function of an op, callable directly or as a forward and a backward."""
+"""Calls the JAX function of an op, directly or as a forward and a backward."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from placer.place.types import TensorType
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """What a forward saves for its backward besides operands, as a JAX pytree.
+    """The residuals of a forward, without saved operands; a JAX pytree.
 
-    Its arrays are `extra`. All other fields are static, so residuals can be results and
-    arguments of jitted functions: the pytree of the VJP, for each of its leaves the
-    index of the operand that it is, or None if it is the next of `extra`, the indices
-    of the operands that the declaration saves, and the results' shapes and dtypes.
+    The arrays are in `extra`. All other fields are static, so residuals can pass
+    through jitted functions: the pytree of the VJP, for each of its leaves the index of
+    an operand (None: the next of `extra`), the saved operands' indices, and the
+    results' shapes and dtypes.
     """
 
     extra: tuple[jax.Array, ...]
@@ -37,7 +37,7 @@ class Residuals:
 
 
 Check = Callable[[str, Sequence[Any], Sequence[Any]], None]
-"""Inspects an op that was computed: its kind, its operands, and its results."""
+"""Inspects a computed op: its kind, its operands and its results."""
 _CHECK: ContextVar[Check | None] = ContextVar("check", default=None)
 
 
@@ -45,8 +45,8 @@ _CHECK: ContextVar[Check | None] = ContextVar("check", default=None)
 def check_results(check: Check) -> Iterator[None]:
     """Call `check` with the results of every op that this thread computes.
 
-    While jit is disabled (`jax.disable_jit`), ops are computed one by one on arrays. In
-    a jitted function `check` sees tracers, and only while JAX traces the function.
+    With `jax.disable_jit`, the results are arrays. Inside a jitted function they are
+    tracers, and `check` is called only while JAX traces the function.
     """
     token = _CHECK.set(check)
     try:
@@ -89,10 +89,10 @@ class Function:
         return out
 
     def forward(self, *inputs: Any, **attrs: Any) -> tuple[Any, Residuals]:
-        """Return the result, and what `backward` needs besides the saved operands.
+        """Return the result and the residuals that `backward` needs.
 
-        The residuals do not contain the operands that the declaration saves: the caller
-        has them already, and a weight that left a jitted function would be copied.
+        The residuals do not contain the saved operands. The caller has them already,
+        and a weight that leaves a jitted function would be copied.
         """
         arrays = _as_arrays(inputs)
         attrs = {**self.bound, **attrs}
@@ -112,10 +112,10 @@ class Function:
     def backward(
         self, residuals: Residuals, *saved_then_dys: Any
     ) -> tuple[jax.Array | None, ...]:
-        """Return the cotangents of the operands, None for an integer operand.
+        """Return the cotangents of the operands; None for an integer operand.
 
-        `saved_then_dys` are the operands that the declaration saves, in its order, then
-        the cotangents of the results. A Python number becomes an array of the result's
+        `saved_then_dys` are the saved operands in the declaration's order, then the
+        cotangents of the results. A Python number becomes an array of the result's
         dtype. None is the cotangent of a result that the loss does not depend on.
 
         Raises TypeError if the number of arguments is wrong.
@@ -123,8 +123,9 @@ class Function:
         saves, results = residuals.saves, residuals.results
         if len(saved_then_dys) != len(saves) + len(results):
             raise TypeError(
-                f"{self.kind}.backward takes the residuals, {len(saves)} saved operands"
-                f" and {len(results)} cotangents, {len(saved_then_dys)} given"
+                f"{self.kind}.backward takes the residuals, {len(saves)} saved"
+                f" operands and {len(results)} cotangents, got"
+                f" {len(saved_then_dys)}"
             )
         arrays = _as_arrays(saved_then_dys[: len(saves)])
         saved = dict(zip(saves, arrays, strict=True))
@@ -168,5 +169,5 @@ def _cotangent(dy: Any, result: jax.ShapeDtypeStruct) -> Any:
 
 
 def _is_empty(cotangent: Any) -> bool:
-    """Whether JAX made this the cotangent of an integer, which is of dtype float0."""
+    """Return True for the cotangent of an integer, which has dtype float0 in JAX."""
     return bool(cotangent.dtype == jax.dtypes.float0)

@@ -1,4 +1,4 @@
-"""Operands of ops, and the checks of their number and dtypes."""
+"""Operands of ops, and checks of their number and dtypes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ INTEGERS = frozenset(
 class Operand:
     """One operand of an op.
 
-    A `variadic` operand stands for one or more values and is the last. A `parameter` is
-    created by the op itself if it is written as a layer. Of `dtype`, `number` is a float
-    or an integer. The operand has the dtype, shape or type of the first one, if `same`.
+    Attributes:
+        variadic: the operand stands for one or more values, and is the last.
+        parameter: the op creates the operand if it is used as a layer.
+        dtype: the required dtypes; `number` is float or integer.
+        same: the dtype, shape or type that must equal the first operand's.
     """
 
     name: str
@@ -36,7 +38,7 @@ class Operand:
 
 
 def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
-    """Raise OpError unless the operands are as declared."""
+    """Raise OpError if the operands are not as declared."""
     check_arity(operands, types, beside)
     more = len(types) - len(operands)
     each = [*operands[: len(types)], *tuple(operands[-1:]) * more]  # if variadic
@@ -57,17 +59,17 @@ def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") 
 
 
 def check_layer(operands: Sequence[Operand], types: Types) -> None:
-    """Raise OpError unless the operands of a layer, without parameters, are valid."""
+    """Raise OpError if the operands of a layer, without parameters, are invalid."""
     if all(operand.optional for operand in operands if operand.parameter):
-        check_arity(operands, types)  # it can also be written without parameters
+        check_arity(operands, types)  # a layer may be used without written parameters
     given = [operand for operand in operands if not operand.parameter]
-    check_operands(given, types, " beside its parameters")
+    check_operands(given, types, " besides its parameters")
 
 
 def check_arity(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
-    """Raise OpError if the number of operands is not one that `operands` allows.
+    """Raise OpError if `operands` does not allow this number of operands.
 
-    `beside` says in the message which operands are not counted.
+    `beside` names the operands that are not counted, for the message.
     """
     minimum = sum(not operand.optional for operand in operands)
     maximum = inf if operands and operands[-1].variadic else len(operands)
@@ -83,7 +85,7 @@ def check_arity(operands: Sequence[Operand], types: Types, beside: str = "") -> 
 def check_operand(
     types: Types, index: int, name: str, valid: bool, needed: str
 ) -> None:
-    """Raise OpError unless an operand is valid, as `needed` says."""
+    """Raise OpError if an operand is not `valid`; `needed` says what is valid."""
     if not valid:
         raise operand_error(types, index, name, needed)
 
@@ -110,7 +112,7 @@ def require_integer(name: str, types: Types, index: int) -> None:
     if types[index].dtype not in INTEGERS:
         message = f"needs an integer operand as '{name}', not {types[index]}"
         error = OpError(message, operand=index)
-        # Labels have fewer dimensions than scores; other values are at a wrong place.
+        # Labels have fewer dimensions than scores; otherwise operands may be swapped.
         others = [*types[:index], *types[index + 1 :]]
         if all(len(types[index].shape) < len(each.shape) for each in others):
             error.conversion = index, "int32"
@@ -122,7 +124,7 @@ def require_same_dtype(
 ) -> None:
     """Raise OpError if operand `index` does not have the dtype of operand `first`."""
     if types[index].dtype != types[first].dtype:
-        needed = f"operands of one dtype, '{names[first]}' is {types[first]}"
+        needed = f"operands of the same dtype, '{names[first]}' is {types[first]}"
         error = operand_error(types, index, names[index], needed)
         error.conversion = index, types[first].dtype
         if types[index].is_float and not types[first].is_float:
@@ -131,10 +133,10 @@ def require_same_dtype(
 
 
 def require_same_shape(names: Sequence[str], types: Types, index: int) -> None:
-    """Raise OpError if operand `index` does not have the shape of the first."""
+    """Raise OpError if operand `index` does not have the shape of the first operand."""
     shapes = [types[0].shape, types[index].shape]
     if shapes[0] != shapes[1]:
-        needed, hint = f"operands of one shape, '{names[0]}' is {types[0]}", None
+        needed, hint = f"operands of the same shape, '{names[0]}' is {types[0]}", None
         if sorted(shapes, key=len) == [(BATCH,), (BATCH, 1)]:
             all_pairs = "[batch] and [batch, 1] would broadcast to all pairs of rows"
             hint = f"{all_pairs}; reshape one"

@@ -16,16 +16,16 @@ _DECLARED = [
 DECLARATIONS = {declaration.kind: declaration for declaration, _ in _DECLARED}
 
 FAMILY_OF = {declaration.kind: family for declaration, family in _DECLARED}
-"""The name of the module that declares each kind."""
+"""Maps each kind to the name of the module that declares it."""
 
-# A family that uses a declaration of another one imports the module, not the name.
+# A family must import another family as a module, so that each declaration counts once.
 assert len(FAMILY_OF) == len(_DECLARED), "two families declare one kind"
 
 
 def find(kind: str) -> Declaration:
     """Return the declaration of an op kind.
 
-    Raises OpError for an unknown kind, with the most similar known one as the hint.
+    Raises OpError for an unknown kind. The hint is the most similar kind.
     """
     declaration = DECLARATIONS.get(kind)
     if declaration is None:

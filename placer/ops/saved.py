@@ -1,4 +1,4 @@
-"""What a forward function keeps for its backward function."""
+"""Values that a forward function saves for its backward function."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import jax
 
 
 class Saved:
-    """Values by name, as attributes; a JAX pytree, so that it passes through jitted
-    functions.
+    """Named values as attributes; a JAX pytree that can pass through jitted functions.
 
-        s = ops.Saved()
-        s.h1, s.h1_res = ops.fc.forward(image, *p.h1, activation="relu")
+    s = ops.Saved()
+    s.h1, s.h1_res = ops.fc.forward(image, *p.h1, activation="relu")
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

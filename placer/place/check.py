@@ -1,4 +1,4 @@
-"""Check a place against the nodes that a cluster declares."""
+"""Checks a place against the nodes that a cluster declares."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from placer.place.nodes import NodeKind
 from placer.place.place import Place
 
 _ACCELERATORS = {"gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
-"""The device kinds of accelerators, also by names of other frameworks."""
+"""Device kinds of accelerators, including names from other frameworks."""
 
 
 def find_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> NodeKind:
-    """Return the node kind called `name`.
-
-    Raises PlaceError at `span`, with the nearest name as hint, if there is no such
-    kind.
-    """
+    """Return the node kind called `name`. Raises PlaceError at `span` if the cluster
+    lacks it. The hint is the nearest name."""
     for kind in kinds:
         if kind.name == name:
             return kind
@@ -31,7 +28,6 @@ def find_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> Node
 
 
 def _nearest_kind(declared: list[str], name: str) -> str:
-    """Return the hint for a node kind that is not declared."""
     if close := nearest(name, declared):
         return f"did you mean '{close}'?"
     others = f", or use {' or '.join(declared)}" if declared else ""
@@ -39,10 +35,8 @@ def _nearest_kind(declared: list[str], name: str) -> str:
 
 
 def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
-    """Raise PlaceError at `span` for a node, a device or an id that is not declared.
-
-    A device without a node must be declared by at least one node kind.
-    """
+    """Raise PlaceError at `span` if the place names an undeclared node, device or id.
+    If the place has no node, at least one node kind must declare the device."""
     if span is None:
         text = str(place)
         span = Span("<place>", 1, 1, max(1, len(text)), text)
@@ -62,7 +56,10 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
         declared = sorted({device for kind in kinds for device in kind.counts})
         hint = did_you_mean(place.device, declared)
         if place.node is None and place.device in {kind.name for kind in kinds}:
-            hint = f"it is a node: write /node:{place.device}{ids_suffix(place.device_ids)}"
+            hint = (
+                f"'{place.device}' is a node: write"
+                f" /node:{place.device}{ids_suffix(place.device_ids)}"
+            )
         if kind_name := _ACCELERATORS.get(place.device):
             hint = f"declare it for its nodes: devices: {{cpu: 1, {kind_name}: 1}}"
             if kind_name != place.device:
@@ -70,37 +67,38 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
                     "" if kind_name in declared else f", and {hint}"
                 )
         raise PlaceError(
-            f"no device '{place.device}' on {owner}: "
-            f"declared are {', '.join(declared) or 'none'}",
+            f"no device '{place.device}' on {owner}, which declares"
+            f" {', '.join(declared) or 'none'}",
             span=_narrow(span, "/device:|/", place.device),
             hint=hint,
         )
     count = max(counts)
-    where = f"on {owner}: declared are {count} '{place.device}'"
+    where = f"on {owner}, which declares {count} '{place.device}'"
     _check_ids(place.device, place.device_ids, count, where, "/device:|/", span)
 
 
 def _check_ids(
     name: str, ids: Ids, count: int, where: str, lead: str, span: Span
 ) -> None:
-    """Raise PlaceError if there are ids of `count` or more. `lead` precedes the name."""
+    """Raise PlaceError if an id is `count` or more. `lead` precedes the name."""
     if ids is None or ids == "*" or ids[-1] < count:
         return
     missing = format_ids([number for number in ids if number >= count])
     raise PlaceError(
         f"no '{name}:{missing}' {where}",
         span=_narrow(span, lead, f"{name}{ids_suffix(ids)}"),
-        hint=f"ids of '{name}' are {format_ids(range(count))}",
+        hint=f"valid ids of '{name}' are {format_ids(range(count))}",
     )
 
 
 def _narrow(span: Span | None, lead: str, piece: str) -> Span | None:
-    """Return the part of `span` with `piece` directly after `lead`, else `span`."""
+    """Return the part of `span` with `piece` after `lead`, or else all of `span`."""
     if span is None:
         return None
     match = re.compile(f"(?:{lead})({re.escape(piece)})(?![a-z0-9_])").search(
         span.text, span.column - 1, span.column - 1 + span.length
     )
-    if match is None:  # written in another spelling, or merged from several places
+    # The place is spelled differently, or merged from several places.
+    if match is None:
         return span
     return Span(span.file, span.line, match.start(1) + 1, len(piece), span.text)

@@ -1,4 +1,4 @@
-"""A cluster: all nodes that a spec declares; resolves places to their devices."""
+"""A cluster: the nodes that a spec declares. Resolves places to devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 
 def _cached(method: Callable[P, T]) -> Callable[P, T]:
-    """Cache what a method returns for a place: most ops of a graph share a few."""
+    """Cache the results of a method by place: most ops of a graph share a few
+    places.
+    """
     return cast("Callable[P, T]", lru_cache(maxsize=1024)(method))
 
 
@@ -52,29 +54,25 @@ class Cluster(Struct, frozen=True):
                 raise PlaceError(f"node '{name}' is declared twice")
 
     def kind(self, name: str) -> NodeKind:
-        """Return the node kind called `name`.
-
-        Raises PlaceError, with the nearest name as hint, if there is no such kind.
-        """
+        """Return the node kind called `name`. Raises PlaceError if the cluster lacks
+        it. The hint is the nearest name."""
         return find_kind(self.kinds, name, None)
 
     @property
     def default(self) -> NodeKind:
-        """The node kind of ops without a place: the first kind other than `ps`.
-
-        Raises PlaceError if all kinds are `ps`.
-        """
+        """The node kind of ops without a place: the first kind other than `ps`. Raises
+        PlaceError if all kinds are `ps`."""
         for kind in self.kinds:
             if kind.name != SERVER:
                 return kind
         raise PlaceError(
-            f"all nodes are {SERVER}, which run no ops without a place of their own",
+            f"all nodes are {SERVER}, and these only run ops that are placed on them",
             hint="declare workers too, for example worker: {count: 2}",
         )
 
     @property
     def workers(self) -> int:
-        """The number of nodes of kind `worker`, for which `heter` nodes compute."""
+        """The number of nodes of kind `worker`."""
         return next((kind.size for kind in self.kinds if kind.name == WORKER), 0)
 
     @property
@@ -84,15 +82,12 @@ class Cluster(Struct, frozen=True):
         return next(found, ())
 
     def check(self, place: Place, *, span: Span | None = None) -> None:
-        """Raise PlaceError at `span` if the cluster does not have what a place in a spec
-        names.
-
-        The node or the device may be missing from the place. A device without a node
-        must be declared by at least one node kind.
-        """
+        """Raise PlaceError at `span` if a place names something that the cluster lacks.
+        The place may lack the node or the device. If it has no node, at least one node
+        kind must declare the device."""
         if place.threads is not None:
             raise PlaceError(
-                "a place names nodes and devices, and no threads",
+                "a place cannot name threads",
                 span=span,
                 hint="train: {threads: 4} runs each worker as four threads",
             )
@@ -102,11 +97,9 @@ class Cluster(Struct, frozen=True):
     def resolve(
         self, place: Place, *, span: Span | None = None
     ) -> tuple[Location, ...]:
-        """Return the devices of a place, ordered by node id, then device id.
-
-        Raises PlaceError at `span` if the place does not have both a node and a device,
-        or names a node, a device or an id that the cluster does not have.
-        """
+        """Return the devices of a place, ordered by node id, then device id. Raises
+        PlaceError at `span` if the place lacks a node or a device, or names something
+        that the cluster lacks."""
         node, device = self._parts(place, span)
         device_ids = self.device_ids(place)
         return tuple(
@@ -117,11 +110,8 @@ class Cluster(Struct, frozen=True):
 
     @_cached
     def nodes(self, place: Place) -> tuple[NodeId, ...]:
-        """Return the distinct nodes of a place, in order, as `worker:0`.
-
-        Raises PlaceError if the place has no node, or one that the cluster does not
-        have.
-        """
+        """Return the distinct nodes of a place, in order, such as `worker:0`. Raises
+        PlaceError if the place has no node, or a node that the cluster lacks."""
         if place.node is None:
             raise _missing_part_error(place, "node", None)
         check_place(
@@ -139,8 +129,7 @@ class Cluster(Struct, frozen=True):
         )
 
     def place_of(self, nodes: Iterable[NodeId], devices: Place) -> Place:
-        """Return the smallest place with these nodes, which are of one kind, and with
-        the devices of another place."""
+        """Return the smallest place with these nodes and the devices of `devices`."""
         nodes = tuple(nodes)
         ids = tuple(sorted({node.number for node in nodes}))
         threads = sorted({node.thread for node in nodes if node.thread is not None})
@@ -154,11 +143,11 @@ class Cluster(Struct, frozen=True):
         return self.canonical(place)
 
     def complete(self, place: Place, nodes: Place | None = None) -> Place:
-        """Return a place of a spec with defaults for what it leaves out.
+        """Return a place with defaults for its missing parts.
 
-        The default nodes are those of the place `nodes`, which a place with nodes does not
-        need. The default device is `cpu` on a server; elsewhere it is the first kind that
-        the node declares and that is not `cpu`, if there is one.
+        The default nodes are those of the place `nodes`. The default device is `cpu` on
+        a server. On other nodes it is the first declared kind that is not `cpu`, if
+        any.
 
         Example:
             >>> cluster = Cluster((NodeKind("worker", 2, (("cpu", 1), ("gpu", 8))),))
@@ -181,10 +170,8 @@ class Cluster(Struct, frozen=True):
         return self.canonical(place)
 
     def union(self, places: Iterable[Place]) -> Place | None:
-        """Return the place with the nodes of all places and the devices of the first.
-
-        Returns None if the nodes are of several kinds, or there is no place.
-        """
+        """Return a place with the nodes of all places and the devices of the first.
+        Returns None if the nodes are of several kinds, or `places` is empty."""
         distinct = tuple(dict.fromkeys(places))
         if len(distinct) == 1:
             return distinct[0]
@@ -194,18 +181,18 @@ class Cluster(Struct, frozen=True):
         return self.place_of(nodes, distinct[0])
 
     def first_node(self, place: Place) -> Place:
-        """Return the place without its nodes after the first."""
+        """Return the place with only its first node."""
         return self.place_of(self.nodes(place)[:1], place)
 
     def place_of_sum(self, terms: Iterable[Place]) -> Place:
-        """Return where values at these places are added up: at their place, or at the
-        first node of the first if they are at several."""
+        """Return where values at these places are added up. This is their common place,
+        or the first node of the first place if they differ."""
         first, *others = dict.fromkeys(terms)
         return self.first_node(first) if others else first
 
     @_cached
     def first_threads(self, place: Place) -> Place:
-        """Return the place with the first thread of each of its processes only."""
+        """Return the place with only the first thread of each process."""
         if place.node is None or self.kind(place.node).threads is None:
             return place
         firsts: dict[str, NodeId] = {}
@@ -216,22 +203,16 @@ class Cluster(Struct, frozen=True):
     @_cached
     def devices(self, place: Place) -> str:
         """Return the devices of a place on each of its nodes, with ids: `gpu:0-7`.
-
-        Raises PlaceError as `resolve` does.
-        """
+        Raises PlaceError as `resolve` does."""
         return f"{place.device}{ids_suffix(self.device_ids(place))}"
 
     @_cached
     def device_ids(self, place: Place) -> tuple[int, ...]:
-        """Return the ids of the devices of a place on each of its nodes.
-
-        Raises PlaceError as `resolve` does.
-        """
+        """Return the device ids of a place on each node. Raises PlaceError."""
         node, device = self._parts(place, None)
         return _all_ids(place.device_ids, self.kind(node).counts[device])
 
     def _parts(self, place: Place, span: Span | None) -> tuple[str, str]:
-        """Return the node kind and the device kind of a place; PlaceError at `span`."""
         check_place(self.kinds, place, span)
         if place.node is None or place.device is None:
             missing = "node" if place.node is None else "device"
@@ -239,25 +220,24 @@ class Cluster(Struct, frozen=True):
         return place.node, place.device
 
     def host_memory(self, place: Place) -> Place:
-        """Return the first CPU of the nodes of a place: their host memory.
-
-        A node reads rows into host memory, and sends and receives messages there.
-        """
+        """Return the first CPU of each node of a place: the node's host memory. A node
+        reads rows into host memory, and sends and receives messages from there."""
         return self.canonical(
             Place(place.node, place.node_ids, CPU, (0,), place.threads)
         )
 
     def all_nodes(self) -> tuple[NodeId, ...]:
-        """Return every node, in the order of declaration, as `worker:0`."""
+        """Return every node in the order of declaration, such as `worker:0`."""
         return tuple(node for kind in self.kinds for node in kind.nodes())
 
     @_cached
     def canonical(self, place: Place) -> Place:
-        """Return the shortest place of the same set: without ids that name all.
+        """Return the shortest text of the place: ids that cover all nodes or devices
+        are omitted.
 
-        Only for a place that is not merged into another one any more: inside `/gpu:1`,
-        `/gpu:*` means all GPUs and `/gpu` means GPU 1. Raises PlaceError for a node, a
-        device or an id that the cluster does not have.
+        Use this only after all merging: inside `/gpu:1`, `/gpu:*` means all GPUs, but
+        `/gpu` means GPU 1. Raises PlaceError if the place names something that the
+        cluster lacks.
         """
         check_place(self.kinds, place, None)
         node_ids, device_ids, threads = place.node_ids, place.device_ids, place.threads
@@ -272,14 +252,16 @@ class Cluster(Struct, frozen=True):
         return Place(place.node, node_ids, place.device, device_ids, threads)
 
     def text(self) -> str:
-        """Return the text of the cluster in a graph: `nodes(worker: 2, ps: 2)`."""
+        """Return the cluster as text for a graph: `nodes(worker: 2, ps: 2)`."""
         return f"nodes({', '.join(map(str, self.kinds))})"
 
     __str__ = text
 
     @classmethod
     def parse(cls, text: str, *, span: Span | None = None) -> Cluster:
-        """Parse what `text()` returns; PlaceError at `span` for any other text."""
+        """Parse the result of `text()`. Raises PlaceError at `span` for any other
+        text.
+        """
         if not _NODES.fullmatch(text):
             raise PlaceError(
                 f"{text[:80]!r} does not declare nodes",

@@ -4,9 +4,9 @@
         with place_guard("/gpu:0-7"):
             ...  # at /node:worker/gpu:0-7
 
-Open guards belong to one thread and one asyncio task. A guard closes when its block is
-left, also by an exception. If JAX is loaded, a guard also opens a named scope of JAX,
-so that equations that are traced inside have its place (`placer.place.scope`).
+Open guards belong to one thread and one asyncio task. A guard closes when its block
+ends, also after an exception. If JAX is loaded, a guard also opens a named scope of
+JAX. Equations that are traced inside then have its place (`placer.place.scope`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from placer.system.callsite import caller_span
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """The call of an op, as it is passed to a callable guard."""
+    """A call of an op, as callable guards receive it."""
 
     kind: str
     name: str
     inputs: tuple[str, ...] = ()
     """The names of the operands."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    """The attributes as they are written in the call, without defaults."""
+    """The attributes as written in the call, without defaults."""
 
 
 PlaceFunction = Callable[[OpCall], "str | Place | None"]
@@ -57,16 +57,16 @@ def place_guard(
 ) -> AbstractContextManager[None]:
     """Set the place of the ops that are called inside the `with` statement.
 
-    Guards nest as scopes of a spec do: the place merges into that of the guards around
-    it, field by field, and the inner one wins (`Place.merge`).
+    Guards nest like scopes of a spec: the places merge field by field, and the inner
+    guard wins (`Place.merge`).
 
     Args:
         place: One of
 
-            - a place string such as `/node:worker/gpu:0`, or a `Place`; `""` changes
-              nothing;
-            - None, which clears the place of the guards around this one;
-            - a function that is called with each op (an object with `kind`, `name`,
+            - a place string such as `/node:worker/gpu:0`, or a `Place`; `""` has no
+              effect;
+            - None, which clears the place of the enclosing guards;
+            - a function that is called for each op (an object with `kind`, `name`,
               `inputs` and `attrs`) and returns its place, or None to leave it
               unchanged.
 
@@ -88,8 +88,8 @@ def place_guard(
 def device_guard(device: str | None) -> AbstractContextManager[None]:
     """Set the device of the ops that are called inside the `with` statement.
 
-    The node is that of the guards around this one. PaddlePaddle's
-    `fluid.device_guard` has the same form.
+    The enclosing guards set the node. PaddlePaddle's `fluid.device_guard` has the same
+    form.
 
     Args:
         device: A device such as `gpu`, `gpu:1` or `cpu`. None clears the device.
@@ -111,7 +111,7 @@ def device_guard(device: str | None) -> AbstractContextManager[None]:
         raise PlaceError(
             f"a device must be a string such as gpu:0, not {device!r}",
             span=span,
-            hint="place_guard takes places such as /node:worker/gpu:0",
+            hint="use place_guard for places such as /node:worker/gpu:0",
         )
     return _make_guard(f"/{device}", span)
 
@@ -120,10 +120,8 @@ _NODE_PART = re.compile("/|^(node|job):")
 
 
 def places_around(op: OpCall) -> Entries:
-    """Return the places of the open guards for an op, outermost first.
-
-    `merge_entries` of them is the op's place, as if it were inside nested scopes.
-    """
+    """Return the places of the open guards for an op, outermost first. `merge_entries`
+    combines them to the op's place, as in nested scopes."""
     entries: Entries = ()
     for guard, _ in _open_guards.get():
         entries = guard.apply(entries, op)
@@ -131,7 +129,7 @@ def places_around(op: OpCall) -> Entries:
 
 
 def merge_entries(entries: Sequence[GuardEntry]) -> Place | None:
-    """Return the place of nested guards, outermost first; None if there are none."""
+    """Return the place of nested guards, outermost first, or None without guards."""
     place: Place | None = None
     for entry in entries:
         place = Place.merge(place, entry.place)
@@ -139,10 +137,12 @@ def merge_entries(entries: Sequence[GuardEntry]) -> Place | None:
 
 
 class _Guard(ContextDecorator):
-    """A guard as a context manager. It can be entered again, also inside itself.
+    """A guard as a context manager. It can be entered several times, even nested.
 
-    `apply` returns the entries of an op in this guard, given those of the guards around
-    it. `scope_text` is the guard as text in a named scope of JAX.
+    Attributes:
+        apply: Returns the entries of an op in this guard, given the entries of outer
+            guards.
+        scope_text: The guard as text in a named scope of JAX.
     """
 
     def __init__(self, span: Span, apply: Apply, scope_text: str) -> None:
@@ -156,11 +156,7 @@ class _Guard(ContextDecorator):
         _open_guards.set((*_open_guards.get(), (self, jax_scope)))
 
     def __exit__(self, *exc_info: Any) -> None:
-        """Close only this guard.
-
-        Guards that were opened later can still be open: for example those of a
-        generator that did not run to its end.
-        """
+        """Close only this guard. A suspended generator may have opened later ones."""
         guards = _open_guards.get()
         for i in range(len(guards) - 1, -1, -1):
             guard, jax_scope = guards[i]
@@ -181,17 +177,17 @@ def _make_guard(place: str | Place | PlaceFunction | None, span: Span) -> _Guard
     if callable(place):
 
         def apply(outer: Entries, op: OpCall) -> Entries:
-            returned = _to_place(place(op), span, "a guard's function returns")
+            returned = _to_place(place(op), span, "a guard's function must return")
             return _add_place(outer, returned, span)
 
         return _Guard(span, apply, scope.FUNCTION)
-    parsed = _to_place(place, span, "a guard takes")
+    parsed = _to_place(place, span, "a guard needs")
     text = str(parsed or "")
     return _Guard(span, lambda outer, op: _add_place(outer, parsed, span), text)
 
 
 def _add_place(outer: Entries, place: Place | None, span: Span) -> Entries:
-    """Return the entries with a place, unless it changes nothing."""
+    """Return the entries with a place added, unless it is empty."""
     around = merge_entries(outer)
     if place is None or Place.merge(around, place) == around:
         return outer
@@ -199,7 +195,6 @@ def _add_place(outer: Entries, place: Place | None, span: Span) -> Entries:
 
 
 def _to_place(place: object, span: Span, what: str) -> Place | None:
-    """Return a place string, or a place, as a place; None if it is empty."""
     if isinstance(place, str) and place:
         return Place.parse(place, span=span)
     if isinstance(place, Place):

@@ -1,4 +1,4 @@
-"""Ids of nodes and of devices: None if a place has none, `*` for all."""
+"""Ids of nodes and devices: None if a place has no ids, `*` for all ids."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from placer.place.node_kinds import NodeId
 
 Ids = tuple[int, ...] | Literal["*"] | None
 
-# A range is stored as a tuple of its ids, so the largest id bounds the memory that a
-# short text can allocate.
+# A range is stored as a tuple of ids, so the largest id limits how much memory a short
+# text can allocate.
 MAX_ID = 99_999
 
 
 def format_ids(ids: Sequence[int]) -> str:
-    """Return increasing ids as a list of ranges: (0, 1, 2, 5) is `0-2,5`."""
+    """Return increasing ids as a list of ranges: (0, 1, 2, 5) becomes `0-2,5`."""
     ranges: list[tuple[int, int]] = []
     for number in ids:
         if ranges and number == ranges[-1][1] + 1:

@@ -1,5 +1,4 @@
-"""The ids of nodes, and the kinds of nodes and devices that have a meaning of their
-own."""
+"""Ids of nodes, and the kinds of nodes and devices with a special meaning."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ HETER = "heter"
 class NodeId(str):
     """The id of a node: its kind, its number, and its thread.
 
-    It is the text `worker:0`, as in plans, messages and errors, so it can be a key
-    beside ids that were read from a file. Where several nodes are threads of one process,
-    it also has the number of the thread: `worker:0.1`. The process is `worker:0`.
+    An id is the text `worker:0`, as in plans, messages and errors, so ids from files
+    can be compared with it. If threads of a process are nodes, the id ends with the
+    number of the thread: `worker:0.1`. The process is `worker:0`.
 
     Example:
         >>> node = NodeId.of("worker", 3)
@@ -33,24 +32,24 @@ class NodeId(str):
 
     @classmethod
     def of(cls, kind: str, number: int, thread: int | None = None) -> NodeId:
-        """Return the id of a node of a kind, or of one of its threads."""
+        """Return the id of a node, or of one of its threads."""
         return cls(
             f"{kind}:{number}" if thread is None else f"{kind}:{number}.{thread}"
         )
 
     @property
     def kind(self) -> str:
-        """The name of the node's kind: `worker`, `ps` or `heter`."""
+        """The kind of the node: `worker`, `ps` or `heter`."""
         return self.partition(":")[0]
 
     @property
     def number(self) -> int:
-        """The number of the node's process among those of its kind."""
+        """The number of the node's process, among processes of its kind."""
         return int(self.partition(":")[2].partition(".")[0])
 
     @property
     def thread(self) -> int | None:
-        """The number of the node's thread; None if it has its process for itself."""
+        """The number of the node's thread; None if the node is a whole process."""
         thread = self.partition(".")[2]
         return int(thread) if thread else None
 
@@ -61,8 +60,7 @@ class NodeId(str):
 
     @property
     def stem(self) -> str:
-        """The node's name in paths, such as its folder in a build: `worker-0`, or
-        `worker-0.1`."""
+        """The node's name in paths, such as `worker-0` or `worker-0.1`."""
         return self.replace(":", "-")
 
     @classmethod

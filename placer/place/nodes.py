@@ -11,30 +11,30 @@ from placer.place.ids import MAX_ID
 from placer.place.node_kinds import CPU, HETER, NodeId
 from placer.place.place import Place
 
-# A resolved place is a tuple of its devices, so this bounds the memory that it takes.
+# A resolved place is a tuple of devices, so this limits its memory.
 MAX_DEVICES = 1_000_000
-"""The most devices that all nodes of one kind may have together."""
+"""The largest number of devices of all nodes of one kind."""
 
 ONE_CPU = ((CPU, 1),)
 
 
 class NodeKind(Struct, frozen=True):
-    """The nodes of one name: their number, and the devices that each of them has.
+    """The nodes of one kind: their number, and the devices of each.
 
-    A node that declares only other devices has one CPU besides them. Each node is a
-    process; with `threads`, several threads of it are nodes of their own, such as
-    `worker:0.0` and `worker:0.1`, which share the devices.
+    A node that declares only accelerators also has one CPU. Each node is a process.
+    With `threads`, the threads of a process are nodes, such as `worker:0.0` and
+    `worker:0.1`, and share its devices.
 
-    `str` is the form in the text of a graph, with the devices in braces unless they are
-    one CPU, and the number of threads of all processes: `worker: 2`,
-    `worker: 2 {cpu: 1, gpu: 8}`, `worker: 2 with 8 threads`.
+    `str` returns the form in the text of a graph: `worker: 2`, `worker: 2 {cpu: 1, gpu:
+    8}`, `worker: 2 with 8 threads`. A single CPU is left out; threads are counted over
+    all processes.
 
     Args:
         name: The name of the kind, as in places: lower case letters, digits and `_`.
         count: The number of processes.
         devices: Pairs of a device kind and the number of such devices on each node.
-        threads: The number of threads of all processes together, divided as evenly as
-            possible, the first ones having more. None: a process is one node.
+        threads: The number of threads in all processes, divided as evenly as possible;
+            the first processes have more. None: a process is one node.
 
     Raises:
         PlaceError: If a name cannot be written in a place, a number is out of range, or
@@ -65,7 +65,8 @@ class NodeKind(Struct, frozen=True):
         names = {device for device, _ in self.devices}
         if not names or len(names) < len(self.devices):
             raise PlaceError(
-                f"node '{self.name}' must declare at least one device kind, each once"
+                f"node '{self.name}' must declare at least one device kind, and each"
+                " only once"
             )
         total = self.size * sum(count for _, count in self.devices)
         if total > MAX_DEVICES:
@@ -75,26 +76,23 @@ class NodeKind(Struct, frozen=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of devices of each kind on a node, including the node's CPU."""
+        """The number of devices of each kind on a node, including its CPU."""
         return {CPU: 1, **dict(self.devices)}
 
     @property
     def size(self) -> int:
-        """The number of nodes: of processes, or of all their threads."""
+        """The number of nodes: processes, or threads if threads are nodes."""
         return self.threads or self.count
 
     @property
     def most_threads(self) -> int:
-        """The number of threads of the first process, which has the most."""
+        """The number of threads of the first process, which has the most threads."""
         return -(-self.size // self.count)
 
     def nodes(self) -> tuple[NodeId, ...]:
-        """Return all nodes in order.
-
-        The threads of one process follow each other, so that they share a contiguous part
-        of a batch. Those of heter nodes are in the order of the workers that they compute
-        for: the i-th of m has the workers i, i + m, i + 2m, ….
-        """
+        """Return all nodes in order. Threads of one process follow each other, so they
+        share a contiguous part of a batch. Threads of heter nodes are in the order of
+        their workers: the i-th of m heter nodes has the workers i, i + m, i + 2m, …."""
         if self.threads is None:
             return tuple(NodeId.of(self.name, number) for number in range(self.count))
         if self.name == HETER:
@@ -140,4 +138,6 @@ class Location:
 
 def _check_count(what: str, count: int) -> None:
     if not 1 <= count <= MAX_ID + 1:
-        raise PlaceError(f"there can be 1 to {MAX_ID + 1} {what}, not {count}")
+        raise PlaceError(
+            f"the number of {what} must be from 1 to {MAX_ID + 1}, not {count}"
+        )

@@ -18,16 +18,16 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 class Place(Struct, frozen=True):
     """The nodes and devices where an op runs, such as `/node:worker:0/gpu:0-7`.
 
-    A field is None if the place string does not have that part. `Place()` is the empty
-    place; `str` of it is the empty string. `str` of any place is its place string.
+    A field is None if the place string lacks that part. `Place()` is the empty place.
+    `str` returns the place string, which is empty for the empty place.
 
     Args:
         node: The node kind, such as `worker`.
         node_ids: The ids of the nodes, as an increasing tuple, or `"*"` for all.
         device: The device kind, such as `gpu`.
         device_ids: The ids of the devices, as an increasing tuple, or `"*"` for all.
-        threads: The numbers of threads of each node, or `"*"` for all. Only the compiler
-            makes such places, for nodes that are threads of one process.
+        threads: The numbers of threads of each node, or `"*"` for all. Only the
+            compiler makes such places, for nodes that are threads of one process.
 
     Raises:
         PlaceError: If no place string has these fields: for example ids without a name.
@@ -49,7 +49,7 @@ class Place(Struct, frozen=True):
         _check("node", self.node, self.node_ids)
         _check("device", self.device, self.device_ids)
         if self.node is None and self.threads is not None:
-            raise PlaceError("the number of a thread without the name of a node")
+            raise PlaceError("a thread number needs the name of a node")
         _check("thread", self.node, self.threads)
         if self.device in PARTS:
             raise PlaceError(f"'{self.device}' cannot name a device kind")
@@ -62,7 +62,7 @@ class Place(Struct, frozen=True):
 
         Args:
             text: The place string.
-            span: The position of `text` in a file. Errors then point into that file.
+            span: The position of `text` in a file, for errors.
 
         Returns:
             The place.
@@ -92,11 +92,11 @@ class Place(Struct, frozen=True):
     def merge(outer: Place | None, inner: Place | None) -> Place:
         """Return the place of an op at `inner`, inside a scope at `outer`.
 
-        The places merge field by field, and the inner one wins: a new name drops the
-        outer ids, the same name without ids keeps them. An inner None clears the place.
+        The places merge field by field, and the inner place wins. A new name drops the
+        outer ids; the same name without ids keeps them. An inner None clears the place.
 
-        Several scopes merge from the outside in. The other order gives another place
-        if a name with ids is replaced by another name and then used again.
+        Merge several scopes from the outside in. The other order differs if a name with
+        ids is replaced by another name and then used again.
         """
         if inner is None:
             return Place()
@@ -120,23 +120,25 @@ def _merge(
 def _check(what: str, name: str | None, ids: Ids) -> None:
     if name is None:
         if ids is not None:
-            raise PlaceError(f"{what} ids without the name of a {what}")
+            raise PlaceError(f"{what} ids need the name of a {what}")
         return
     if not _NAME.fullmatch(name):
-        raise PlaceError(f"{name!r} is not the name of a {what}", hint=NAMES)
+        raise PlaceError(f"{name!r} is not a valid name of a {what}", hint=NAMES)
     if ids is None or ids == "*":
         return
     rising = all(a < b for a, b in pairwise(ids))
     if not isinstance(ids, tuple) or not ids or not rising:
-        raise PlaceError(f"{what} ids must be a tuple of rising numbers, not {ids!r}")
+        raise PlaceError(
+            f"{what} ids must be a tuple of increasing numbers, not {ids!r}"
+        )
     if ids[0] < 0 or ids[-1] > MAX_ID:
         raise PlaceError(f"{what} ids must be between 0 and {MAX_ID}, not {ids!r}")
 
 
 def _span_in_file(inside: Span, text: str, span: Span) -> Span:
-    """Return a span inside a place string as a span in the file with the string."""
+    """Convert a span inside a place string to a span in the file."""
     start = span.text.find(text, span.column - 1, span.column - 1 + span.length)
-    if start < 0:  # written with escapes or over several lines: point at all of it
+    if start < 0:  # The string is escaped or spans several lines: point at all of it.
         return span
     column = start + inside.column
     return Span(span.file, span.line, column, inside.length, span.text)

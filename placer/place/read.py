@@ -1,4 +1,4 @@
-"""Parse a place string by `grammar/place.lark`."""
+"""Parses a place string by `grammar/place.lark`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/:,*-]")
 
 @lru_cache(maxsize=4096)
 def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
-    """Parse a place string: return the fields of its `Place`.
-
-    Raises PlaceError with a span in file `<place>`, line 1, if `text` is not one.
-    """
+    """Parse a place string and return the fields of its `Place`. Raises PlaceError with
+    a span in file `<place>`, line 1, if `text` is invalid."""
     _check_characters(text)
     fields: dict[str, tuple[str, Ids]] = {}
     parts = cast("list[Tree[Token]]", _parse(text).children)
@@ -37,8 +35,8 @@ def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
                 text,
                 f"the {part.data} is given twice",
                 *_bounds(text, name),
-                hint=f"a place has one {part.data} kind; write several ids as a list, "
-                "as in /gpu:0,2-3",
+                hint=f"a place can have only one {part.data} kind; write several ids"
+                " as a list, as in /gpu:0,2-3",
             )
         # TensorFlow writes device kinds in upper case.
         fields[part.data] = (name.lower(), _ids(text, ids))
@@ -47,7 +45,7 @@ def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
             bounds = _bounds(text, cast("Token", part.children[0]))
             raise place_error(
                 text,
-                "the number of a thread without the name of a node",
+                "a thread number needs the name of a node",
                 *bounds,
                 hint=EXAMPLE,
             )
@@ -57,7 +55,7 @@ def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
 
 
 def _missing_node_prefix(text: str, parts: list[Tree[Token]]) -> PlaceError | None:
-    """Return the error of `/worker/cpu`, without `node:`; None for other places."""
+    """Return the error of `/worker/cpu`, which lacks `node:`; None for other places."""
     names = [cast("Token", part.children[0]) for part in parts if part.data != "thread"]
     unknown = [name for name in names if name.lower() not in DEVICES]
     if len(names) != 2 or len(unknown) != 1:
@@ -66,7 +64,7 @@ def _missing_node_prefix(text: str, parts: list[Tree[Token]]) -> PlaceError | No
     likely = f"{text[:start]}node:{text[start:]}".replace("/device:node:", "/node:")
     if not is_valid(likely):
         return None
-    message = f"'{unknown[0]}' is read as a device; a node is written with 'node:'"
+    message = f"'{unknown[0]}' is read as a device, because 'node:' is missing"
     return place_error(text, message, start, end, hint=f"did you mean '{likely}'?")
 
 
@@ -75,7 +73,7 @@ def place_error(
 ) -> PlaceError:
     """Return a PlaceError at `text[start:end]`, or at the last character of `text`."""
     start = max(0, min(start, len(text) - 1))
-    # Replace each character by one character, so that the caret stays in its column.
+    # Replace each character by a single character, so the caret stays in its column.
     shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
     span = Span("<place>", 1, start + 1, max(1, end - start), shown)
     return PlaceError(message, span=span, hint=hint)
@@ -85,7 +83,7 @@ def _check_characters(text: str) -> None:
     if not text:
         raise place_error(text, "the place is empty", 0, 0, hint=EXAMPLE)
     if len(text) > MAX_LENGTH:
-        message = f"the place is {len(text)} characters long, more than {MAX_LENGTH}"
+        message = f"the place has {len(text)} characters, more than {MAX_LENGTH}"
         raise place_error(text[:40] + "...", message, 0, 43)
     foreign = _FOREIGN.search(text)
     if foreign:
@@ -114,7 +112,7 @@ def _parse(text: str) -> Tree[Token]:
     try:
         return _parser().parse(text)
     except UnexpectedInput as error:
-        # The token of the end has the position of the last token before it.
+        # The end token has the position of the token before it.
         ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         at = len(text) if ended else error.pos_in_stream or 0
         message, start, end, hint = diagnose(text, at, is_valid)
@@ -122,7 +120,7 @@ def _parse(text: str) -> Tree[Token]:
 
 
 def is_valid(text: str) -> bool:
-    """Whether the grammar accepts the text. Hints only suggest valid texts."""
+    """Return True if the grammar accepts the text."""
     from lark.exceptions import UnexpectedInput
 
     try:
@@ -146,7 +144,9 @@ def _ids(text: str, tree: Tree[Token] | None) -> Ids:
 
 
 def _range(text: str, tokens: list[Token], before: set[int]) -> range:
-    """Return the ids of one `N` or `A-B`; `before` has the ids of earlier ranges."""
+    """Return the ids of one `N` or `A-B`. `before` contains the ids of earlier
+    ranges.
+    """
     for token in tokens:
         # Check the length first: int() raises for thousands of digits.
         if len(token) > len(str(MAX_ID)) or int(token) > MAX_ID:

@@ -1,9 +1,8 @@
-"""Guards as named scopes of JAX, which JAX stores in the name stack of each equation.
+"""Guards as named scopes, which JAX stores in the name stack of each equation.
 
-`/node:worker:0/gpu:0-1` is written `placer@node:worker:0@gpu:0-1`. JAX wraps these
-names in those of its transformations, as in
-`transpose(jvp(placer@cpu))/placer@node:worker`, and leaves the names themselves
-unchanged.
+`/node:worker:0/gpu:0-1` is written `placer@node:worker:0@gpu:0-1`. Transformations of
+JAX wrap these names, as in `transpose(jvp(placer@cpu))/placer@node:worker`, but do not
+change them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CLEAR = "!clear"
 NO_DEVICE = "!device"
 """The scope of `device_guard(None)`."""
 FUNCTION = "!function"
-"""The scope of a guard that is a function: it cannot be called with an equation."""
+"""The scope of a guard that is a function: it cannot be called for an equation."""
 
 _NAME = re.compile(r"placer(![a-z]+|(?:@[a-z0-9_:*,-]+)+)")
 
@@ -32,7 +31,7 @@ guard_lines: ContextVar[dict[str, Span] | None] = ContextVar(
 
 
 def open_scope(text: str, span: Span) -> AbstractContextManager[object]:
-    """Return the JAX scope of a guard; a null context if JAX is not loaded."""
+    """Return the JAX scope of a guard, or a null context if JAX is not loaded."""
     jax = sys.modules.get("jax")
     if not text or not hasattr(jax, "named_scope"):
         return nullcontext()
@@ -46,18 +45,16 @@ def open_scope(text: str, span: Span) -> AbstractContextManager[object]:
 
 
 def parse_name_stack(stack: str) -> tuple[str, ...]:
-    """Return the guards in the name stack of an equation, outermost first.
-
-    Each is a place string, or `CLEAR`, `NO_DEVICE` or `FUNCTION`. Guards outside of the
-    last `CLEAR` are left out.
-    """
+    """Return the guards in the name stack of an equation, outermost first. Each is a
+    place string, or `CLEAR`, `NO_DEVICE` or `FUNCTION`. Guards outside the last `CLEAR`
+    are left out."""
     return nest_guards(
         (), tuple(each.replace("@", "/") for each in _NAME.findall(stack))
     )
 
 
 def nest_guards(outer: tuple[str, ...], inner: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the guards of an equation with guards `inner`, inside guards `outer`."""
+    """Join guards, without guards outside the last `CLEAR` and without repeats."""
     both = (*outer, *inner)
     cleared = [i for i, guard in enumerate(both) if guard == CLEAR]
     both = both[cleared[-1] :] if cleared else both
@@ -65,7 +62,7 @@ def nest_guards(outer: tuple[str, ...], inner: tuple[str, ...]) -> tuple[str, ..
 
 
 def place_of(guards: tuple[str, ...]) -> Place | None:
-    """Return the place of nested guards, without the guards around them."""
+    """Return the place of nested guards, ignoring guards around them."""
     place: Place | None = None
     for each in guards:
         if each == CLEAR:

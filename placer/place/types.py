@@ -1,5 +1,8 @@
-"""Types of values: a dtype and a shape, whose dimension `batch` is the global batch, and
-`keys` as many keys as there are in a table or a batch."""
+"""Types of values: a dtype and a shape.
+
+The dimension `batch` is the number of rows in the global batch. The dimension `keys` is
+the number of keys in a sparse table or a batch.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from msgspec import Struct
 Dim = int | Literal["batch", "keys"]
 BATCH: Literal["batch"] = "batch"
 KEYS: Literal["keys"] = "keys"
-"""The first dimension of a sparse table, and of its rows: not known before a run."""
+"""The first dimension of a sparse table and of its rows. It is unknown before a run."""
 
-# Their order is that of the codes of dtypes in messages (`placer/channel/payload.py`):
-# new ones go to the end.
+# In the order of dtype codes in messages (`placer/channel/payload.py`): append new
+# ones.
 ITEM_BYTES = {
     "bool": 1,
     "int8": 1,
@@ -42,7 +45,7 @@ FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 @cache
 def is_half_float(dtype: Hashable) -> bool:
-    """Return whether a dtype, of this module, numpy or JAX, is a float of 16 bits."""
+    """Return True if a dtype of this module, numpy or JAX is a 16-bit float."""
     return str(dtype) in HALF_FLOATS
 
 
@@ -50,18 +53,16 @@ _TYPE = re.compile(r"([a-z]+[0-9]*)\[([^\[\]]*)\]\Z")
 
 
 class TensorType(Struct, frozen=True):
-    """A dtype and a shape; a dimension is an int or `batch`, the global batch."""
+    """A dtype and a shape. A dimension is an int, or `batch` for the global batch."""
 
     dtype: str
     shape: tuple[Dim, ...] = ()
 
     @classmethod
     def parse(cls, text: str, max_dim: int = 2**63 - 1) -> TensorType:
-        """Read a type such as `float32[batch, 64]`. Raises ValueError if it is not one.
-
-        `max_dim` is the largest allowed dimension. It is MAX_DIM for the types in a
-        spec; a block of a parameter is flat and may be longer.
-        """
+        """Parse a type such as `float32[batch, 64]`. Raises ValueError if it is
+        invalid. `max_dim` is the largest dimension: MAX_DIM for types in a spec. A
+        block of a parameter is flat and may be longer."""
         match = _TYPE.match(text.strip())
         if not match:
             raise ValueError(
@@ -96,58 +97,56 @@ class TensorType(Struct, frozen=True):
 
     @property
     def has_rows(self) -> bool:
-        """Whether the first dimension is the batch. Only such values can have layout
-        S."""
+        """True if the first dimension is the batch. Only such values can have layout
+        S.
+        """
         return bool(self.shape) and self.shape[0] == BATCH
 
     @property
     def has_batch(self) -> bool:
-        """Whether any dimension is the batch."""
+        """True if any dimension is the batch."""
         return BATCH in self.shape
 
     @property
     def is_keyed(self) -> bool:
-        """Whether there is a row for each of some keys, whose number is known only in a
-        run: such a type has no sizes."""
+        """True if the value has one row per key. The number of keys is unknown before a
+        run, so the type has no sizes."""
         return KEYS in self.shape
 
     def with_batch(self, batch: int, rows: int | None = None) -> TensorType:
-        """Return the type with numbers in place of `batch`, as in `sizes`."""
+        """Return the type with numbers for `batch`, as in `sizes`."""
         if BATCH not in self.shape:
             return self
         return TensorType(self.dtype, self.sizes(batch, rows))
 
     def sizes(self, batch: int, rows: int | None = None) -> tuple[int, ...]:
-        """Return the shape as ints, for a batch of `batch` rows.
-
-        With `rows`, return the shape of the local rows of a split value: the first
-        dimension is `rows`, and any other batch dimension is still `batch`.
-        """
+        """Return the shape as ints, for a batch of `batch` rows. With `rows`, return
+        the shape of the local rows of a split value: `rows` replaces the first
+        dimension, `batch` any other batch dimension."""
         assert not self.is_keyed, self
         sizes = tuple([batch if isinstance(d, str) else d for d in self.shape])
         return (rows, *sizes[1:]) if rows is not None and self.has_rows else sizes
 
     def numel(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of elements; the arguments are those of `sizes`."""
+        """Return the number of elements. Takes the arguments of `sizes`."""
         return prod(self.sizes(batch, rows))
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of bytes; the arguments are those of `sizes`."""
+        """Return the number of bytes. Takes the arguments of `sizes`."""
         return self.numel(batch, rows) * ITEM_BYTES[self.dtype]
 
 
 def _parse_dimension(word: str, max_dim: int) -> int:
-    # The length is checked first: `int` raises a different error for thousands of
-    # digits.
+    # Check the length first: `int` raises a different error for thousands of digits.
     if len(word) > len(str(max_dim)) or int(word) > max_dim:
         short = word if len(word) <= 32 else f"{word[:29]}..."
-        raise ValueError(f"a dimension is at most {max_dim}, not {short}")
+        raise ValueError(f"a dimension can be at most {max_dim}, not {short}")
     return int(word)
 
 
 class ResidualType(Struct, frozen=True):
-    """The type of a residual: the tensors that a forward op keeps for its gradient op
-    besides its operands and results."""
+    """The type of a residual: tensors that a forward op keeps for its gradient op, in
+    addition to its operands and results."""
 
     parts: tuple[TensorType, ...] = ()
 
@@ -155,7 +154,7 @@ class ResidualType(Struct, frozen=True):
         return f"({', '.join(map(str, self.parts))})"
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
-        """Return the number of bytes; the arguments are those of `TensorType.sizes`."""
+        """Return the number of bytes. Takes the arguments of `TensorType.sizes`."""
         return sum(part.nbytes(batch, rows) for part in self.parts)
 
 

@@ -1,4 +1,4 @@
-"""What a reader is asked to read."""
+"""The arguments of a reader."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ def ignore_progress(rows: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options of reading a source.
+    """Options for reading a source.
 
     Attributes:
-        other_columns: the inputs that only other processes read from the source.
-        with_digests: whether to compute digests of the columns and `other_columns`, to
-            compare them with those of other processes.
+        other_columns: inputs that only other processes read from the source.
+        with_digests: compute digests of the columns and `other_columns`, to compare
+            with other processes.
         seed: the seed that draws the rows to compare.
         report: called with the number of rows read so far.
-        nbytes: the most memory that the rows of a function that yields them may use, in
-            bytes; None for no limit.
-        first_rows: how many rows are needed to check a source; a reader may return more.
-            None for all.
-        to_predict: whether the rows are to be predicted. Then there may be none, and
-            the options of a `csv:` source may be about columns that are not there,
-            such as labels.
+        nbytes: the memory limit for the rows of a generator, in bytes; None for no
+            limit.
+        first_rows: the number of rows needed to check a source; None for all. A reader
+            may return more.
+        to_predict: the rows are for a prediction. The source may be empty, and options
+            of a `csv:` source may name missing columns, such as labels.
     """
 
     other_columns: tuple[Column, ...] = ()
@@ -46,15 +45,15 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What a reader is asked to read.
+    """A request to read inputs from a source.
 
     Attributes:
         data: the settings of the source.
         source: its kind and its path.
         columns: the inputs to read.
-        feeds: the column or columns that feed each input, `options.other_columns` too,
-            by the input's name.
-        folder: the folder that the path of a file or a module is relative to.
+        feeds: the column or columns that feed each input, including
+            `options.other_columns`, by input name.
+        folder: the folder for relative paths of files and modules.
         options: digests, progress reports and limits.
     """
 
@@ -67,10 +66,10 @@ class ReadRequest:
 
     @cached_property
     def used(self) -> tuple[Column, ...]:
-        """The inputs that this node or another one reads."""
+        """The inputs that any node reads."""
         return (*self.columns, *self.options.other_columns)
 
     @cached_property
     def single_feeds(self) -> dict[str, str]:
-        """The column that feeds each input, of a kind without `column_lists`."""
+        """The column that feeds each input, for a kind without `column_lists`."""
         return {n: one for n, one in self.feeds.items() if isinstance(one, str)}

@@ -1,4 +1,4 @@
-"""Rows of sources whose columns are arrays, one entry for each row."""
+"""Rows of sources whose columns are arrays, with one entry per row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_rows(
         digests: the digest of each column.
 
     Raises:
-        DataError: for a column that is missing or does not fit its input.
+        DataError: if a column is missing or does not fit its input.
     """
     source, names = request.source.text, request.single_feeds
     typed: dict[str, np.ndarray] = {}
@@ -47,15 +47,14 @@ def make_rows(
 def _typed_column(
     request: ReadRequest, arrays: Mapping[str, np.ndarray], column: Column
 ) -> np.ndarray:
-    """Return the column that feeds an input, in the dtype of the input."""
     source, name = request.source.text, request.single_feeds[column.name]
     if name not in arrays:
         raise missing_column_error(source, name, column.name, tuple(sorted(arrays)))
     array = arrays[name]
     if array.ndim == 0:
         raise DataError(
-            f"{source}: column '{name}' is one value, not rows",
-            hint="give it a leading dimension, one entry per row",
+            f"{source}: column '{name}' is a single value, not rows",
+            hint="give it a leading dimension with one entry per row",
         )
     if len(array) == 0 and not request.options.to_predict:
         raise DataError(
@@ -67,10 +66,10 @@ def _typed_column(
 
 
 def check_row_counts(source: str, counts: Mapping[str, int]) -> None:
-    """Raise DataError unless all columns, given by name, have as many rows."""
+    """Raise DataError unless all columns have the same number of rows."""
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{name}' {n}" for name, n in counts.items())
         raise DataError(
             f"{source}: its columns have different numbers of rows: {listed}",
-            hint="row i of every column belongs to the same example",
+            hint="row i of every column must belong to the same example",
         )

@@ -1,4 +1,4 @@
-"""Columns of Arrow whose rows are lists: whole rows of an input."""
+"""Arrow columns of lists: each list is a whole row of an input."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def list_shape(
 ) -> tuple[tuple[int, ...], pa.DataType]:
     """Return the shape of the rows of a column, and the type of their values.
 
-    Lists without a fixed size have that of the input; `rows_of_lists` checks it. Raises
-    DataError if the input has too few dimensions.
+    A list without a fixed size takes the size from the input; `rows_of_lists` checks
+    it. Raises DataError if the input has too few dimensions.
     """
     shape: list[int] = []
     while True:
@@ -28,8 +28,8 @@ def list_shape(
             shape.append(column.shape[len(shape)])
         else:
             raise DataError(
-                f"{source}: column '{name}' holds lists, input '{column.name}' is"
-                f" {column}",
+                f"{source}: column '{name}' holds lists, but input '{column.name}'"
+                f" is {column}",
                 hint=f"declare the length of the lists: {column.name}:"
                 f" {column.dtype}[batch, LENGTH]",
             )
@@ -39,17 +39,17 @@ def list_shape(
 def rows_of_lists(
     array: pa.Array, column: Column, source: str, name: str, first: int
 ) -> np.ndarray:
-    """Return the values of some rows, [rows, *shape], each a list of lists.
+    """Return the values of some rows, [rows, *shape], from nested lists.
 
     Args:
         array: the rows.
-        column: the input, whose shape they have.
+        column: the input, which gives the shape.
         source: the text of the source, for messages.
         name: the name of the column.
         first: the number of the first row.
 
     Raises:
-        DataError: a list or a value is null, or a list has another length.
+        DataError: if a list or a value is null, or a list has the wrong length.
     """
     shape = [len(array)]
     size = 1
@@ -67,9 +67,10 @@ def rows_of_lists(
         if (lengths != length).any():
             index = int(np.argmax(lengths != length))
             raise DataError(
-                f"{source}: column '{name}', row {first + index // size} has a list of"
-                f" {lengths[index]} values, input '{column.name}' is {column}",
-                hint=f"all lists have {length} values",
+                f"{source}: column '{name}', row {first + index // size} has a"
+                f" list of {lengths[index]} values, but input '{column.name}' is"
+                f" {column}",
+                hint=f"every list must have {length} values",
             )
         shape.append(length)
         size *= length

@@ -1,4 +1,4 @@
-"""Columns of Arrow that hold text, or values that are read as text."""
+"""Arrow columns of text, or of values that are read as text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from placer.errors import DataError
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Return whether a column of some type has texts or bytes, also as a dictionary."""
+    """Return True for a type of texts or bytes, or a dictionary of them."""
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return is_utf8(type_) or is_bytes(type_)
 
 
 def is_utf8(type_: pa.DataType) -> bool:
-    """Return whether a column of some type has texts, also as a dictionary."""
+    """Return True for a type of texts, or a dictionary of them."""
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return bool(
@@ -29,7 +29,7 @@ def is_utf8(type_: pa.DataType) -> bool:
 
 
 def is_bytes(type_: pa.DataType) -> bool:
-    """Return whether a column of some type has bytes."""
+    """Return True for a type of bytes."""
     return bool(
         pa.types.is_binary(type_)
         or pa.types.is_large_binary(type_)
@@ -39,7 +39,7 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def decode_bytes(array: pa.Array, where: Callable[[int], str]) -> pa.Array:
-    """Return bytes as text, and other values as they are.
+    """Decode a column of bytes as text; return other columns unchanged.
 
     `where(i)` is the position of row i. Raises DataError for bytes that are not UTF-8.
     """
@@ -53,7 +53,7 @@ def decode_bytes(array: pa.Array, where: Callable[[int], str]) -> pa.Array:
                 _ = b"" if value is None else value.decode()
             except UnicodeDecodeError as error:
                 message = f"{where(i)}: its bytes are not UTF-8: {error.reason}"
-                hint = "a column of bytes is read as text"
+                hint = "columns of bytes are read as UTF-8 text"
                 raise DataError(message, hint=hint) from None
         raise
 
@@ -61,9 +61,9 @@ def decode_bytes(array: pa.Array, where: Callable[[int], str]) -> pa.Array:
 def read_text(
     array: pa.Array, where: Callable[[int], str] = lambda i: f"row {i}"
 ) -> pa.StringArray:
-    """Return the values of a column as text; a null is an empty text.
+    """Return the values of a column as text; a null becomes an empty text.
 
-    Raises DataError for bytes that are not UTF-8; `where(i)` is the position of row i.
+    Raises DataError for bytes that are not UTF-8. `where(i)` is the position of row i.
     """
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
@@ -71,8 +71,7 @@ def read_text(
 
 
 def read_cells(array: pa.Array, where: Callable[[int], str]) -> pa.StringArray:
-    """Return the values of a column as cells: text without blanks of any script at its
-    ends. Raises DataError as `read_text` does."""
+    """Return a column as cells: text without Unicode blanks; see `read_text`."""
     cells = trim(read_text(array, where))
     if pc.all(pc.string_is_ascii(cells), min_count=0).as_py():
         return cells

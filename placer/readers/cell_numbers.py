@@ -1,4 +1,4 @@
-"""Parse the cells of a text column as numbers of an input's dtype."""
+"""Parses the cells of a text column as numbers of an input's dtype."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BOOLS = {"0": 0, "1": 1} | {
     for word in ("false", "False", "FALSE", "true", "True", "TRUE")
 }
 _MOST_SHOWN = 40
-"""The characters of a cell that a message shows."""
+"""The number of characters of a cell that a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class CellParser:
     """Parses the cells of one column of a file as numbers of an input.
 
     Attributes:
-        kind: the kind of the source, under whose key its options are.
+        kind: the kind of the source. Its options are under this key of the spec.
         name: the name of the file's column.
         column: the input.
         dtype: the input's dtype.
         words: the numbers of the words of the column's vocabulary, if it has one.
-        unknown: the number of any other word, if there is one.
-        missing: the number of a cell without a value, if there is one.
-        markers: what the spec lists as missing values of the column.
+        unknown: the number of any other word, if given.
+        missing: the number of a cell without a value, if given.
+        markers: the values that the spec lists as missing values of the column.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class CellParser:
     def _parse_one_by_one(
         self, cells: pa.StringArray, where: Callable[[int], str]
     ) -> np.ndarray:
-        """Parse cells of which one may be wrong, so that its message names it."""
+        """Parse cells one by one, so that an error names the cell."""
         numbers = np.empty(len(cells), self.dtype)
         for i, cell in enumerate(cells.to_pylist()):
             numbers[i] = self._parse_at(cell.strip(), i, where)
@@ -109,24 +109,24 @@ class CellParser:
             raise DataError(message, hint=hint) from None
 
     def parse_value(self, value: Any, where: Callable[[int], str]) -> np.generic:
-        """Parse a value of Python: the word that it stands for, or a number as text.
+        """Parse a Python value: a word of the vocabulary, or a number as text.
 
         The limits of the input are not checked. Raises DataError as `parse` does, and
-        for a value that is not one word; `where(0)` is the position of the value.
+        if the value is not a single word. `where(0)` is the position of the value.
         """
         try:
             text = word_of(value, self.words or ())
         except ValueError as error:
             hint = None
             if not isinstance(error, UnicodeDecodeError):
-                hint = "a vocabulary is for columns with one word in each row"
+                hint = "a vocabulary needs a column with one word in each row"
             raise DataError(f"{where(0)}: {error}", hint=hint) from None
         number = self._parse_at(text, 0, where)
         parsed: np.generic = np.array([number]).astype(self.dtype)[0]
         return parsed
 
     def _parse_at_once(self, cells: pa.StringArray) -> np.ndarray | None:
-        """Parse all cells at once; None if one may be wrong."""
+        """Parse all cells at once; return None if one of them may be wrong."""
         if self.words is not None:
             array = _look_up(cells, self._word_or_none)
         else:
@@ -145,7 +145,7 @@ class CellParser:
         if array is None:
             return None
         low, high = _bounds(self.dtype)
-        # A comparison with NaN is false, so NaN does not fit.
+        # A comparison with NaN is false, so a NaN does not fit.
         fits = bool(((array >= low) & (array <= high)).all())
         return array.astype(self.dtype) if fits else None
 
@@ -164,7 +164,7 @@ class CellParser:
             number = parse_number(text, is_float, self.kind, self.name, self.column)
         shown = quote(text)
         if self.words is None and self._is_missing(text):
-            shown = f"{number}, which 'missing' specifies,"
+            shown = f"{number}, given by 'missing',"
         low, high = _bounds(self.dtype)
         if kind != "f" and number != int(number):
             hint = limits_hint(self.column) or conversion_hint("f", self.column)
@@ -184,7 +184,7 @@ class CellParser:
         return number
 
     def _word_or_none(self, text: str) -> int | None:
-        """Return the number of a word. A missing value that is no word is the empty one."""
+        """Return the number of a word; missing values default to the empty word."""
         words = self.words
         assert words is not None
         if text in self.markers.texts and text not in words:
@@ -208,8 +208,11 @@ class CellParser:
 
 
 def add_cells(cells: pa.StringArray, checksum: int) -> int:
-    """Return the digest of some more cells, without the blanks around them, after those
-    of `checksum`. It does not depend on the division of the cells into batches."""
+    """Return the digest of more cells, continuing `checksum`.
+
+    Blanks around cells do not count. The digest does not depend on the size of the
+    batches.
+    """
     trimmed = trim(cells)
     one_list = pa.ListArray.from_arrays([0, len(cells)], trimmed)
     joined = pc.binary_join(one_list, "\0")[0].as_buffer()
@@ -217,13 +220,12 @@ def add_cells(cells: pa.StringArray, checksum: int) -> int:
 
 
 def are_missing(cells: pa.StringArray, markers: Markers) -> pa.BooleanArray:
-    """Return which cells mean a missing number or date. They have no blanks at their
-    ends."""
+    """Return which stripped cells mean a missing number or date."""
     mask = pc.is_in(cells, _missing_cells(markers.texts))
     if not markers.numbers:
         return mask
     numbers = cast_floats(pc.if_else(mask, "nan", cells))
-    if numbers is None:  # one is not a number, such as a word or a date
+    if numbers is None:  # some cell is not a number, such as a word or a date
         encoded = cells.dictionary_encode()
         means = np.array(
             [*map(markers.marks_missing, encoded.dictionary.to_pylist())], np.bool_
@@ -237,8 +239,8 @@ def are_missing(cells: pa.StringArray, markers: Markers) -> pa.BooleanArray:
 def have_numbers(array: pa.Array, markers: Markers) -> pa.BooleanArray:
     """Return which numbers of a column mean a missing value.
 
-    A null and a boolean do not. Floats are compared in their own type: -999.1 means the
-    float32 nearest to it.
+    Nulls and booleans do not. Floats are compared in their own dtype, so -999.1 means
+    the nearest float32.
     """
     if pa.types.is_boolean(array.type):
         return pa.array(np.zeros(len(array), np.bool_))
@@ -256,11 +258,11 @@ def _missing_cells(texts: frozenset[str]) -> pa.StringArray:
 def _look_up(
     cells: pa.StringArray, number_of: Callable[[str], int | None]
 ) -> np.ndarray | None:
-    """Return the numbers of words, int64[len(cells)]; None if a word has none."""
+    """Return the numbers of words, int64[len(cells)]; None if a word has no number."""
     encoded = cells.dictionary_encode()
     numbers = [number_of(w.strip()) for w in encoded.dictionary.to_pylist()]
     try:
-        # A word without a number is None, for which numpy raises TypeError.
+        # A word without a number is None, which raises TypeError in NumPy.
         result: np.ndarray = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
     except (TypeError, OverflowError):
         return None
@@ -268,13 +270,15 @@ def _look_up(
 
 
 def cast_floats(cells: pa.StringArray) -> np.ndarray | None:
-    """Return numbers as float64; None if a cell is not one."""
+    """Return numbers as float64; None if a cell is not a number."""
     return _cast(cells, pa.float64())
 
 
 def cast_whole(cells: pa.StringArray) -> np.ndarray | None:
-    """Return whole numbers as int64 or uint64; None if a cell may not be one, or all have
-    to be parsed one by one."""
+    """Return whole numbers as int64 or uint64.
+
+    None means that a cell may be invalid, or that the cells must be parsed one by one.
+    """
     # pyarrow would parse 0x10 as an integer.
     if pc.any(pc.match_substring(cells, "x", ignore_case=True)).as_py():
         return None
@@ -296,14 +300,19 @@ def _cast(cells: pa.StringArray, type_: pa.DataType) -> np.ndarray | None:
 def parse_number(
     text: str, is_float: bool, kind: str, name: str, column: Column | None = None
 ) -> float | Decimal:
-    """Return the finite number in a cell, a float or the exact number; raises DataError
-    for anything else.
+    """Return the finite number in a cell, a float or the exact number.
 
-    For the hint, `kind` is that of the source, `name` the column, and `column` the input
-    that reads it; None for a feature.
+    Args:
+        kind: the kind of the source, for the hint.
+        name: the column, for the hint.
+        column: the input that reads the column; None for a feature.
+
+    Raises:
+        DataError: if the text is not a finite number.
     """
     as_missing = _as_missing_hint(text, kind, name, column)
-    # `float` accepts 1_000 and digits of other scripts, which are not numbers in a file.
+    # `float` accepts 1_000 and digits of other scripts, which files do not use for
+    # numbers.
     if "_" not in text and text.isascii():
         with suppress(ValueError, InvalidOperation):
             number = float(text)
@@ -312,51 +321,51 @@ def parse_number(
                 raise DataError(message, hint=as_missing)
             return number if is_float else Decimal(text)
     if "\0" in text:
-        message = f"{quote(text)} has a NUL byte, and is not a number"
+        message = f"{quote(text)} has a NUL byte, so it is not a number"
         raise DataError(message, hint="save the text as UTF-8, without NUL bytes")
     hashed = f"features: {{NAME: {{hash: {name}}}}}"
     words = f"a column of words needs {hashed}"
     if column is not None:
         words = (
-            f"a column of words needs {kind}: {{vocabulary: {{{name}: [WORD, …]}}}}; if"
-            f" the words are too many to list, write {hashed}"
+            f"a column of words needs {kind}: {{vocabulary: {{{name}: [WORD, …]}}}}; with"
+            f" too many words to list, write {hashed}"
         )
     hint = f"{as_missing}; {words}" if as_missing else words
     if ISO_TIME.fullmatch(text):
-        hint = f"compute numbers of a date: features: {{NAME: {{days: {name}}}}}"
+        hint = f"compute numbers from a date: features: {{NAME: {{days: {name}}}}}"
     elif _OTHER_DATE.fullmatch(text):
         hint = (
-            "write dates as 2024-05-01 to the file, and compute numbers of them:"
-            f" features: {{NAME: {{days: {name}}}}}"
+            "write dates as 2024-05-01 in the file, and compute numbers from"
+            f" them: features: {{NAME: {{days: {name}}}}}"
         )
     elif _FORMATTED.fullmatch(text):
-        hint = "write numbers to the file as 1234.5: without units and other separators"
+        hint = (
+            "write numbers in the file like 1234.5, without units or other separators"
+        )
     raise DataError(f"{quote(text)} is not a number", hint=hint)
 
 
 def _as_missing_hint(
     text: str, kind: str, name: str, column: Column | None
 ) -> str | None:
-    """Return how to read a text as a missing number; None for a label, and for a text
-    that is too long for a hint."""
+    """Return how to read a text as a missing number; None for labels and long texts."""
     limits = None if column is None else column.limits
     if len(text) > _MOST_SHOWN or (limits is not None and limits.is_label):
         return None
     listed = f"{{{name}: [{json.dumps(text, ensure_ascii=False)}]}}"
     return (
-        f"to read it as missing, write {kind}: {{missing_values: {listed}, missing:"
+        f"to treat it as missing, write {kind}: {{missing_values: {listed}, missing:"
         f" {{{name}: 0}}}}"
     )
 
 
 _OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}( .*)?")
 _FORMATTED = re.compile(r"[-+]?[$€£]? ?[-+]?[0-9][0-9.,' \u00a0]*[%$€£]?")
-"""Numbers as people write them: `1,234.5`, `1 234,5`, `12 %`, `$5`."""
+"""Formatted numbers: `1,234.5`, `1 234,5`, `12 %`, `$5`."""
 
 
 @cache
 def _bounds(dtype: np.dtype[np.generic]) -> tuple[float, float] | tuple[int, int]:
-    """Return the least and the greatest number of a dtype."""
     if dtype.kind == "b":
         return 0, 1
     if dtype_kind(dtype) == "f":

@@ -1,4 +1,4 @@
-"""Check that a source fits the inputs, by its columns and its first rows."""
+"""Checks that a source fits the inputs, by its columns and its first rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from placer.readers.rows import LateRows
 from placer.readers.source import open_pieces, open_source
 
 WHOLE_NBYTES: Final = 4 << 20
-"""Files of at most this size are read whole."""
+"""Files up to this size are read whole."""
 _GZIP_RATIO: Final = 8
-"""About how much larger a table is than its compressed file."""
+"""The estimated compression ratio of a table."""
 FIRST_ROWS: Final = 10_000
-"""The rows that are read of a larger file."""
+"""The number of rows to read of a larger file."""
 FIRST_ROWS_OF_CODE: Final = 100
-"""The rows that are read of those that a function yields."""
+"""The number of rows to read of a generator."""
 
 
 def check_source(
@@ -38,16 +38,16 @@ def check_source(
 
     Args:
         data: the settings of the source.
-        columns: the inputs that are read from it.
+        columns: the inputs to read from it.
         folder: the folder that paths and modules are relative to.
-        to_predict: as in `ReadOptions`.
+        to_predict: the rows are for a prediction (see `ReadOptions`).
 
     Returns:
-        How many rows were read, the first of the source; None if all were.
+        The number of rows that were read; None for all rows.
 
     Raises:
-        DataError: if the source cannot be read or does not fit the inputs; a
-            SourceError if a key of the spec is about it.
+        DataError: if the source cannot be read or does not fit the inputs. It is a
+            SourceError if it concerns a key of the spec.
         RunError: if the code of a `python:` source raises.
     """
     most = _most_rows(data, folder)
@@ -59,7 +59,7 @@ def check_source(
         most = FIRST_ROWS_OF_CODE if rows.rows > FIRST_ROWS_OF_CODE else None
         rows.take(np.arange(most or rows.rows))
     elif most is not None and (data.split is not None or rows.rows >= most):
-        return max(most, rows.rows)  # the number of all rows is not known
+        return max(most, rows.rows)  # the total number of rows is unknown
     else:
         most = None
     if not to_predict:  # raises an error if an epoch has no batch
@@ -68,14 +68,13 @@ def check_source(
 
 
 def _most_rows(data: RowSource, folder: Path) -> int | None:
-    """Return how many rows of a source are read; None for all."""
     source = data.parsed
     if source.kind == "python":
         return FIRST_ROWS_OF_CODE
     if source.kind == "sklearn":
         return None
     path = folder / source.path
-    # A file that is not there, or is no file, is reported when it is opened.
+    # If the file is missing or not a file, opening it raises an error later.
     with suppress(OSError):
         nbytes = path.stat().st_size * (_GZIP_RATIO if path.suffix == ".gz" else 1)
         if nbytes > WHOLE_NBYTES:

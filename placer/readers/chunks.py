@@ -1,4 +1,4 @@
-"""Rows of files that are read in batches of several columns."""
+"""Reads the rows of a file in batches."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ if TYPE_CHECKING:  # every run imports this module, and pyarrow starts threads
 
 
 class FileFormat(Protocol):
-    """How the columns of a format become values. `first` is the number of a row in the
-    file."""
+    """Converts the columns of a file format to values.
+
+    In all methods, `first` is the number of the first row in the file.
+    """
 
     def parse(self, column: Column, name: str, array: pa.Array, first: int) -> Values:
-        """Return a column of some rows as values of an input, [rows, ...] and of the
-        input's dtype."""
+        """Return a column as values of an input, [rows, ...] and of its dtype."""
         ...
 
     def cells(self, name: str, array: pa.Array, first: int) -> Cells:
-        """Return a column of some rows, from which features are computed."""
+        """Return a column as cells, to compute features from them."""
         ...
 
     def where(self, name: str, first: int, i: int) -> str:
@@ -44,8 +45,7 @@ class FileFormat(Protocol):
         ...
 
     def add_digest(self, array: pa.Array, digest: int) -> int:
-        """Return the digest of a column up to and with some rows, given that of the rows
-        before."""
+        """Return the digest of a column after more rows."""
         ...
 
 
@@ -56,16 +56,16 @@ def collect_batches(
     form: FileFormat,
     expected: int = 0,
 ) -> LoadedRows:
-    """Return all rows of a file, or those of a split.
+    """Return all rows of a file, or the rows of a split.
 
-    Besides the rows themselves, memory is used for a batch only.
+    Besides the returned rows, only one batch is in memory.
 
     Args:
         request: the inputs.
         feeds: the columns that feed them.
         batches: the columns of each batch of rows, by name.
-        form: what the columns mean.
-        expected: about how many rows there are.
+        form: how the columns become values.
+        expected: the approximate number of rows.
 
     Raises:
         DataError: if there are no rows, or a value does not fit.
@@ -106,9 +106,9 @@ def convert_batch(
         request: the inputs.
         feeds: the columns that feed them.
         batch: the columns of the rows, by name.
-        form: what the columns mean.
+        form: how the columns become values.
         first: the number of the first row in the file, for messages.
-        out: the array of each input, [rows, *shape], which the values are written to.
+        out: the array to write for each input, [rows, *shape].
 
     Raises:
         DataError: if a value does not fit.
@@ -131,7 +131,6 @@ def _convert_column(
     computed: Computation,
     chunk: Values,
 ) -> None:
-    """Convert some rows of a file to the values of one input, as `convert_batch`."""
     names = feeds.inputs[column.name]
     parts = np.empty((len(names), chunk.size // len(names)), chunk.dtype)
     for part, name in zip(parts, names, strict=True):
@@ -147,8 +146,8 @@ def _convert_column(
         else:
             values = form.parse(column, name, batch[name], first)
         part[...] = values.reshape(-1)
-    # To write each column into the rows would take twice the time, which is spent on
-    # waiting for memory.
+    # Writing each column into the rows directly takes twice as long, because it waits
+    # for memory.
     by_column = parts.reshape(len(names), len(chunk), -1)
     chunk.reshape(len(chunk), len(names), -1)[...] = by_column.transpose(1, 0, 2)
 
@@ -160,20 +159,20 @@ def _cells(
 
 
 class _Array:
-    """The rows of an input, to which some are added at a time."""
+    """A growing array with the rows of an input."""
 
     def __init__(self, request: ReadRequest, column: Column, expected: int) -> None:
         self._shape, self._dtype = column.shape, dtype_of(column, request.source.text)
         self._count = 0
         try:
             self._rows: np.ndarray = np.empty((expected, *self._shape), self._dtype)
-        except (MemoryError, ValueError):  # a damaged file may expect any number
+        except (MemoryError, ValueError):  # a damaged file may claim any number of rows
             self._rows = np.empty((0, *self._shape), self._dtype)
 
     def extend(self, count: int) -> Values:
-        """Return the rows from the present number to `count`, to be filled."""
+        """Return the rows from the current number to `count`, to be filled."""
         if count > len(self._rows):
-            # No other array uses the memory, so that it may move.
+            # No other array refers to the memory, so it may move.
             size = max(count, len(self._rows) + len(self._rows) // 4)
             self._rows.resize((size, *self._shape), refcheck=False)
         first, self._count = self._count, count
@@ -184,10 +183,9 @@ class _Array:
 
 
 def split_arrays(request: ReadRequest, arrays: dict[str, Values]) -> dict[str, Values]:
-    """Return the rows of a split by input, from all rows, which are removed from
-    `arrays`.
+    """Return the rows of a split by input; remove all rows from `arrays`.
 
-    Raises DataError if there are no rows, unless they are to be predicted.
+    Raises DataError if there are no rows, unless they are for a prediction.
     """
     parts = {}
     for column in request.columns:
@@ -199,9 +197,9 @@ def split_arrays(request: ReadRequest, arrays: dict[str, Values]) -> dict[str, V
         if len(part) == 0 and not request.options.to_predict:
             raise SourceError(
                 ("split",),
-                f"{request.source.text} has {len(rows)} rows, and none is in the split"
-                f" '{request.data.split}'",
-                "a split needs more rows: leave 'split' out, or write more rows",
+                f"{request.source.text} has {len(rows)} rows, but none of them is"
+                f" in the split '{request.data.split}'",
+                "leave 'split' out, or add rows to the file",
             )
         parts[column.name] = part
     return parts

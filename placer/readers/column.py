@@ -1,11 +1,11 @@
-"""The conversion of the arrays of a source to the columns that inputs declare."""
+"""Converts the arrays of a source to the columns that inputs declare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-import ml_dtypes  # registers bfloat16 with numpy
+import ml_dtypes  # registers bfloat16 with NumPy
 import numpy as np
 
 from placer.errors import DataError
@@ -22,7 +22,7 @@ def check_shape(
         column: the input.
         source: the text of the source.
         name: the name of the source's column.
-        row: the number of the row, or None if all rows have that shape.
+        row: the number of the row, or None if all rows have this shape.
     """
     if shape == column.shape:
         return
@@ -33,13 +33,13 @@ def check_shape(
     limits = column.limits
     if limits and shape == (*column.shape, limits.high + 1):
         hint = (
-            f"op '{limits.op}' ({limits.kind}) takes the number of a class: write that of"
-            f" one-hot rows, numpy.argmax({name}, axis=-1)"
+            f"op '{limits.op}' ({limits.kind}) takes class numbers; convert"
+            f" one-hot rows with numpy.argmax({name}, axis=-1)"
         )
     elif prod(shape) == prod(column.shape):
         hint += f", and reshape it in the graph to {list(column.shape)} per row"
     raise DataError(
-        f"{source}: {where} has shape [{has}], input '{column.name}' is {column}",
+        f"{source}: {where} has shape [{has}], but input '{column.name}' is {column}",
         hint=hint,
     )
 
@@ -49,8 +49,9 @@ def convert(
 ) -> np.ndarray:
     """Convert the rows of `array` to the input's dtype.
 
-    Floats become the declared float, NaN included. Whole numbers are checked against
-    the range of the declared integer; floats that are whole numbers count as integers.
+    Floats become the declared float dtype, and may be NaN. Whole numbers must be in the
+    range of the declared integer dtype. Floats without a fraction count as whole
+    numbers.
 
     Args:
         array: rows of the source, of shape [n, ...].
@@ -86,11 +87,11 @@ def convert(
 
 
 def check_numbers(array: np.ndarray, column: Column, source: str, name: str) -> None:
-    """Raise DataError unless an array that feeds an input holds numbers or booleans."""
+    """Raise DataError unless an array for an input holds numbers or booleans."""
     if dtype_kind(array.dtype) not in "biuf":
         raise DataError(
             f"{source}: column '{name}' holds {array.dtype}, not numbers",
-            hint=f"input '{column.name}' is {column}: write its numbers",
+            hint=f"input '{column.name}' is {column}; convert the column to numbers",
         )
 
 
@@ -131,14 +132,14 @@ def check_limits(
 def missing_value_error(
     kind: str, name: str, column: Column, where: str, shown: str | None
 ) -> DataError:
-    """Return the error for a missing value of a column for which no number is given.
+    """Return the error for a missing value, if the spec gives no number for it.
 
     Args:
-        kind: the kind of the source, under whose key its options are.
+        kind: the kind of the source. Its options are under this key of the spec.
         name: the column.
         column: the input that reads it.
         where: the position of the value.
-        shown: the text or number that means a missing value; None if there is nothing.
+        shown: the text or number that means a missing value; None for no value.
     """
     what = "the value is missing"
     if shown is not None:
@@ -147,33 +148,35 @@ def missing_value_error(
 
 
 def missing_hint(kind: str, name: str, column: Column | None = None) -> str:
-    """Return what to do about the missing values of a column that an input reads.
+    """Return a hint about the missing values of a column that an input reads.
 
-    For a label, it is no number for them: they would all be of one class.
+    It suggests no number for a missing label: all these rows would have the same class.
     """
     if column is not None and column.limits is not None and column.limits.is_label:
-        return f"input '{column.name}' is a label: remove the rows without one"
-    return f"write its value: {kind}: {{missing: {{{name}: 0}}}}"
+        return f"input '{column.name}' is a label: remove the rows without a label"
+    return f"give the value to use: {kind}: {{missing: {{{name}: 0}}}}"
 
 
 def limits_hint(column: Column, *, has_more: bool = False) -> str | None:
-    """Return which values an input with limits takes; None for one without.
+    """Return a hint with the limits of an input; None for an input without limits.
 
-    `has_more` is whether a value is above them: for a label, a further class.
+    `has_more` is true if a value is above them; for a label, it is a further class.
     """
     if (limits := column.limits) is None:
         return None
     padding = "" if limits.padding is None else f", and {limits.padding} as padding"
     return (
-        f"input '{column.name}' goes to op '{limits.op}' ({limits.kind}), which takes"
-        f" {limits.low} to {limits.high}{padding}"
+        f"input '{column.name}' goes to op '{limits.op}' ({limits.kind}), which"
+        f" takes {limits.low} to {limits.high}{padding}"
         + (f"; {more}" if has_more and (more := more_classes(limits)) else "")
     )
 
 
 def more_classes(limits: Range, count: int | None = None) -> str:
-    """Return how a label may have more classes, `count` if it is given; nothing if no
-    layer has their number as its size."""
+    """Return a hint to allow more classes of a label, or `count` classes.
+
+    It is empty if no layer has the number of classes as its size.
+    """
     if limits.layer is None:
         return ""
     classes = limits.high + 1
@@ -185,19 +188,20 @@ def more_classes(limits: Range, count: int | None = None) -> str:
 def unknown_word_hint(
     kind: str, name: str, column: Column, words: Mapping[str, int]
 ) -> str:
-    """Return what to do about a word that is not in a vocabulary.
+    """Return a hint about a word that is not in a vocabulary.
 
-    For a label, it is no number for unknown words: they would all be of one class.
+    It suggests no number for an unknown label: all these rows would have the same
+    class.
 
     Args:
-        kind: the kind of the source, under whose key its options are.
+        kind: the kind of the source. Its options are under this key of the spec.
         name: the column of the source.
         column: the input.
         words: the vocabulary.
     """
     limits = column.limits
     if limits is None or not limits.is_label:
-        return f"add it, or write {kind}: {{unknown: {{{name}: N}}}}"
+        return f"add the word, or write {kind}: {{unknown: {{{name}: N}}}}"
     count = max(words.values(), default=-1) + 2
     if count <= limits.high + 1:
         return "remove these rows, or add the word to the vocabulary"
@@ -207,7 +211,7 @@ def unknown_word_hint(
 
 
 def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:
-    """Return the input's dtype; DataError for a dtype that no source provides."""
+    """Return the input's dtype; raise DataError for a dtype that no source provides."""
     try:
         dtype = np.dtype(column.dtype)
     except TypeError:
@@ -216,24 +220,23 @@ def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:
         raise DataError(
             f"{source}: input '{column.name}' is {column.dtype}, which no source"
             " provides",
-            hint="declare a bool, integer or float input and convert it in the graph",
+            hint="declare a bool, integer or float input, and convert it in the graph",
         )
     return dtype
 
 
 def dtype_kind(dtype: np.dtype[np.generic]) -> str:
-    """Return numpy's letter for the kind of a dtype, `f` for bfloat16 too."""
+    """Return NumPy's letter for the kind of a dtype; `f` for bfloat16."""
     return "f" if dtype == ml_dtypes.bfloat16 else dtype.kind
 
 
 def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray:
-    """Return a mask of the values that are not whole numbers in the range of
-    `target`."""
+    """Return a mask of values that are not whole numbers in the range of `target`."""
     if target.kind == "b":
         return np.asarray((array != 0) & (array != 1))
     limits = np.iinfo(str(target))
     if dtype_kind(array.dtype) == "f":
-        # Compare with the power of two above the maximum: it is exact in a float, and
+        # Compare with the power of two above the maximum: it is exact in a float, but
         # the largest int64 is not.
         low, above = float(limits.min), float(limits.max // 2 + 1) * 2.0
         wide = array.astype(np.float64)
@@ -242,8 +245,7 @@ def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray
 
 
 def conversion_hint(kind: str, column: Column) -> str:
-    """Return the type to declare for values of a kind of dtype that do not fit an
-    input."""
+    """Return the type to declare for values that do not fit an input."""
     if kind != "f":
         return f"input '{column.name}' is {column}: declare a wider dtype"
     wide = "float64" if column.dtype == "float32" else "float32"

@@ -1,4 +1,4 @@
-"""The names of the columns of a file, without its rows."""
+"""Reads the names of the columns of a file, without its rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from placer.system.files.regular import open_regular
 
 
 def read_column_names(data: Data, folder: Path) -> tuple[str, ...]:
-    """Return the columns of a `csv:` or `parquet:` source, in their order.
-
-    `folder` is the one that the path is relative to. Raises DataError if the file cannot
-    be read.
-    """
+    """Return the columns of a `csv:` or `parquet:` source in `folder`, in file order."""
     source = data.parsed
     path = folder / source.path
     if data.csv is not None and data.csv.header is not None:
@@ -28,7 +24,7 @@ def read_column_names(data: Data, folder: Path) -> tuple[str, ...]:
         with open_table(source.text, path, data.csv or Csv()) as table:
             return tuple(table.names)
     assert source.kind == "parquet"
-    hint = "a parquet: source is a file in the Apache Parquet format"
+    hint = "a parquet: source must be an Apache Parquet file"
     kinds = OSError, ValueError, pa.ArrowException
     with (
         file_errors(source.text, hint, *kinds),

@@ -1,8 +1,8 @@
-"""The text of a `csv:` file in blocks of whole rows, as pyarrow reads them.
+"""Reads the text of a `csv:` file in blocks of whole rows, for pyarrow.
 
-pyarrow knows no comments, recognizes a quote only at the start of a cell, and accepts text
-after the closing quote. `plain_rows` removes comments and the spaces before a quote, and
-refuses text after a quoted cell.
+pyarrow does not support comments. It recognizes a quote only at the start of a cell,
+and accepts text after the closing quote. `plain_rows` removes comments and spaces
+before a quote, and rejects text after a quoted cell.
 """
 
 from __future__ import annotations
@@ -25,23 +25,28 @@ from placer.readers.file_errors import file_errors
 from placer.system.files.regular import check_regular, open_regular
 
 BLOCK_NBYTES = 1 << 20
-"""The bytes that are read at a time."""
+"""The number of bytes to read at a time."""
 LINE_NBYTES = 1 << 23
-"""The most bytes that are read of a line at a time: files may have no line feeds."""
+"""The number of bytes of a line to read at a time; a file may lack line feeds."""
 MAX_CHARACTERS = 1 << 26
-"""The most characters of a cell, and bytes of a row."""
-_HINT = "a csv: source is a text file of cells, or such a file in gzip format (.gz)"
+"""The maximum number of characters of a cell, and of bytes of a row."""
+_HINT = (
+    "a csv: source must be a text file of cells, or such a file compressed with gzip"
+    " (.gz)"
+)
 _LINE_END = re.compile(rb"\r\n?|\n")
 
 
 class MalformedError(Exception):
-    """A text is not rows of cells. `placer.readers.csv_errors` finds the line."""
+    """The text has no rows of cells. `placer.readers.csv_errors` finds the line."""
 
 
 @contextmanager
 def open_bytes(source: str, path: Path, hint: str = _HINT) -> Iterator[BinaryIO]:
-    """Open a file after its byte order mark. Raises DataError, with `hint` if the file is
-    damaged, also for what is read inside of the context."""
+    """Open a file for reading after its byte order mark.
+
+    Raises DataError, also while the file is read. A damaged file has the given `hint`.
+    """
     with file_errors(source, hint, OSError, EOFError, zlib.error), _open(path) as file:
         if file.read(len(BOM_UTF8)) != BOM_UTF8:
             file.seek(0)
@@ -58,7 +63,7 @@ def _open(path: Path) -> BinaryIO:
 class RowBlocks:
     """Takes the rows of a file from its start.
 
-    The file is read in parts: so many bytes, and the rest of the line in which they end.
+    The file is read in parts: a number of bytes, and the rest of the current line.
 
     Attributes:
         form: how the text is read.
@@ -69,17 +74,19 @@ class RowBlocks:
         """Read about `nbytes` of a file at a time."""
         self.form, self.offset = form, file.tell()
         self._file, self._nbytes = file, nbytes
-        self._text = b""  # that was read, without the rows that were taken
+        self._text = b""  # text that was read, without the rows that were taken
         self._begun = False
         self._is_inside = False  # whether the text is the start of a quoted cell
 
     def take(self) -> bytes:
-        """Return the next rows as plain text, those that end in one part of the file; b""
-        at its end.
+        """Return the rows that end in the next part of the file, as plain text.
+
+        Returns b"" at the end of the file.
 
         Raises:
-            MalformedError: a quoted cell has no end or text after it, or a row is too long.
-            UnicodeDecodeError: the text is not UTF-8.
+            MalformedError: if a quoted cell has no end or has text after it, or a row
+                is too long.
+            UnicodeDecodeError: if the text is not UTF-8.
         """
         wanted = self._nbytes if self._begun else self._nbytes - len(self._text)
         self._begun = True
@@ -106,8 +113,10 @@ class RowBlocks:
                 raise MalformedError("a quoted cell has no end")
 
     def peek_line(self) -> tuple[bytes, int]:
-        """Return the next row, empty line or comment as plain text, and its bytes in the
-        file; raises errors as `take` does. It is called before the first `take`."""
+        """Return the first row, empty line or comment as plain text, and its bytes.
+
+        Call it before the first `take`. It raises the same errors.
+        """
         tried = 0
         while True:
             for line in _LINE_END.finditer(self._text, tried):
@@ -128,7 +137,7 @@ class RowBlocks:
             self._check_first_row()
 
     def skip(self, nbytes: int) -> None:
-        """Pass bytes that have been read."""
+        """Skip bytes that have been read."""
         self._text = self._text[nbytes:]
         self.offset += nbytes
 
@@ -140,9 +149,11 @@ class RowBlocks:
 
 
 def plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:
-    """Return the whole rows at the start of some lines as plain text, with the delimiter
-    `plain_delimiter`, and their bytes in `text`, 0 if the first row has more lines. Raises
-    errors as `RowBlocks.take` does."""
+    """Return the whole rows at the start of some lines as plain text.
+
+    Also returns their bytes in `text`, 0 if the first row has more lines. Plain text
+    has the delimiter `plain_delimiter`. Raises the same errors as `RowBlocks.take`.
+    """
     if not text.isascii():
         text.decode()
     delimiter, plain = form.delimiter.encode(), plain_delimiter(form).encode()
@@ -158,8 +169,7 @@ def plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:
 
 
 def plain_delimiter(form: Csv) -> str:
-    """Return the delimiter of plain text: that of the file if it is ASCII, as pyarrow needs
-    it."""
+    """Return the delimiter of plain text, which must be ASCII for pyarrow."""
     return form.delimiter if form.delimiter.isascii() else "\x1f"
 
 
@@ -185,25 +195,25 @@ def _plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:
 
 
 def _last_row_end(parts: list[bytes | None]) -> int:
-    """Return the end of the last row before a quoted cell at the end of split lines."""
+    """Return the end of the last row before an unfinished quoted cell, in split lines."""
     lengths = [len(part or b"") for part in parts]
     ends = [*accumulate(lengths)]
     for index in reversed(range(len(parts))):
         part = parts[index] or b""
-        # Every 7th part is between matches, and the next one is the first character of one.
+        # The split has 7 parts per match: the text before it, then its 6 groups. The
+        # first group is one character.
         if index % 7 < 2 and (end := _line_end(part, 0, len(part))):
             return ends[index] - len(part) + end
     return 0
 
 
 def _line_end(text: bytes, start: int, stop: int) -> int:
-    """Return the end of the last line that ends in a range; 0 if none does."""
+    """Return the end of the last line that ends in a range; 0 without such a line."""
     return max(text.rfind(b"\n", start, stop), text.rfind(b"\r", start, stop)) + 1
 
 
 def _row_end(text: bytes, stop: int) -> int:
-    """Return the end of the last row before `stop`, which is not in a quoted cell, of text
-    whose quotes are only those of cells; 0 if no row ends there."""
+    """Return the end of the last row before `stop`, outside of quotes; 0 for no row."""
     while stop > 0:
         quote = text.rfind(b'"', 0, stop)
         if end := _line_end(text, quote + 1, stop):
@@ -218,18 +228,14 @@ _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+'
 
 @lru_cache(maxsize=8)
 def _plain(delimiter: str) -> re.Pattern[bytes]:
-    """Return a pattern of text in which quotes are only those of cells."""
+    """Return a pattern of text whose quotes all belong to cells."""
     inner = b"[^%b\r\n]" % re.escape(delimiter.encode())
     return re.compile(b'(?:[^"]*+(?<!%b)%b"(?!%b))*+[^"]*+' % (inner, _QUOTED, inner))
 
 
 @lru_cache(maxsize=8)
 def _special(delimiter: str, comment: bytes | None) -> re.Pattern[bytes]:
-    """Return a pattern of comments and quoted cells.
-
-    Its groups are the character before, a comment, spaces, the cell, a cell that goes on
-    after the text, and a quote of a cell that has text after it.
-    """
+    """Return a pattern of comments and quoted cells."""
     end = b"[%b\r\n]" % re.escape(delimiter.encode())
     spaces = b"" if delimiter == " " else b" *"  # a space may be an empty cell
     text = b"(?!)" if comment is None else b"(?<=[\r\n])%b[^\r\n]*" % re.escape(comment)

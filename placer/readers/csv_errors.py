@@ -1,4 +1,4 @@
-"""Find the line of an error in a `csv:` file, by Python's csv module."""
+"""Finds the line of an error in a `csv:` file, with Python's csv module."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from placer.plan.settings.data.cell_options import Csv
 from placer.readers.csv_blocks import MAX_CHARACTERS, open_bytes
 from placer.readers.file_errors import other_format
 
-_LIMIT = Lock()  # held while the limit of the csv module is another one
+_LIMIT = Lock()  # held while the limit of the csv module is changed
 _ENCODING = "save the file as UTF-8"
-_QUOTES = 'a cell that contains a delimiter or a quote is quoted: "a ""b"", c"'
-_UNCLOSED = "a quote that is not closed makes one cell of all that follows"
+_QUOTES = 'quote a cell that contains a delimiter or a quote: "a ""b"", c"'
+_UNCLOSED = "without its closing quote, a cell extends to the end of the file"
 
 Row = tuple[int, list[str]]
 """The line of the file where a row ends, from 1, and the row's cells."""
@@ -33,13 +33,13 @@ def find_line(source: str, path: Path, form: Csv, row: int) -> int:
 
 
 def raise_first_mistake(source: str, path: Path, form: Csv) -> None:
-    """Raise DataError for the first line of a file that is not a row; return if all are."""
+    """Raise DataError for the first line of a file that is not a row, if any."""
     for _ in _read_rows(source, path, form):
         pass
 
 
 def _read_rows(source: str, path: Path, form: Csv) -> Generator[Row]:
-    """Yield the rows below the names of the columns, one cell per column."""
+    """Yield the rows below the header, one cell per column."""
     with open_bytes(source, path) as file:
         try:
             text = TextIOWrapper(file, encoding="utf-8", newline="")
@@ -47,8 +47,8 @@ def _read_rows(source: str, path: Path, form: Csv) -> Generator[Row]:
                 source, path, _nonempty_rows(source, text, form), form
             )
         except UnicodeDecodeError:
-            # This reads the file again. A compressed file that is damaged before that
-            # line raises an error of `open_bytes` instead.
+            # This reads the file again. If a compressed file is damaged before that
+            # line, `open_bytes` raises an error instead.
             raise DataError(
                 f"{source}: line {_undecodable_line(source, path)} is not UTF-8",
                 hint=other_format(path) or _ENCODING,
@@ -56,8 +56,7 @@ def _read_rows(source: str, path: Path, form: Csv) -> Generator[Row]:
 
 
 def _undecodable_line(source: str, path: Path) -> int:
-    """Return the number of the first line that is not UTF-8. The reader cannot tell: it
-    decodes ahead of the line that it returns."""
+    """Return the first line that is not UTF-8; the reader decodes ahead of its line."""
     with open_bytes(source, path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -68,11 +67,11 @@ def _undecodable_line(source: str, path: Path) -> int:
 
 
 def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
-    """Yield the rows of the file, the header too, without empty lines and comments."""
+    """Yield the rows of the file with the header, without empty lines and comments."""
     number, first, nbytes, between_rows = 0, 0, 0, True
 
     def lines() -> Iterator[str]:
-        # Only a line at the start of a row can be a comment; inside a cell of several
+        # Only a line at the start of a row can be a comment. Inside a cell of several
         # lines it is text.
         nonlocal number, first, nbytes, between_rows
         for line in file:
@@ -85,20 +84,20 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
                 yield line
 
     def where() -> str:
-        more = f": the row goes on to line {number}" if number > first else ""
+        more = f": the row extends to line {number}" if number > first else ""
         return f"{source}: line {first}{more}"
 
     table = csv.reader(
         lines(),
         delimiter=form.delimiter,
-        skipinitialspace=form.delimiter != " ",  # Python 3.13 refuses both together
+        skipinitialspace=form.delimiter != " ",  # Python 3.13 rejects the two together
         strict=True,
     )
     try:
         while (row := _next_row(table)) is not None:
             if nbytes >= MAX_CHARACTERS:
                 message = f"{where()}: the row has {nbytes:,} bytes"
-                hint = f"a row has less than {MAX_CHARACTERS:,} bytes"
+                hint = f"a row must have less than {MAX_CHARACTERS:,} bytes"
                 raise DataError(message, hint=hint)
             if row:
                 yield number, row
@@ -114,11 +113,7 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
 
 
 def _next_row(table: Iterator[list[str]]) -> list[str] | None:
-    """Return the next row; None at the end.
-
-    The csv module has one limit of the length of cells for the whole process. It is
-    raised for this row only, so that code of the user keeps its own.
-    """
+    """Return the next row; raise csv's process-wide cell limit only meanwhile."""
     with _LIMIT:
         limit = csv.field_size_limit(MAX_CHARACTERS)
         try:
@@ -131,15 +126,17 @@ def _next_row(table: Iterator[list[str]]) -> list[str] | None:
 def _rows_below_names(
     source: str, path: Path, rows: Iterator[Row], form: Csv
 ) -> Iterator[Row]:
-    """Yield the rows below the names, which are in the first row unless the spec has
-    them; DataError for a row without exactly one cell per column."""
-    if form.header is None:  # a line of blanks names no column
+    """Yield the rows below the header, each with one cell per column."""
+    if form.header is None:  # a blank line does not name a column
         rows = dropwhile(lambda row: not any(map(str.strip, row[1])), rows)
     first = next(rows, None)
     names = [] if first is None else [name.strip() for name in first[1]]
     if form.header is not None:
         if first is not None and names == form.header:
-            message = f"{source}: line {first[0]} names the columns, as 'header' does"
+            message = (
+                f"{source}: line {first[0]} names the columns, but the spec has a"
+                " 'header' too"
+            )
             raise DataError(message, hint="leave 'header' out of csv")
         names = form.header
         rows = chain([] if first is None else [first], rows)
@@ -158,7 +155,7 @@ def _rows_below_names(
             cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
             columns = "1 column" if width == 1 else f"{width} columns"
             raise DataError(
-                f"{source}: line {number} has {cells}, and there are {columns}",
-                hint=f"cells are separated by {form.delimiter!r}; a cell that contains"
-                " one must be quoted",
+                f"{source}: line {number} has {cells}, but the file has {columns}",
+                hint=f"cells are separated by {form.delimiter!r}; quote a cell that"
+                " contains it",
             )

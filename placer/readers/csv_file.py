@@ -1,4 +1,4 @@
-"""Open a `csv:` file: the names of its columns, and its rows as text."""
+"""Opens a `csv:` file: the names of its columns, and its rows as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Table:
 
     Attributes:
         names: the names of the columns.
-        blocks: the rows, without the one that names the columns.
+        blocks: the rows, without the header.
     """
 
     names: list[str]
@@ -36,8 +36,10 @@ class Table:
     def batches(
         self, columns: Sequence[int], most: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the cells of all rows, or of the first `most`, in some of the columns.
-        Empty lines and comments are left out."""
+        """Yield some columns of all rows, or of the first `most`, as cells.
+
+        Empty lines and comments are skipped.
+        """
         count, form = 0, self.blocks.form
         while (most is None or count < most) and (text := self.blocks.take()):
             for batch in parse_rows(text, len(self.names), form, columns):
@@ -49,13 +51,13 @@ class Table:
 def open_table(
     source: str, path: Path, form: Csv, nbytes: int | None = None
 ) -> Iterator[Table]:
-    """Open a file of cells, whose rows are read inside of the context.
+    """Open a file of cells. Read its rows inside of the context.
 
     Args:
         source: the text of the source, for messages.
         path: the file.
         form: how the text is read.
-        nbytes: about how many bytes are read at a time; None for the usual number.
+        nbytes: the approximate number of bytes to read at a time; None for the default.
 
     Raises:
         DataError: with `source` and the line.
@@ -70,7 +72,6 @@ def open_table(
 
 
 def _read_names(blocks: RowBlocks) -> list[str]:
-    """Return the names of the columns, which the first row has unless the spec has them."""
     form = blocks.form
     while (line := blocks.peek_line())[1]:
         row, nbytes = line
@@ -84,7 +85,7 @@ def _read_names(blocks: RowBlocks) -> list[str]:
         if names and form.header is not None:
             break
         blocks.skip(nbytes)
-        if any(names):  # a line of blanks names no column
+        if any(names):  # a blank line does not name a column
             return names
     if form.header is None:
         raise MalformedError("it is empty")

@@ -1,4 +1,4 @@
-"""What a header without the columns of a spec says about a `csv:` file."""
+"""Explains why the header of a `csv:` file lacks the columns of a spec."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _DELIMITERS = {";": ";", "\t": "\\t", "|": "|", ",": ",", " ": " "}
 def header_explained(
     names: Sequence[str], form: Csv, wanted: Iterable[str]
 ) -> Iterator[None]:
-    """Return a context whose errors about columns say how to read the header, if the file
-    seems to have another delimiter, a comment before the header, or none.
+    """Add a hint about the header to errors about columns raised in the context.
+
+    The file may have another delimiter, a comment before the header, or no header.
 
     Args:
         names: the columns of the file.
-        form: how it is read.
-        wanted: columns, or globs over them, of which the file should have one.
+        form: how the file is read.
+        wanted: columns or globs; the file should have at least one of them.
     """
     try:
         yield
@@ -39,16 +40,18 @@ def _hint(names: Sequence[str], wanted: Sequence[str]) -> str | None:
             cells = [cell.strip(' "') for cell in names[0].split(character)]
             if len(cells) > 1 and any(_is_wanted(cell, wanted) for cell in cells):
                 return (
-                    "its cells seem to have another delimiter:"
-                    f' csv: {{delimiter: "{written}"}}'
+                    "its cells seem to have another delimiter; write csv:"
+                    f' {{delimiter: "{written}"}}'
                 )
     if names and names[0].startswith("#"):
-        return 'its first line seems to be a comment: csv: {comment: "#"}'
-    # pandas names columns without names by their numbers.
+        return 'its first line seems to be a comment; write csv: {comment: "#"}'
+    # pandas names unnamed columns by their numbers.
     if names == [str(number) for number in range(len(names))]:
         return None
     if all(map(_is_number, names)):
-        return "its first row has numbers: name the columns, csv: {header: [NAME, …]}"
+        return (
+            "its first row has numbers; name the columns with csv: {header: [NAME, …]}"
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""Read a `csv:` file by pieces: ranges of its bytes that are whole rows."""
+"""Reads a `csv:` file in pieces: ranges of its bytes with whole rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from placer.readers.csv_text_columns import parse_rows
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
 
 PIECE_NBYTES = 256 << 10
-"""About the bytes of a piece."""
+"""The approximate size of a piece, in bytes."""
 
 
 def open_pieces(request: ReadRequest) -> PieceRows:
-    """Open a file, which is read once to find the ends of its rows.
+    """Open a file, and read it once to find the ends of its rows.
 
-    Raises DataError if the file cannot be read, does not fit the inputs, or is compressed.
+    Raises DataError if the file cannot be read, does not fit the inputs, or is
+    compressed.
     """
     source, options, form = (
         request.source.text,
@@ -33,12 +34,14 @@ def open_pieces(request: ReadRequest) -> PieceRows:
     if path.suffix == ".gz":
         raise SourceError(
             ("shuffle",),
-            f"{source} is compressed, and a window reads parts of a file",
-            "unpack the file, or write it as a parquet: file",
+            f"{source} is compressed, but a window reads parts of a file",
+            "decompress the file, or convert it to a parquet: file",
         )
     with open_table(source, path, form, PIECE_NBYTES) as table:
         file = OpenFile(source, path)
-        find_columns(request, table.names)  # checks the inputs of other processes too
+        find_columns(
+            request, table.names
+        )  # checks the inputs of other processes as well
         own = replace(request, options=replace(options, other_columns=()))
         feeds, shape = find_columns(own, table.names)
         width = len(table.names)
@@ -60,22 +63,13 @@ def open_pieces(request: ReadRequest) -> PieceRows:
     )
     counts = tuple(b - a for a, b in pairwise(starts))
     largest = max((b - a for a, b in pairwise(ends)), default=0)
-    # The text, the copy that pyarrow reads, its cells, and plain text.
+    # Memory: the text, the copy that pyarrow reads, its cells, and plain text.
     return PieceRows(counts, Columns(own, feeds, shape), reader, digest, 4 * largest)
 
 
 @dataclass(frozen=True)
 class _Ranges:
-    """Reads ranges of bytes.
-
-    Attributes:
-        file: the file.
-        form: how the text is read.
-        names: the columns of the file.
-        wanted: the columns that are read.
-        ends: the offsets of the first piece, and of the ends of the pieces.
-        starts: the number of rows before each piece, and of all.
-    """
+    """Reads ranges of bytes: `ends` are offsets, `starts` are numbers of rows."""
 
     file: OpenFile
     form: Csv
@@ -85,7 +79,7 @@ class _Ranges:
     starts: tuple[int, ...]
 
     def read(self, piece: int, rows: int) -> Iterator[Batch]:
-        """Yield the rows of a piece, whose text is in memory."""
+        """Yield the rows of a piece; its text is in memory."""
         del rows
         text = self.file.read(self.ends[piece], self.ends[piece + 1])
         self.file.check_unchanged()

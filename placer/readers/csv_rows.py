@@ -1,4 +1,4 @@
-"""Read the rows of a `csv:` file into memory, as columns of the inputs' dtypes."""
+"""Reads the rows of a `csv:` file into memory, as columns of the inputs' dtypes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from placer.readers.rows import LoadedRows
 
 
 def read(request: ReadRequest) -> LoadedRows:
-    """Read all rows of the file, or those of a split.
+    """Read all rows of the file, or the rows of a split.
 
-    An input is fed by as many columns as one row of it has values, in C order. Blanks
-    around a cell are ignored.
+    An input with n values per row is fed by n columns, in C order. Blanks around a cell
+    are ignored.
 
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
@@ -51,8 +51,10 @@ def read(request: ReadRequest) -> LoadedRows:
 def find_columns(
     request: ReadRequest, names: Sequence[str]
 ) -> tuple[Feeds, FileFormat]:
-    """Return the columns of a file that feed the inputs, and what they mean; DataError
-    if they do not fit the inputs. `names` are the columns of the file."""
+    """Return the columns of a file that feed the inputs, and their format.
+
+    `names` are the columns of the file. Raises DataError if they do not fit the inputs.
+    """
     form = request.data.csv or Csv()
     wanted = [each for c in request.used for each in wanted_columns(request, c.name)]
     wanted += operands_of(request.data.features)
@@ -64,7 +66,7 @@ def find_columns(
 
 @dataclass(frozen=True)
 class _CsvFormat:
-    """The cells of a file as values of inputs, and for features."""
+    """Converts the cells of a file to values of inputs, or to cells for features."""
 
     request: ReadRequest
     form: Csv

@@ -1,4 +1,4 @@
-"""Parse plain rows of a `csv:` file by pyarrow, as columns of text."""
+"""Parses plain rows of a `csv:` file with pyarrow, as columns of text."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def parse_names(row: bytes, form: Csv) -> list[str]:
 def parse_rows(
     text: bytes, width: int, form: Csv, columns: Sequence[int]
 ) -> list[pa.RecordBatch]:
-    """Return some of the `width` columns of plain rows, without lines of blanks.
+    """Return some of the `width` columns of plain rows, without blank lines.
 
     Raises MalformedError for a row without one cell per column.
     """
-    # Names of columns may be repeated, so they are numbered instead.
+    # Column names may be repeated, so use numbers.
     names = [str(index) for index in range(width)]
     included = [names[index] for index in columns]
     reading = ReadOptions(column_names=names)
@@ -47,7 +47,7 @@ def parse_rows(
     )
     plain = plain_delimiter(form)
     table = _read(text, plain, reading, converting)
-    if plain != form.delimiter:  # quoted cells may have it
+    if plain != form.delimiter:  # quoted cells may contain the delimiter
         cells = [
             pc.replace_substring(column, plain, form.delimiter)
             for column in table.columns
@@ -60,12 +60,7 @@ def parse_rows(
 def _read(
     text: bytes, delimiter: str, reading: ReadOptions, converting: ConvertOptions
 ) -> pa.Table:
-    """Return the table in a text.
-
-    The threads of pyarrow read a copy of the text, and call nothing of Python: one that
-    does so, or that still has a reference to a file, when the interpreter ends aborts the
-    process.
-    """
+    """Return the table in a text."""
 
     def skip_blank(row: InvalidRow) -> str:
         is_blank = row.actual_columns == 1 and _BLANK_CELL.fullmatch(row.text)
@@ -75,7 +70,9 @@ def _read(
         delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip_blank
     )
     reading.use_threads, reading.block_size = False, len(text) + 2
-    converting.check_utf8 = False  # `plain_rows` has decoded the text
+    converting.check_utf8 = False  # `plain_rows` has already decoded the text
+    # A copy, because pyarrow's threads may outlive the call: a reference to a file, or
+    # a call of Python, would abort the process when the interpreter ends.
     copy = pa.BufferOutputStream()
     copy.write(b"\n")  # pyarrow would remove a byte order mark at the start of a text
     copy.write(text)

@@ -1,10 +1,10 @@
-"""The order of the rows of a source that is read by pieces: they are dealt to lanes.
+"""Deals the rows of a source that is read in pieces to lanes.
 
-It is a function of the settings, of the numbers of rows of the pieces, and of the epoch.
-In each epoch, the pieces are put into a new order, and the lanes divide the rows of this
-sequence: each lane has consecutive rows, so that it reads its pieces in turn. A lane gives
-the same part of each batch. It draws its rows within a window: when all rows of a window
-are drawn, the next one begins.
+The order depends only on the settings, the numbers of rows of the pieces, and the
+epoch. In each epoch, the pieces are shuffled, and the lanes divide the rows of this
+sequence. Each lane has consecutive rows, so it reads its pieces in turn. A lane
+provides the same part of each batch. It shuffles its rows within a window: it draws all
+rows of a window before it starts the next one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from placer.readers.order import Order
 
 @dataclass(frozen=True)
 class Deal:
-    """How the rows of pieces are dealt.
+    """The assignment of the rows of pieces to lanes and batches.
 
     Attributes:
         order: the settings; its `shuffle` is a `Window`.
-        counts: the number of rows of each piece, in the order of the source; their sum is
-            `order.rows`.
+        counts: the number of rows of each piece, in the order of the source. Their sum
+            is `order.rows`.
     """
 
     order: Order
@@ -50,17 +50,19 @@ class Deal:
         return self.order.shuffle
 
     def part_of_batch(self, lane: int, rows: int) -> RowRange:
-        """Return the rows [low, high) that a lane gives of a batch of `rows` rows."""
+        """Return the rows [low, high) of a batch of `rows` rows that a lane provides."""
         return part_range(rows, lane, self.lanes)
 
     def lanes_of(
         self, step: int, low: int, high: int
     ) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (lane, first, stop, row) for the rows [low, high) of the batch of a step,
-        in their order: they are the rows [first, stop) that a lane gives in the epoch, and
-        the first of them is row `row` of the batch."""
+        """Yield (lane, first, stop, row) for the rows [low, high) of a step's batch.
+
+        In the order of the batch: the lane provides its rows [first, stop) of the
+        epoch. The first of them is row `row` of the batch.
+        """
         rows = self.order.batch_size(step)
-        lane = low * self.lanes // rows  # or one of those beside it
+        lane = low * self.lanes // rows  # or one of its neighbors
         while lane and self.part_of_batch(lane, rows)[0] > low:
             lane -= 1
         for each in range(lane, self.lanes):
@@ -73,8 +75,7 @@ class Deal:
                 return
 
     def lane_rows(self, lane: int) -> int:
-        """Return the number of rows of a lane in an epoch, those of a short last batch
-        too."""
+        """Return the number of rows of a lane in an epoch, with a short last batch."""
         batches, tail = divmod(self.order.rows, self.order.batch)
         first, stop = self.part_of_batch(lane, tail)
         return batches * self._rows_of_step(lane) + stop - first
@@ -84,12 +85,12 @@ class Deal:
         return stop - first
 
     def window_at(self, lane: int, position: int) -> tuple[int, int, int]:
-        """Return the window that a position of a lane is in: its number, and the positions
-        [low, high) of its rows. A position is the number of a row among those that the lane
-        has in the epoch, before they are drawn.
+        """Return the window of a lane that contains a position: its number, low, high.
 
-        The first window of a lane is a part of one, the larger the later the lane, so that
-        the lanes do not all begin a window in the same step.
+        Positions count the rows of a lane in an epoch, before they are shuffled. The
+        window has the positions [low, high). The first window of a lane is partial: the
+        later the lane, the larger it is. So the lanes do not all start a window in the
+        same step.
         """
         size, rows = self.window, self.lane_rows(lane)
         first = max(1, size * (lane + 1) // self.lanes)
@@ -99,7 +100,7 @@ class Deal:
 
     def drawn(self, epoch: int, lane: int, index: int, rows: int) -> NDArray[np.int64]:
         """Return the order in which the rows of a window are drawn: int64[rows]."""
-        # The order of the pieces uses the counters that begin with zeros.
+        # Counters that begin with zeros are reserved for the order of the pieces.
         counter = np.array([0, 0, lane + 1, index], np.uint64)
         bits = np.random.Philox(counter=counter, key=self._key(epoch))
         return np.random.Generator(bits).permutation(rows).astype(np.int64, copy=False)
@@ -107,8 +108,10 @@ class Deal:
     def spans(
         self, epoch: int, lane: int, low: int, high: int
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield (piece, start, stop) for the rows at the positions [low, high) of a lane:
-        the rows [start, stop) of a piece."""
+        """Yield (piece, start, stop): the rows at the positions [low, high) of a lane.
+
+        They are the rows [start, stop) of each piece.
+        """
         pieces, bounds = self._sequence(epoch)
         first = self._lane_starts[lane]
         low, high = low + first, high + first
@@ -126,8 +129,7 @@ class Deal:
         return tuple(np.cumsum([0, *rows[:-1]]).tolist())
 
     def _sequence(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the pieces in the order of an epoch, and the number of rows before each
-        of them, and of all."""
+        """Return the shuffled pieces of an epoch, and the cumulative numbers of rows."""
         known = self._sequences
         if epoch not in known:
             bits = np.random.Philox(key=self._key(epoch))
@@ -139,7 +141,6 @@ class Deal:
 
     @cached_property
     def _sequences(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """The sequence of the last epoch that was asked for."""
         return {}
 
     def _key(self, epoch: int) -> NDArray[np.uint64]:

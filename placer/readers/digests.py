@@ -1,4 +1,4 @@
-"""Computes the digests by which nodes check that they read the same rows."""
+"""Computes digests, with which nodes check that they read the same rows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROWS_AT_EACH_END = 64
-"""The number of rows that are compared at each end of a source."""
+"""The number of rows to compare at each end of a source."""
 DRAWN_ROWS = 128
-"""The number of random rows that are compared between the ends."""
+"""The number of random rows to compare between the ends."""
 
 
 def sample_rows(rows: int, seed: int) -> NDArray[np.int64]:
-    """Return the numbers of the rows to compare: the first, the last, and random ones
-    between them, drawn by `seed`. int64[at most 256], ascending."""
+    """Return the numbers of the rows to compare: int64[at most 256], ascending.
+
+    They are the first and the last rows, and random rows between them, drawn with
+    `seed`.
+    """
     if rows <= 2 * ROWS_AT_EACH_END + DRAWN_ROWS:
         return np.arange(rows, dtype=np.int64)
     key = np.array([seed % 2**64, 0], np.uint64)
@@ -35,6 +38,5 @@ def digest(array: np.ndarray) -> int:
 
 
 def join_digests(digests: Iterable[int]) -> int:
-    """Return the digest of an input that several columns feed, from those of the
-    columns."""
+    """Return the digest of an input from the digests of its columns."""
     return digest(np.fromiter(digests, np.uint32))

@@ -1,4 +1,4 @@
-"""The columns and the features that feed the inputs of a source."""
+"""Finds the columns and the features that feed the inputs of a source."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Feeds:
     """The columns that feed the inputs.
 
     Attributes:
-        inputs: the columns and features that feed each input, in C order,
-            `options.other_columns` too.
+        inputs: the columns and features that feed each input, in C order, including
+            `options.other_columns`.
         features: the features of the source, expanded.
     """
 
@@ -43,15 +43,14 @@ class Feeds:
 
     @cached_property
     def read(self) -> list[str]:
-        """The columns of the source that are read."""
+        """The columns of the source to read."""
         return list(dict.fromkeys(c for each in self.sources.values() for c in each))
 
 
 def find_feeds(request: ReadRequest, names: Sequence[str]) -> Feeds:
     """Return the columns that feed the inputs, of a source with these columns.
 
-    Raises DataError if they do not fit the inputs, or a feature needs a column that is
-    not there.
+    Raises DataError if they do not fit the inputs, or a feature needs a missing column.
     """
     source, to_predict = request.source, request.options.to_predict
     declared = request.data.features or {}

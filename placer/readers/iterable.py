@@ -1,4 +1,4 @@
-"""Collect the rows that a `python:` source yields into one array per input."""
+"""Collects the rows that a `python:` source yields into one array per input."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from placer.readers.python_values import python_values
 from placer.readers.rows import NO_DIGESTS, LoadedRows
 
 ROWS_PER_CHUNK = 256
-"""The number of rows that are joined at a time, few enough to stay in the cache, and
-the number of rows between two reports of progress."""
+"""The number of rows to join at a time; they should stay in the cache.
+
+Progress is reported at the same interval.
+"""
 MAX_ROWS = 100_000_000
-"""The most rows that a function may yield."""
+"""The maximum number of rows that a function may yield."""
 
 
 def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
-    """Collect all rows that a source yields: one mapping from column to value each.
+    """Collect all rows that a source yields, each a mapping from column to value.
 
     Raises:
-        DataError: for rows that do not fit, for more rows than the memory allows, and
-            for no rows.
+        DataError: if rows do not fit, exceed the memory limit, or are missing.
     """
     source, options = request.source.text, request.options
     max_rows = _max_rows(request)
     chunks: dict[str, list[np.ndarray]] = {c.name: [] for c in request.columns}
-    # Every row is digested: the rows to compare depend on the number of rows, which is
-    # only known at the end.
+    # Every row is digested, because the choice of rows to compare depends on their
+    # total number.
     digests = {c.name: array("I") for c in request.used if options.with_digests}
     keys: frozenset[str] | None = None
     values = python_values(request, None)
@@ -46,7 +47,7 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
     count = 0
 
     def compute() -> None:
-        """Compute what is computed from the rows that came since the last call."""
+        """Compute features for the rows added since the last call."""
         first = count - len(operands)
         computed = values.compute(operands, request.used, range(first, count))
         for name, of_rows in computed.items():
@@ -58,12 +59,12 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
 
     for item in islice(_rows(request, yielded), options.first_rows):
         if count >= max_rows:
-            limit = "" if max_rows == MAX_ROWS else ", which is what the memory allows"
+            limit = "" if max_rows == MAX_ROWS else ", the limit of the memory"
             raise DataError(
                 f"{source} yields more than {max_rows:,} rows{limit}",
-                hint="end an endless source with itertools.islice, or return an object"
-                " with __len__ and __getitem__, whose rows are read as steps need"
-                " them",
+                hint="limit an endless source with itertools.islice, or return an"
+                " object with __len__ and __getitem__, whose rows are read when"
+                " steps need them",
             )
         row = check_is_mapping(request, item, count)
         if keys is None:
@@ -84,9 +85,7 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
             compute()
             options.report(count)
     if count == 0:
-        raise DataError(
-            f"{source} gave no rows", hint="a source needs at least one row"
-        )
+        raise DataError(f"{source} has no rows", hint="a source needs at least one row")
     compute()
     sampled = _sample(digests, count, options.seed)
     arrays = {
@@ -99,7 +98,6 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
 
 
 def _max_rows(request: ReadRequest) -> int:
-    """Return how many rows may be stored."""
     options = request.options
     sizes = [
         prod(c.shape) * dtype_of(c, request.source.text).itemsize
@@ -123,7 +121,7 @@ def _sample(digests: Mapping[str, array[int]], count: int, seed: int) -> Digests
 
 
 def _rows(request: ReadRequest, yielded: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows; an exception of the source becomes RunError with its row."""
+    """Yield the rows. An exception of the source becomes a RunError with the row."""
     number = 0
     try:
         for row in yielded:
@@ -149,5 +147,5 @@ def _check_keys(
     comparison = "which row 0 has" if missing else "which row 0 does not have"
     raise DataError(
         f"{request.source.text}: row {number} {difference}, {comparison}",
-        hint="every row has the same keys",
+        hint="every row must have the same keys",
     )

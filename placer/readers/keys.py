@@ -1,4 +1,4 @@
-"""Read columns of a file as they are, to identify its rows."""
+"""Reads columns of a file unchanged, to identify its rows."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from placer.system.files.regular import open_regular
 def read_keys(data: Data, names: Sequence[str], folder: Path) -> dict[str, np.ndarray]:
     """Return columns of a `csv:`, `parquet:` or `npz:` source, [rows, ...].
 
-    Cells of a `csv:` file are text, without the blanks around them; columns of the
-    others keep their types, as far as numpy has them. Texts are in arrays of objects.
+    Cells of a `csv:` file are text without surrounding blanks. Other columns keep their
+    types, as far as NumPy has them. Texts are in arrays of objects.
 
     Args:
-        data: the source, whose rows are those of its split.
+        data: the source; only rows of its split are returned.
         names: the columns.
         folder: the folder that the path is relative to.
 
     Raises:
-        DataError: if the file cannot be read or does not have a column.
+        DataError: if the file cannot be read or lacks a column.
     """
     if not names:
         return {}
@@ -66,15 +66,14 @@ def _csv(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
 
 
 def _texts(texts: Sequence[str]) -> np.ndarray:
-    """Return texts as objects: in an array of text, each would have the size of the
-    longest."""
+    """Return texts as objects: NumPy's arrays of text pad each one to the longest."""
     array = np.empty(len(texts), object)
     array[:] = texts
     return array
 
 
 def _parquet(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
-    hint = "a parquet: source is a file in the Apache Parquet format"
+    hint = "a parquet: source must be an Apache Parquet file"
     kinds = OSError, ValueError, pa.ArrowException
     with (
         file_errors(data.source, hint, *kinds),
@@ -104,13 +103,14 @@ def _key(source: str, name: str, column: pa.ChunkedArray) -> np.ndarray:
     is_float = pa.types.is_floating(kind)
     if column.null_count and not is_float:
         raise DataError(
-            f"{source}: column '{name}' has missing values, which a key of {kind} cannot"
-            " have",
-            hint="a key of text or of floats can",
+            f"{source}: column '{name}' has missing values, which keys of {kind}"
+            " cannot have",
+            hint="use a column of text or floats as key, or remove the rows without a"
+            " value",
         )
     array: np.ndarray = column.to_numpy(zero_copy_only=False)
     if array.dtype.kind not in "biufM":
-        raise DataError(f"{source}: column '{name}' is {kind}, which a key cannot be")
+        raise DataError(f"{source}: column '{name}' is {kind}, which cannot be a key")
     return array
 
 
@@ -126,4 +126,4 @@ def _npz(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
 
 
 COLUMNS_OF = {"csv": _csv, "parquet": _parquet, "npz": _npz}
-"""What reads columns of a file, by the kind of the source."""
+"""The function that reads columns of a file, by kind of source."""

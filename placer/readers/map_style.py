@@ -1,5 +1,7 @@
-"""Rows of a sequence that a `python:` source returns, like PyTorch's map-style
-datasets."""
+"""Rows of a sequence that a `python:` source returns.
+
+It is like a map-style dataset of PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from placer.system.memory import aligned
 
 @dataclass(frozen=True, slots=True)
 class MapStyleRows(LateRows):
-    """Rows of a sequence, read from it when they are taken, in the batch's order."""
+    """Rows of a sequence, read when they are taken, in the batch's order."""
 
     request: ReadRequest
     modules: Modules
@@ -33,8 +35,10 @@ class MapStyleRows(LateRows):
     def take(
         self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
     ) -> dict[str, np.ndarray]:
-        """Return rows by number, as `Rows.take`; RunError with the number of the row if
-        the sequence raises."""
+        """Return rows by number, as `Rows.take` does.
+
+        If the sequence raises, the RunError has the number of the row.
+        """
         columns, source = self.request.columns, self.request.source.text
         if out is None:
             out = {
@@ -54,7 +58,7 @@ class MapStyleRows(LateRows):
         return {c.name: out[c.name] for c in columns}
 
     def digests(self) -> Digests:
-        """Return digests, as `Rows.digests`; this reads the rows that are compared."""
+        """Return digests, as `Rows.digests` does. This reads the rows to compare."""
         options, used = self.request.options, self.request.used
         if not options.with_digests:
             return NO_DIGESTS
@@ -71,8 +75,7 @@ class MapStyleRows(LateRows):
         return Digests(tuple(numbers), columns)
 
     def _rows(self, numbers: Sequence[int]) -> Iterator[Row]:
-        """Yield rows by number."""
-        # The code of a row may import modules beside it when it is called.
+        # The code of a row may import modules next to it when it is called.
         with self.modules.importable():
             for number in numbers:
                 if not 0 <= number < self.rows:
@@ -81,8 +84,10 @@ class MapStyleRows(LateRows):
 
 
 def read_item(request: ReadRequest, dataset: Sequence[Any], number: int) -> Row:
-    """Return a row of a sequence. RunError if the sequence raises, DataError for a row
-    that is no mapping."""
+    """Return a row of a sequence.
+
+    Raises RunError if the sequence raises, and DataError if the row is not a mapping.
+    """
     with reader_errors(request, f"at row {number}"):
         item = dataset[number]
     return check_is_mapping(request, item, number)

@@ -1,5 +1,4 @@
-"""Read the arrays of an `.npz` file, as `numpy.savez` writes it, without object
-arrays."""
+"""Reads the arrays of an `.npz` file of `numpy.savez`, without object arrays."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from placer.system.ast_lock import AST_LOCK
 from placer.system.files.regular import open_regular
 
 _HINT = (
-    "an npz file holds plain arrays, written by numpy.savez; of an array of objects, write"
-    " array.astype(numpy.float32) or numpy.stack of its rows"
+    "an npz file holds plain arrays, written by numpy.savez; convert an array of"
+    " objects with array.astype(numpy.float32), or numpy.stack its rows"
 )
 
 
@@ -33,15 +32,18 @@ def read(request: ReadRequest) -> LoadedRows:
     source, feeds = request.source, request.single_feeds
     inputs = {feeds[column.name]: column.name for column in request.columns}
     with (
-        # For a damaged archive, zipfile, its decompressors and numpy's header parser
-        # raise many kinds of exceptions: LZMAError, TokenError, TypeError, …
+        # For a damaged archive, zipfile, its decompressors and NumPy's header parser
+        # raise many kinds of exceptions, such as LZMAError, TokenError and TypeError.
         file_errors(source.text, _HINT, Exception),
-        # The file is opened here because numpy does not close it if the archive is
-        # damaged. The lock is there because numpy parses headers with `ast`.
+        # Open the file here, because NumPy does not close it if the archive is damaged.
+        # The lock is needed because NumPy parses headers with `ast`.
         open_regular(request.folder / source.path) as stream,
         AST_LOCK,
     ):
-        if stream.peek(2)[:2] not in (b"PK", b"\x93N"):  # numpy would speak of pickles
+        if stream.peek(2)[:2] not in (
+            b"PK",
+            b"\x93N",
+        ):  # NumPy's error would be about pickles
             raise DataError(f"{source.text} is not an npz file", hint=_HINT)
         file = np.load(stream, allow_pickle=False)
         if isinstance(file, np.ndarray):
@@ -58,7 +60,7 @@ def read(request: ReadRequest) -> LoadedRows:
                         arrays[each] = file[each]
                     else:
                         arrays[each], rows[each] = _first_rows(file, each, most)
-            # Names of members end in `.npy`, which numpy's own names leave out.
+            # Names of members end in `.npy`, but NumPy's own names do not.
             members = file.zip.infolist()
             digests = {m.filename.removesuffix(".npy"): m.CRC for m in members}
         for name, array in arrays.items():
@@ -78,8 +80,7 @@ def _errors_of_column(source: str, column: str, input: str) -> Iterator[None]:
 
 
 def _first_rows(file: NpzFile, name: str, most: int) -> tuple[np.ndarray, int]:
-    """Return the first rows of an array, others are not decompressed; and the number of
-    all of them, 0 of an array without rows."""
+    """Return the first rows of an array without decompressing more, and its row count."""
     assert file.zip is not None
     with file.zip.open(f"{name}.npy") as member:
         read_header = _READ_HEADER.get(np.lib.format.read_magic(member))

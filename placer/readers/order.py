@@ -1,4 +1,4 @@
-"""The order of rows: global batches of an epoch."""
+"""The order of rows: the global batches of an epoch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from placer.plan.settings.data.window import Window
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The batches of a source, as a function of the seed, the epoch and the step only.
+    """The batches of a source, which depend only on the seed, the epoch and the step.
 
     Attributes:
         rows: the number of rows of the source.
         batch: the number of rows of a global batch.
-        shuffle: whether every epoch has its own random order; a `Window` if the rows are
-            read by pieces, whose order `placer.readers.deal` gives.
-        seed: the seed of that order.
-        remainder: whether rows that do not fill the last batch of an epoch are dropped
+        shuffle: whether every epoch has a new random order. A `Window` if the rows are
+            read in pieces; `placer.readers.deal` then gives the order.
+        seed: the seed of the order.
+        remainder: whether the last rows of an epoch, too few for a batch, are dropped
             or become a shorter batch.
 
     Raises:
@@ -59,10 +59,10 @@ class Order:
         return min(self.batch, self.rows - step * self.batch)
 
     def indices(self, epoch: int, step: int) -> NDArray[np.int64]:
-        """Return the row numbers of a global batch: int64[batch], or fewer in the last
-        batch of an epoch.
+        """Return the row numbers of a global batch: int64[batch].
 
-        `epoch` counts from 1, `step` counts from 0 within the epoch.
+        The last batch of an epoch may be shorter. `epoch` counts from 1, and `step`
+        from 0 within the epoch.
         """
         assert isinstance(self.shuffle, bool)
         assert epoch >= 1, epoch
@@ -74,7 +74,7 @@ class Order:
         return _permutation(self.rows, self.seed, epoch)[low:high]
 
 
-@lru_cache(maxsize=2)  # one epoch of training, and the one of evaluation
+@lru_cache(maxsize=2)  # for one epoch of training, and one of evaluation
 def _permutation(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
     key = np.array([seed % 2**64, epoch], np.uint64)
     order = np.random.Generator(np.random.Philox(key=key)).permutation(rows)

@@ -1,4 +1,4 @@
-"""Read the rows of a `parquet:` file into memory, as columns of the inputs' dtypes."""
+"""Reads the rows of a `parquet:` file into memory, as columns of the inputs' dtypes."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _ROWS_PER_BATCH = 16384
 
 
 def read(request: ReadRequest) -> LoadedRows:
-    """Read the columns that the inputs need, all rows of them or those of a split.
+    """Read the columns that the inputs need, all rows or the rows of a split.
 
-    An input is fed by one column of lists of its shape, or by as many
-    columns of numbers as one row of it has values, in C order. Words,
-    and numbers that are written as text or decimals, are parsed as those of a CSV file.
+    An input is fed by one column of lists of its shape, or by one column of numbers for
+    each of its values per row, in C order. Words, decimals, and numbers written as text
+    are parsed like the cells of a CSV file.
 
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
@@ -74,15 +74,18 @@ def read(request: ReadRequest) -> LoadedRows:
 
 
 def parquet_errors(source: str) -> AbstractContextManager[None]:
-    """Return a context in which the errors of a damaged file become DataErrors."""
-    hint = "a parquet: source is a file in the Apache Parquet format"
-    # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
+    """Convert errors of a damaged file to DataErrors in the returned context."""
+    hint = "a parquet: source must be an Apache Parquet file"
+    # For a damaged file, pyarrow also raises UnicodeDecodeError, a subclass of
+    # ValueError.
     return file_errors(source, hint, OSError, ValueError, pa.ArrowException)
 
 
 def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFormat]:
-    """Return the columns of a file that feed the inputs, and what they mean; DataError
-    if they do not fit the inputs."""
+    """Return the columns of a file that feed the inputs, and their format.
+
+    Raises DataError if they do not fit the inputs.
+    """
     form = request.data.parquet or Cells()
     if not request.options.to_predict:
         check_effects(request.source, form, schema.names, request.data.features)
@@ -103,7 +106,7 @@ def _read_batches(
 
 @dataclass(frozen=True)
 class _ParquetFormat:
-    """The columns of a file as values of inputs, and for features."""
+    """Converts the columns of a file to values of inputs, or to cells for features."""
 
     request: ReadRequest
     form: Cells
@@ -145,7 +148,7 @@ class _ParquetFormat:
         return f"{self.request.source.text}: column '{name}', row {first + i}"
 
     def add_digest(self, array: pa.Array, digest: int) -> int:
-        """Return the digest with more rows. It depends on how they are divided."""
+        """Return the digest with more rows. It depends on the size of the batches."""
         if pa.types.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         if array.null_count:
@@ -187,25 +190,27 @@ class _ParquetFormat:
             type_ = schema.field(name).type
             if name not in shapes and not can_compute_from(type_):
                 raise DataError(
-                    f"{source}: column '{name}' holds {type_}, from which no feature is"
-                    " computed",
-                    hint="features are computed from texts and numbers",
+                    f"{source}: column '{name}' holds {type_}, which features"
+                    " cannot be computed from",
+                    hint="features need columns of text or numbers",
                 )
         for name, shape in shapes.items():
             if shape:
                 check_list_column(self.request.source, form, name)
             if len(names) > 1 and shape:
                 raise DataError(
-                    f"{source}: input '{column.name}' reads {len(names)} columns, and"
-                    f" column '{name}' has the shape [n, {', '.join(map(str, shape))}]",
-                    hint="only columns with one number in each row can be read together",
+                    f"{source}: input '{column.name}' reads {len(names)} columns,"
+                    f" but column '{name}' has the shape [n,"
+                    f" {', '.join(map(str, shape))}]",
+                    hint="an input can read several columns only if each has one"
+                    " number in each row",
                 )
 
 
 def _read_words(
     array: pa.Array, words: Mapping[str, int] | None, where: Callable[[int], str]
 ) -> pa.StringArray:
-    """Return the values of a column as text, floats as the words that they stand for."""
+    """Return the values of a column as text; floats as the words they stand for."""
     if words is None or not pa.types.is_floating(array.type):
         return read_text(array, where)
     encoded = array.dictionary_encode()
@@ -222,8 +227,7 @@ def _fill(
     name: str,
     column: Column,
 ) -> pa.Array:
-    """Return a column of numbers in which nulls, NaNs and markers are `missing`, if
-    given."""
+    """Return a column of numbers with `missing` in place of nulls, NaNs and markers."""
     if markers.numbers:
         marked = have_numbers(array, markers)
         if missing is None and pc.any(marked).as_py():
@@ -244,22 +248,19 @@ def _fill(
 
 
 def _is_read_as_text(type_: pa.DataType) -> bool:
-    """Return whether numbers are read from the text of values, as of a CSV file."""
+    """Return True if numbers of this type are read from their text, as in a CSV file."""
     return bool(is_text(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_))
 
 
 def _shape_of(
     source: str, name: str, type_: pa.DataType, has_words: bool, column: Column
 ) -> tuple[int, ...]:
-    """Return the shape of a row of a column that feeds an input.
-
-    Raises DataError if it does not hold numbers or, with a vocabulary, words.
-    """
+    """Return the shape of a row of a column; raise DataError for unsuitable types."""
     if has_words:
         if not can_be_words(type_):
             raise DataError(
                 f"{source}: column '{name}' holds {type_}, not words",
-                hint="a vocabulary is for text, numbers and booleans",
+                hint="a vocabulary needs text, numbers or booleans",
             )
         return ()
     shape, inner = list_shape(type_, column, source, name)
@@ -271,16 +272,16 @@ def _shape_of(
         or pa.types.is_floating(inner)
     )
     if not is_number and (shape or not _is_read_as_text(inner)):
-        hint = "write numbers to the file"
+        hint = "convert the column to numbers"
         if pa.types.is_date(inner) or pa.types.is_timestamp(inner):
-            hint = f"compute numbers of dates: features: {{NAME: {{days: {name}}}}}"
+            hint = f"compute numbers from dates: features: {{NAME: {{days: {name}}}}}"
         message = f"{source}: column '{name}' holds {type_}, not numbers"
         raise DataError(message, hint=hint)
     return shape
 
 
 def can_be_words(type_: pa.DataType) -> bool:
-    """Return whether the values of a type can be words of a vocabulary."""
+    """Return True if values of this type can be words of a vocabulary."""
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return bool(
@@ -296,10 +297,7 @@ def can_be_words(type_: pa.DataType) -> bool:
 def _to_numpy(
     source: str, name: str, column: Column, array: pa.Array, first: int
 ) -> np.ndarray:
-    """Return the numbers of some rows, [rows]; DataError for a null.
-
-    `first` is the number of the first row.
-    """
+    """Return the numbers of some rows, [rows]; raise DataError for a null."""
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise DataError(

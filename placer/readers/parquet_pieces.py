@@ -1,4 +1,4 @@
-"""Read a `parquet:` file by pieces, which are its row groups."""
+"""Reads a `parquet:` file in pieces: its row groups."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from placer.readers.parquet import find_columns, parquet_errors
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
 
 _BUFFER_NBYTES = 32 << 10
-"""The bytes of a column that are read from the file at a time."""
+"""The number of bytes of a column to read from the file at a time."""
 _PAGE_NBYTES = 1 << 20
-"""The size of pages and dictionaries that writers do not exceed by much."""
+"""The size that pages and dictionaries of usual writers hardly exceed."""
 _TAIL_NBYTES = 8
-"""The end of a file: the length of the footer, and a mark."""
+"""The size of the end of a file: the length of the footer, and a mark."""
 
 
 def open_pieces(request: ReadRequest) -> PieceRows:
-    """Open a file, of which only the footer is read.
+    """Open a file, and read only its footer.
 
     Raises DataError if the file cannot be read or does not fit the inputs.
     """
@@ -30,7 +30,7 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         file = OpenFile(source, request.folder / request.source.path)
         with _open(file, None) as table:
             metadata, schema = table.metadata, table.schema_arrow
-        find_columns(request, schema)  # checks the inputs of other processes too
+        find_columns(request, schema)  # checks the inputs of other processes as well
         own = replace(request, options=replace(options, other_columns=()))
         feeds, form = find_columns(own, schema)
         groups = range(metadata.num_row_groups)
@@ -48,13 +48,13 @@ def open_pieces(request: ReadRequest) -> PieceRows:
 
 
 def _open_nbytes(group: RowGroupMetaData, names: Iterable[str]) -> int:
-    """Return about how many bytes reading a row group takes: of each column a page and a
-    dictionary, as they are in the file and as values, and the buffer of the file."""
+    """Return the approximate bytes for reading a row group: pages and dictionaries."""
     chunks = map(group.column, range(group.num_columns))
     return sum(
         _BUFFER_NBYTES + 2 * min(chunk.total_uncompressed_size, 2 * _PAGE_NBYTES)
         for chunk in chunks
-        # Inside of lists, the path goes on after the name, which may have dots too.
+        # The path of a value inside of lists continues after the name, which may
+        # contain dots.
         if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in names)
     )
 
@@ -71,15 +71,7 @@ def _open(file: OpenFile, metadata: FileMetaData | None) -> ParquetFile:
 
 @dataclass(frozen=True)
 class _RowGroups:
-    """Reads row groups.
-
-    Attributes:
-        source: the text of the source, for messages.
-        file: the file.
-        metadata: its footer.
-        starts: the number of rows before each group.
-        names: the columns that are read.
-    """
+    """Reads row groups; `starts` are the numbers of rows before each group."""
 
     source: str
     file: OpenFile
@@ -88,8 +80,7 @@ class _RowGroups:
     names: tuple[str, ...]
 
     def read(self, piece: int, rows: int) -> Iterator[Batch]:
-        """Yield the rows of a group, `rows` at a time: only the pages that they are in are
-        in memory."""
+        """Yield the rows of a group, `rows` at a time; only their pages are in memory."""
         self.file.check_unchanged()
         first = self.starts[piece]
         with parquet_errors(self.source), _open(self.file, self.metadata) as table:

@@ -1,4 +1,4 @@
-"""A source that is read by pieces, such as the row groups of a Parquet file."""
+"""A source that is read in pieces, such as the row groups of a Parquet file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BLOCK_NBYTES = 4096
 
 @dataclass(frozen=True)
 class Batch:
-    """Some consecutive rows of a piece, as the file has them.
+    """Some consecutive rows of a piece, as stored in the file.
 
     Attributes:
         first: the number of the first row in the file.
@@ -45,7 +45,7 @@ class Batch:
         return len(next(iter(self.columns.values())))
 
     def slice(self, start: int, stop: int) -> Batch:
-        """Return the rows [start, stop) of these."""
+        """Return the rows [start, stop) of the batch."""
         if (start, stop) == (0, len(self)):
             return self
         parts = {n: a.slice(start, stop - start) for n, a in self.columns.items()}
@@ -56,7 +56,7 @@ class Reader(Protocol):
     """Reads the pieces of a file. Several threads may use it at once."""
 
     def read(self, piece: int, rows: int) -> Iterator[Batch]:
-        """Yield all rows of a piece, `rows` at a time or as many as the format suggests.
+        """Yield all rows of a piece, `rows` at a time or in the format's own batches.
 
         Raises DataError if the piece cannot be read.
         """
@@ -70,7 +70,7 @@ class Columns:
     Attributes:
         request: the inputs.
         feeds: the columns that feed them.
-        form: what the columns mean.
+        form: how the columns become values.
     """
 
     request: ReadRequest
@@ -86,8 +86,10 @@ class Columns:
         }
 
     def convert(self, batch: Batch, out: Mapping[str, np.ndarray]) -> None:
-        """Write the values of the inputs in some rows to arrays, [rows, *shape]; DataError
-        if a value does not fit."""
+        """Write the values of the inputs in some rows to arrays, [rows, *shape].
+
+        Raises DataError if a value does not fit.
+        """
         convert_batch(
             self.request, self.feeds, batch.columns, self.form, batch.first, out
         )
@@ -95,14 +97,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class PieceRows:
-    """The rows of an opened source that is read by pieces.
+    """The rows of an opened source that is read in pieces.
 
     Attributes:
         counts: the number of rows of each piece.
         columns: the columns that feed the inputs.
         reader: reads a piece.
-        file_digest: the digest to compare with those of other processes, if there is one.
-        open_nbytes: the most memory that reading a piece takes besides the rows, in bytes.
+        file_digest: the digest to compare with other processes, if any.
+        open_nbytes: the maximum memory for reading a piece besides the rows, in bytes.
     """
 
     counts: tuple[int, ...]
@@ -122,8 +124,9 @@ class PieceRows:
 
 
 class OpenFile:
-    """A file that stays open while its pieces are read, each by the threads that need it.
-    A file that replaces it is not read.
+    """A file that stays open while threads read its pieces.
+
+    If another file replaces it, the old one is still read.
 
     Attributes:
         path: the file.
@@ -139,7 +142,7 @@ class OpenFile:
         self.size, self._modified = self._facts()
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop), fewer at the end of the file."""
+        """Return bytes [start, stop), or fewer at the end of the file."""
         parts = []
         while start < stop and (part := self._read(start, stop)):
             parts.append(part)
@@ -150,24 +153,26 @@ class OpenFile:
         return os.pread(self._descriptor, stop - start, start)
 
     def stream(self) -> RawIOBase:
-        """Return the file with a position of its own."""
+        """Return the file as a stream with a separate position."""
         return _Stream(self)
 
     def check_unchanged(self) -> None:
-        """Raise DataError if the file was written to since it was opened."""
+        """Raise DataError if the file was modified since it was opened."""
         if self._facts() != (self.size, self._modified):
             raise self.changed()
 
     def changed(self) -> DataError:
-        """Return the error for a file that was written to since it was opened."""
+        """Return the error for a file that was modified since it was opened."""
         return DataError(
             f"{self._source} has changed while it was read",
             hint="write new rows to a new file; a window reads the file during the run",
         )
 
     def digest(self, tail: int, seed: int) -> int:
-        """Return a digest of the size of the file, of its last `tail` bytes, and of blocks
-        that are drawn by `seed`."""
+        """Return a digest of the file's size, its last `tail` bytes, and random blocks.
+
+        `seed` draws the blocks.
+        """
         digest = zlib.crc32(self.read(self.size - tail, self.size))
         digest = zlib.crc32(self.size.to_bytes(8, "little"), digest)
         key = np.array([seed % 2**64, 0], np.uint64)
@@ -184,7 +189,7 @@ class OpenFile:
 
 
 class _Stream(RawIOBase):
-    """A file that several threads read, with a position of its own."""
+    """A stream with its own position on a file that several threads read."""
 
     def __init__(self, file: OpenFile) -> None:
         self._file, self._position = file, 0

@@ -1,4 +1,4 @@
-"""Rows of a `python:` source that returns whole columns: an array for each."""
+"""Rows of a `python:` source that returns whole columns, one array for each."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from placer.readers.whole_numbers import to_array
 
 
 def read_columns(request: ReadRequest, columns: Mapping[str, Any]) -> LoadedRows:
-    """Return the rows of columns that each have an entry per row, [rows, ...].
+    """Return the rows of columns with one entry per row, [rows, ...].
 
     Raises:
-        DataError: for a column that does not fit, or settings that are for rows.
+        DataError: if a column does not fit, or a setting works only for rows.
     """
     source = request.source.text
-    # These are about one value at a time.
+    # These settings work on one value at a time.
     lists = any(isinstance(feed, list) for feed in request.feeds.values())
     if lists or needs_columns(request) or request.data.python:
         raise DataError(
-            f"{source} returns columns, and the options of its columns, features, lists"
-            " of columns and globs are for rows",
+            f"{source} returns columns, but column options, features, lists of"
+            " columns and globs work only for rows",
             hint="yield a dict for each row",
         )
     wanted = {request.single_feeds[column.name] for column in request.used}
@@ -47,5 +47,5 @@ def _array(source: str, name: str, column: Any) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{source}: column '{name}': {error}",
-            hint="a column is an array with an entry for each row",
+            hint="a column must be an array with an entry for each row",
         ) from error

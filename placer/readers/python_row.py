@@ -1,4 +1,4 @@
-"""The code of a `python:` source: its rows, its module, and errors that name the row."""
+"""Runs the code of a `python:` source: its rows, its module, and errors with the row."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from placer.readers.arguments import ReadRequest
 def check_is_mapping(
     request: ReadRequest, row: object, number: int
 ) -> Mapping[str, Any]:
-    """Return the row; DataError unless it is a mapping."""
+    """Return the row; raise DataError unless it is a mapping."""
     if not isinstance(row, Mapping):
         raise DataError(
             f"{request.source.text}: row {number} is a {type(row).__name__}, not a dict",
-            hint="yield one dict per row, column name to value",
+            hint="yield one dict per row, from column name to value",
         )
     return row
 
@@ -42,8 +42,7 @@ def reader_errors(request: ReadRequest, when: str) -> Iterator[None]:
 
 
 def raise_reader_error(request: ReadRequest, when: str, error: BaseException) -> Never:
-    """Raise RunError for an exception of a source's code, with the line of its
-    module."""
+    """Raise RunError for an exception of a source's code, with the line of its module."""
     path = module_path(request)
     frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)]
     where = f", line {frames[-1].lineno}" if frames else ""

@@ -1,4 +1,4 @@
-"""Read the rows that a Python function beside the spec returns."""
+"""Reads the rows that a Python function next to the spec returns."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ from placer.readers.python_values import needs_row, python_values
 from placer.readers.rows import Rows
 
 _TABLES = ("pandas", "polars", "pyarrow")
-"""The packages whose tables are no rows."""
+"""The packages whose tables cannot be used as rows."""
 
 
 def read(request: ReadRequest) -> Rows:
     """Call `FUNCTION` of `MODULE.py` for its rows.
 
-    The function returns an iterable of rows, which are all read into memory; or a
-    sequence of its own class (`__len__` and `__getitem__`, like PyTorch's map-style
-    datasets), whose rows are read when a step needs them; or a mapping from column to
-    an array with all rows; or a function without arguments that returns one of these.
+    The function may return:
+
+    - an iterable of rows, which are all read into memory;
+    - a sequence of its own class (`__len__` and `__getitem__`, like PyTorch's map-style
+      datasets), whose rows are read when a step needs them;
+    - a mapping from column to an array with all rows;
+    - a function without arguments that returns one of these.
+
     Every row has the same keys.
 
     Raises:
-        RunError: for an exception of the function.
-        DataError: for rows that do not fit; they are numbered from 0.
-        BuildError: for a module of a build that has changed since it was compiled.
+        RunError: if the function raises.
+        DataError: if rows do not fit; they are numbered from 0.
+        BuildError: if a module of a build has changed since it was compiled.
     """
     path = module_path(request)
     if not path.is_file():
         raise DataError(
             f"{request.source.text}: there is no {path.name}",
-            hint="put the module beside the spec",
+            hint="put the module next to the spec",
         )
     with modules_in(request.folder) as modules:
         function = _find_function(request, modules)
@@ -70,14 +74,13 @@ def read(request: ReadRequest) -> Rows:
 
 
 def _is_dataset(data: object) -> bool:
-    """Return whether rows are read by number, and are not in memory already."""
+    """Return True if rows are read by number, and are not in memory already."""
     is_indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     return is_indexed and not isinstance(data, type | list | tuple)
 
 
 def _find_function(request: ReadRequest, modules: Modules) -> Callable[..., Any]:
-    """Run the source's module, which may import modules beside it, and return the
-    function."""
+    """Run the source's module, and return the function."""
     module_name, function_name = request.source.path.split(":")
     with reader_errors(request, "to load"):
         module = modules.load(module_name, f"placer_source_{module_name}")

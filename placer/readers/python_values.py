@@ -1,4 +1,4 @@
-"""Rows of a `python:` source as values of inputs: checks, and conversion."""
+"""Converts rows of a `python:` source to values of inputs, and checks them."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ Arrays = dict[str, np.ndarray]
 
 
 def needs_columns(request: ReadRequest) -> bool:
-    """Return whether the columns of the rows decide which of them feed the inputs."""
+    """Return True if the columns of the rows decide which of them feed the inputs."""
     wanted = [each for c in request.used for each in wanted_columns(request, c.name)]
     return bool(request.data.features) or any(map(is_glob, wanted))
 
 
 def needs_row(request: ReadRequest) -> bool:
-    """Return whether a row is needed before the others, for the columns that it has."""
+    """Return True if the columns of a first row must be known."""
     return needs_columns(request) or request.data.python is not None
 
 
 def python_values(request: ReadRequest, first: Row | None) -> PythonValues:
-    """Return what converts the rows of a source, of which `first` is one.
+    """Return the converter of a source's rows; `first` is one of the rows.
 
-    It may be None unless `needs_row`. Raises DataError if the columns do not fit the
-    inputs, or an option of a column has no effect.
+    `first` may be None unless `needs_row`. Raises DataError if the columns do not fit
+    the inputs, or an option of a column has no effect.
     """
     form = request.data.python or Cells()
     names = [] if first is None else [*map(str, first)]
@@ -82,8 +82,8 @@ class PythonValues:
         request: the inputs.
         feeds: the columns and the features that feed them.
         form: the options of the columns.
-        parsers: what parses each column for each input, of those used so far.
-        markers: what means a missing value of each column used so far.
+        parsers: the parser of each column for each input, once used.
+        markers: the markers of missing values of each column, once used.
     """
 
     request: ReadRequest
@@ -93,24 +93,23 @@ class PythonValues:
     markers: dict[str, Markers] = field(default_factory=dict)
 
     def is_computed(self, column: Column) -> bool:
-        """Return whether an input reads features, which `compute` computes."""
+        """Return True if an input reads features, which `compute` computes."""
         return any(
             name in self.feeds.features for name in self.feeds.inputs[column.name]
         )
 
     def read(self, row: Row, columns: Sequence[Column], number: int) -> Arrays:
-        """Return the values in one row of those inputs that read no feature.
+        """Return the values of inputs without features in one row.
 
-        They are of shape [1, *shape] and of the input's dtype, and may be views of arrays
-        in the row. Raises DataError with the column for a value that is missing or does
-        not fit.
+        They have shape [1, *shape] and the input's dtype, and may be views of arrays in
+        the row. Raises DataError with the column if a value is missing or does not fit.
         """
         source, inputs = self.request.source.text, self.feeds.inputs
         plain = [column for column in columns if not self.is_computed(column)]
         single = [column for column in plain if len(inputs[column.name]) == 1]
         values: Arrays = {}
         converted: Arrays = {}
-        try:  # `errors_of_input` for each value would take as long as the value
+        try:  # `errors_of_input` around each value would double the time
             for column in single:
                 values[column.name] = self._array(
                     row, column, inputs[column.name][0], number
@@ -138,8 +137,7 @@ class PythonValues:
     def operands(
         self, row: Row, columns: Sequence[Column], number: int
     ) -> dict[str, Any]:
-        """Return the values in one row from which those inputs are computed that read
-        features."""
+        """Return the values in one row from which features are computed."""
         values: dict[str, Any] = {}
         for column in filter(self.is_computed, columns):
             for name in self.feeds.sources[column.name]:
@@ -147,7 +145,7 @@ class PythonValues:
                 is_number = (
                     isinstance(value, np.generic) and value.dtype.kind not in "mM"
                 )
-                # As one of Python, a float32 differs from its marker.
+                # As a Python number, a float32 would differ from its marker.
                 if is_marker(value, self._markers(name).numbers):
                     value = None
                 elif is_number:  # the item of a datetime64 may be a number
@@ -157,9 +155,9 @@ class PythonValues:
                 if isinstance(value, np.ndarray | list | tuple | Mapping):
                     raise SourceError(
                         ("columns", column.name),
-                        f"{self._where(name, [number], 0)}: {type(value).__name__} is not"
-                        " one value",
-                        "a feature is computed from a text or a number",
+                        f"{self._where(name, [number], 0)}: {type(value).__name__}"
+                        " is not one value",
+                        "a feature needs a text or a number",
                     )
                 values[name] = value
         return values
@@ -170,15 +168,15 @@ class PythonValues:
         columns: Sequence[Column],
         numbers: Sequence[int],
     ) -> Arrays:
-        """Return the values of those inputs that read features, [rows, *shape].
+        """Return the values of inputs with features, [rows, *shape].
 
         Args:
-            rows: what `operands` returns of each row.
+            rows: the `operands` of each row.
             columns: the inputs.
             numbers: the numbers of the rows.
 
         Raises:
-            DataError: a value does not fit.
+            DataError: if a value does not fit.
         """
         if not rows:
             return {}
@@ -216,7 +214,7 @@ class PythonValues:
     ) -> None:
         """Raise DataError for a value outside the limits of its input.
 
-        `arrays` has the rows of each input, `numbers` are the numbers of these rows.
+        `arrays` holds the rows of each input, and `numbers` their numbers.
         """
         for column in self.request.columns:
             if column.name in self.feeds.inputs:
@@ -229,14 +227,16 @@ class PythonValues:
         return row_positions(self.request.source.text, name, numbers)(i)
 
     def _scalar(self, row: Row, column: Column, name: str, number: int) -> np.ndarray:
-        """Return one value in the dtype of an input that reads several, [1]."""
+        """Return one value in the dtype of an input that reads several columns, [1]."""
         source = self.request.source.text
         value = self._array(row, column, name, number)
         if value.shape:
             raise DataError(
-                f"{source}: input '{column.name}' reads several columns, and column"
-                f" '{name}', row {number}, has the shape {list(value.shape)}",
-                hint="only columns with one number in each row can be read together",
+                f"{source}: input '{column.name}' reads several columns, but"
+                f" column '{name}', row {number}, has the shape"
+                f" {list(value.shape)}",
+                hint="an input can read several columns only if each has one number in"
+                " each row",
             )
         return convert(value[np.newaxis], column, source, name, number)
 
@@ -284,8 +284,7 @@ class PythonValues:
         return value
 
     def _parser(self, column: Column, name: str) -> CellParser:
-        """Return the options of a column that an input reads, and what parses its words
-        and texts."""
+        """Return the options of a column that an input reads, and its text parser."""
         key = column.name, name
         if key not in self.parsers:
             self.parsers[key] = CellParser(
@@ -312,16 +311,16 @@ def _check_no_batch(
     values: Mapping[str, np.ndarray],
     number: int,
 ) -> None:
-    """Raise DataError if every value of a row has one more leading dimension, of the
-    same size for all. A single scalar input is not checked: it may be declared with the
-    wrong shape instead."""
+    """Raise DataError if every value of a row has an extra leading dimension."""
     shapes = [(values[column.name].shape, column.shape) for column in columns]
     sizes = {shape[:1] for shape, _ in shapes}
     are_batches = all(shape and shape[1:] == declared for shape, declared in shapes)
+    # A single scalar input may be declared with the wrong shape instead.
     if len(sizes) == 1 and are_batches and (len(columns) > 1 or columns[0].shape):
         ((size,),) = sizes
         raise SourceError(
             ("source",),
             f"{source}: row {number} is a batch of {size} rows",
-            "yield one row at a time; 'batch' in the spec is the number of rows of a batch",
+            "yield one row at a time; 'batch' in the spec is the number of rows"
+            " of a batch",
         )

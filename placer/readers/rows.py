@@ -18,8 +18,7 @@ NO_DIGESTS = Digests((), {})
 
 
 class Rows(Protocol):
-    """An opened source, whose rows are numbered from 0. Several threads may use it at
-    once."""
+    """An opened source with rows numbered from 0. Several threads may use it."""
 
     @property
     def rows(self) -> int:
@@ -36,17 +35,16 @@ class Rows(Protocol):
             out: arrays to write the rows into, of the shape and dtype of the result.
 
         Returns:
-            An array of shape [n, *shape] and of the input's dtype for each input:
-            C-contiguous and 64-byte aligned, or the array of `out`.
+            For each input, the array of `out`, or a C-contiguous and 64-byte aligned
+            array of shape [n, *shape] and of the input's dtype.
 
         Raises:
-            IndexError: for a number outside [0, rows).
+            IndexError: if a number is outside [0, rows).
         """
         ...
 
     def digests(self) -> Digests:
-        """Return the digests to compare with those of other processes, as `ReadOptions`
-        specifies."""
+        """Return the digests to compare with other processes (see `ReadOptions`)."""
         ...
 
 
@@ -76,7 +74,7 @@ class LoadedRows:
         for name, column in self.columns.items():
             shape = (len(indices), *column.shape[1:])
             batch = aligned.empty(shape, column.dtype) if out is None else out[name]
-            # The range is checked above; with 'clip' numpy writes into `out` directly
+            # The range is checked above. With 'clip' NumPy writes into `out` directly
             # instead of into a buffer.
             np.take(column, indices, axis=0, out=batch, mode="clip")
             batches[name] = batch
@@ -91,7 +89,7 @@ def make_loaded_rows(
 ) -> LoadedRows:
     """Return rows in memory, with digests if `options` ask for them.
 
-    `whole` has the digests of all rows of the source, of other columns too.
+    `whole` holds digests of all rows of the source, also of other columns.
     """
     rows = next(map(len, columns.values()), 0)
     if not options.with_digests:

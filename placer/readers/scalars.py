@@ -1,4 +1,4 @@
-"""Single values of Python and of numpy: no value, and markers of a missing one.
+"""Single Python and NumPy values: missing values, and their markers.
 
 `prepare.py` of an exported model has copies of these functions.
 """
@@ -12,16 +12,16 @@ import numpy as np
 
 
 def scalar_of(value: Any) -> Any:
-    """Return an array without dimensions as a scalar of numpy, and others as they are.
+    """Return an array without dimensions as a NumPy scalar, and other values unchanged.
 
-    The scalar does not change if the source of the array uses its memory again.
+    The scalar stays the same if the source reuses the memory of its array.
     """
     is_array = getattr(value, "ndim", None) == 0 and not isinstance(value, np.generic)
     return np.asarray(value)[()] if is_array else value
 
 
 def is_absent(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT or the NA of pandas; no array or list is."""
+    """Return True if a value is None, NaN, NaT or pandas' NA; arrays and lists are not."""
     if value is None:
         return True
     if isinstance(value, str | bytes | list | tuple | dict):
@@ -30,12 +30,12 @@ def is_absent(value: Any) -> bool:
         return False
     try:
         return bool(value != value)
-    except TypeError:  # the NA of pandas, of which no comparison is true or false
+    except TypeError:  # comparisons with pandas' NA are neither true nor false
         return True
 
 
 def is_marker(value: Any, numbers: Collection[float]) -> bool:
-    """Return whether a scalar is one of some numbers, compared in its own dtype.
+    """Return True if a scalar is one of some numbers, compared in its own dtype.
 
     A boolean is never a marker.
     """
@@ -49,9 +49,11 @@ def is_marker(value: Any, numbers: Collection[float]) -> bool:
 def nearest_numbers(
     numbers: Collection[float], dtype: np.dtype[np.generic]
 ) -> np.ndarray:
-    """Return the floats of a dtype that are nearest to some numbers: -999.1 in a column
-    of float32 is not -999.1. Numbers that only infinity or zero is nearest to are left
-    out."""
+    """Return the floats of a dtype that are nearest to some numbers.
+
+    For example, -999.1 is not exact in float32. Numbers that round to infinity or zero
+    are left out.
+    """
     wanted = np.array([*numbers], np.float64)
     with np.errstate(over="ignore", under="ignore"):
         nearest = wanted.astype(dtype)

@@ -1,7 +1,8 @@
-"""The data sets that are part of scikit-learn, so nothing is downloaded.
+"""The data sets included in scikit-learn, which need no download.
 
-An import of scikit-learn takes longer than to read any of its sets, so their arrays are
-kept in the user's cache. Each node that reads one would import it at every start.
+Importing scikit-learn takes longer than reading any of its sets. Therefore the arrays
+are kept in the user's cache; otherwise each node would import scikit-learn at every
+start.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def read(request: ReadRequest) -> LoadedRows:
-    """Return the rows of a bundled set, or of a split of it.
+    """Return the rows of an included set, or of a split of it.
 
     Raises DataError if it does not fit the inputs.
     """
@@ -45,27 +46,29 @@ def read(request: ReadRequest) -> LoadedRows:
 
 
 def _load(name: str, columns: Sequence[str]) -> Arrays:
-    """Return the arrays of a set, of the cache if it has them."""
+    """Return the arrays of a set, from the cache if possible."""
     file = _cache_file(name)
     if file is None:
         return _load_bundled(name, columns)
     if stored := _load_stored(file, columns):
         return stored
-    with alone(file.parent):  # of several nodes, one imports scikit-learn
+    with alone(file.parent):  # only one of several nodes imports scikit-learn
         if stored := _load_stored(file, columns):
             return stored
         arrays = _load_bundled(name, columns)
-        with suppress(OSError), atomic_file(file, 0o600) as written:  # it may be full
+        with (
+            suppress(OSError),
+            atomic_file(file, 0o600) as written,
+        ):  # the disk may be full
             np.savez(written, **arrays)  # type: ignore[arg-type]
     return arrays
 
 
 def _load_stored(file: Path, columns: Sequence[str]) -> Arrays | None:
-    """Return the arrays of a file of the cache, or None if it cannot be read."""
     with (
         suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
         open_regular(file) as opened,
-        AST_LOCK,  # numpy parses headers with `ast`, and nodes may be threads
+        AST_LOCK,  # NumPy parses headers with `ast`, and nodes may be threads
         np.load(opened) as stored,
     ):
         return {column: stored[column] for column in columns}
@@ -80,10 +83,7 @@ def _load_bundled(name: str, columns: Sequence[str]) -> Arrays:
 
 
 def _cache_file(name: str) -> Path | None:
-    """Return the file of a set in the cache, or None where nothing can be kept.
-
-    Its name has the version of scikit-learn, which may change a set.
-    """
+    """Return a set's cache file, named by scikit-learn's version; None without a cache."""
     base = user_cache()
     with suppress(PackageNotFoundError):
         folder = usable_folder(base and base / f"sklearn-{version('scikit-learn')}")

@@ -1,4 +1,4 @@
-"""Open a source of a spec's `data` section, as rows of the inputs' types."""
+"""Opens a source of a spec's `data` section, as rows of the inputs' types."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def open_source(
     All its rows are read now, unless they are a sequence of a `python:` source.
 
     Args:
-        data: the settings of the source. Inputs that `data.columns` leaves out have a
-            column of their name or type; it may have `options.other_columns` too.
+        data: the settings of the source. An input without an entry in `data.columns`
+            reads the column of its name. `data.columns` may include
+            `options.other_columns`.
         columns: the inputs to read.
         folder: the folder that paths are relative to.
         options: digests, progress reports and limits.
@@ -49,11 +50,10 @@ def open_pieces(
     folder: Path,
     options: ReadOptions = _DEFAULT_OPTIONS,
 ) -> PieceRows:
-    """Open a source of a kind with `pieces`, as `open_source` does; its rows are read
-    later.
+    """Open a source of a kind with `pieces`; its rows are read later.
 
     Raises:
-        DataError: if the source cannot be read by pieces, or does not fit the inputs.
+        DataError: if the source cannot be read in pieces, or does not fit the inputs.
     """
     request = _request(data, columns, folder, options)
     kind = request.source.kind

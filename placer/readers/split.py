@@ -1,4 +1,4 @@
-"""The split of a set of rows into rows for training and rows for testing."""
+"""Splits rows into rows for training and rows for testing."""
 
 from __future__ import annotations
 

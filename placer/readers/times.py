@@ -16,21 +16,20 @@ SECOND = 10**9
 DAY = 86_400 * SECOND
 """The nanoseconds of a day."""
 EPOCH = date(1970, 1, 1).toordinal()
-"""Day 0."""
+"""The ordinal of day 0."""
 
 ISO_TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[T ]([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?)?"
     r"(?:Z|([+-])([0-9]{2}):?([0-9]{2})?)?)?"
 )
-"""A date, and perhaps a time of day, of which `Z`, `+02:00`, `+0200` or `+02` is the
-zone."""
+"""A date, optionally with a time of day and a zone: `Z`, `+02:00`, `+0200` or `+02`."""
 
 
 def parse_time(text: str) -> tuple[int, int]:
-    """Return the time in a text: the day since 1970-01-01, and the nanoseconds of the day.
+    """Return the time in a text: the day since 1970-01-01, and its nanoseconds.
 
-    Text is in the format ISO 8601: `2024-05-01`, `2024-05-01T12:30`, `2024-05-01
+    The text is in ISO 8601 format: `2024-05-01`, `2024-05-01T12:30`, `2024-05-01
     12:30:15.25+02:00`. A time with a zone is converted to UTC.
 
     Raises ValueError if the text is not a date or a time.
@@ -55,12 +54,12 @@ def parse_time(text: str) -> tuple[int, int]:
 
 
 def time_of(value: Any) -> tuple[int, int]:
-    """Return the time of a value of Python, as `parse_time` does.
+    """Return the time of a Python value, as `parse_time` does.
 
-    It is a text, a date, a datetime, also that of pandas, or a datetime64. A datetime
-    with a zone is converted to UTC.
+    The value is a text, a date, a datetime, a pandas timestamp or a datetime64. A
+    datetime with a zone is converted to UTC.
 
-    Raises ValueError if it is something else.
+    Raises ValueError for any other value.
     """
     if isinstance(value, str):
         return parse_time(value.strip())
@@ -81,6 +80,6 @@ def time_of(value: Any) -> tuple[int, int]:
 
 
 def time_of_number(days: float) -> tuple[int, int]:
-    """Return a number of days since 1970-01-01 as a time."""
+    """Convert a number of days since 1970-01-01 to a time."""
     whole = int(days // 1)
     return whole, int((days - whole) * DAY)

@@ -1,4 +1,4 @@
-"""Arrays of values of Python, whose whole numbers may have 64 bits."""
+"""Arrays of Python values with 64-bit whole numbers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 def to_array(values: Any) -> np.ndarray:
     """Return an array of a number, a list or an array.
 
-    Numpy makes a list of whole numbers floats, and rounds them, if some are more than
-    int64 has: they become uint64 here.
+    NumPy would round a list with numbers beyond int64 to floats. Here they become
+    uint64.
     """
     array = np.asarray(values)
     if array.dtype == np.float64 and not isinstance(values, np.ndarray | np.generic):

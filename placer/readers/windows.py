@@ -1,4 +1,4 @@
-"""The batches of a source that is read by pieces: each lane holds the rows of a window."""
+"""Batches of a source that is read in pieces: each lane holds a window of rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _MIN_ROWS = 4096
 
 
 def rows_at_a_time(window: int) -> int:
-    """Return how many rows of a piece are read at a time, for a window of a lane. At most
-    so many wait, as the file has them, for the next window."""
+    """Return the number of rows of a piece to read at a time, for a window of a lane.
+
+    No more than this number of encoded rows wait for the next window.
+    """
     return min(_MAX_ROWS, max(_MIN_ROWS, window // 4))
 
 
 class WindowReader:
-    """Reads rows of batches, of those lanes that give them. For one thread at a time."""
+    """Reads rows of batches from the lanes that provide them. For one thread at a time."""
 
     def __init__(self, order: Order, source: PieceRows) -> None:
         """Use an order whose `shuffle` is a `Window`, and an opened source."""
@@ -38,8 +40,8 @@ class WindowReader:
     ) -> dict[str, np.ndarray]:
         """Return rows of the batch of a step by input, as `Rows.take` does.
 
-        Consecutive steps read each piece of a lane once; another step is found by
-        skipping whole pieces.
+        Consecutive steps read each piece of a lane once. For another step, whole pieces
+        are skipped.
 
         Args:
             epoch: the epoch, from 1.
@@ -71,19 +73,21 @@ class WindowReader:
 
 
 class _Lane:
-    """The rows of a lane in an epoch, of which those of one window are in memory."""
+    """The rows of a lane in an epoch; the rows of one window are in memory."""
 
     def __init__(self, deal: Deal, source: PieceRows, epoch: int, lane: int) -> None:
         self._deal, self._source, self._epoch, self._lane = deal, source, epoch, lane
         self._low = self._high = -1  # the positions of the rows in memory
         self._values: Mapping[str, np.ndarray] = {}
         self._drawn: NDArray[np.int64] = np.empty(0, np.int64)
-        self._position = -1  # of the next row of `_batches`
+        self._position = -1  # the position of the next row of `_batches`
         self._batches: Iterator[Batch] = iter(())
-        self._rest: Batch | None = None  # rows that were read with those before
+        self._rest: Batch | None = (
+            None  # rows of the last batch that belong to the next window
+        )
 
     def take(self, first: int, stop: int, out: Mapping[str, np.ndarray]) -> None:
-        """Write the rows [first, stop) that the lane gives to arrays."""
+        """Write the rows [first, stop) of the lane to arrays."""
         done = 0
         while first < stop:
             index, low, high = self._deal.window_at(self._lane, first)
@@ -93,18 +97,17 @@ class _Lane:
             numbers = self._drawn[first - low : end - low]
             for name, values in self._values.items():
                 part = out[name][done : done + len(numbers)]
-                # The numbers are valid; with 'clip' numpy writes into `out` directly.
+                # The numbers are valid; with 'clip' NumPy writes into `out` directly.
                 np.take(values, numbers, axis=0, out=part, mode="clip")
             done += len(numbers)
             first = end
             if first == high:
-                self._values = {}  # so that the next window needs no other memory
+                self._values = {}  # free the memory before the next window is read
                 self._low = self._high = -1
                 if high == self._deal.lane_rows(self._lane):
                     self._batches, self._rest = iter(()), None  # closes the last piece
 
     def _load(self, index: int, low: int, high: int) -> None:
-        """Read the rows of a window."""
         self._values = {}
         if self._position != low:
             self._batches, self._rest = self._read(low), None
@@ -139,7 +142,7 @@ class _Lane:
             if row < stop:
                 source = self._source.columns.request.source.text
                 raise DataError(
-                    f"{source} has a piece of {row} rows, and had"
+                    f"{source} has a piece of {row} rows, but it had"
                     f" {self._source.counts[piece]}",
                     hint="a window reads the file during the run",
                 )

@@ -1,4 +1,4 @@
-"""The words of a vocabulary that values stand for.
+"""Words of a vocabulary for Python values.
 
 `prepare.py` of an exported model has a copy of this function.
 """
@@ -14,11 +14,11 @@ from placer.readers.scalars import is_absent, scalar_of
 
 
 def word_of(value: Any, words: Collection[str]) -> str:
-    """Return the word that a value stands for: its text, without blanks at its ends.
+    """Return the word that a value stands for: its text, without surrounding blanks.
 
-    None, NaN, NaT and NA are the empty word. A boolean is `true` or `false`, and a whole
-    float the word of the whole number, unless `words` has `True` or `1.0`. Bytes are
-    UTF-8.
+    None, NaN, NaT and NA become the empty word. A boolean becomes `true` or `false`. A
+    float without a fraction becomes the text of the whole number. A text in `words`,
+    such as `True` or `1.0`, is kept. Bytes are UTF-8.
 
     Raises ValueError for other bytes, and for a list, an array or a mapping.
     """

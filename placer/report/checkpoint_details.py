@@ -1,4 +1,4 @@
-"""What `placer checkpoints` prints of one checkpoint: all that it has."""
+"""The output of `placer checkpoints` for one checkpoint: everything in it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from placer.report.numbers import (
 
 
 def details_view(listed: Listed) -> Iterator[RenderableType]:
-    """Yield what one checkpoint has: its run, its parameters and its files."""
+    """Yield the contents of one checkpoint: its run, its parameters and its files."""
     yield Text(f"{listed.path}: {state_of(listed)}", "bold")
     if listed.problem is not None:
         yield Text(listed.problem.message, "red")
@@ -59,7 +59,6 @@ def _facts_table(manifest: Manifest) -> Table:
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield what is known of the run, each with its topic; a text may be empty."""
     progress = manifest.progress
     yield "model", f"{manifest.name}, seed {manifest.seed}"
     written = format_time(manifest.written)
@@ -81,7 +80,7 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _watched(watched: Watched | None) -> str:
-    """Return the best evaluation so far by a metric, and how many came after it."""
+    """Describe the best evaluation so far, and how many evaluations followed."""
     if watched is None:
         return ""
     text = (
@@ -93,7 +92,7 @@ def _watched(watched: Watched | None) -> str:
 
 
 def _data(data: StoredData | None) -> str:
-    """Return a source of rows: what is read, how many rows, and their order."""
+    """Describe a source of rows: the file, the number of rows, and their order."""
     if data is None:
         return ""
     settings = data.settings
@@ -106,7 +105,6 @@ def _data(data: StoredData | None) -> str:
 
 
 def _by_machine(manifest: Manifest) -> dict[str, list[str]]:
-    """Return the nodes by the facts of their machines, as text."""
     nodes: dict[str, list[str]] = {}
     for node, machine in manifest.machines.items():
         nodes.setdefault(_machine(machine), []).append(node)
@@ -125,8 +123,6 @@ def _machine(machine: Machine) -> str:
 
 
 def _parameter_table(manifest: Manifest, rows: Mapping[str, tuple[int, int]]) -> Table:
-    """Return the parameters and sparse tables: what is stored of each, and on which
-    nodes."""
     numbers = ("updates", "size")
     names = ("parameter", "type", "optimizer", *numbers, "on")
     table = grid(*names, numbers=numbers)
@@ -170,14 +166,13 @@ def _optimizer(parameter: StoredParameter | StoredSparse) -> str:
 
 
 def _nbytes(parameter: StoredParameter) -> int:
-    """Return the bytes of the values of a parameter and its slots, and of workers' own
-    values."""
+    """Return the bytes of a parameter with its slots and the workers' own copies."""
     arrays = len(parameter.arrays) + len(parameter.local) * len(parameter.local_arrays)
     return arrays * prod(parameter.shape) * ITEM_BYTES[parameter.dtype]
 
 
 def _all_blocks(parameter: StoredParameter) -> list[StoredBlock]:
-    """Return the blocks of a parameter, and workers' own values as blocks."""
+    """Return the blocks of a parameter. The workers' own copies count as blocks."""
     size = prod(parameter.shape)
     local = parameter.local.values()
     own = [StoredBlock(each.file, each.tensor, 0, size) for each in local]
@@ -185,7 +180,6 @@ def _all_blocks(parameter: StoredParameter) -> list[StoredBlock]:
 
 
 def _file_table(manifest: Manifest) -> Table:
-    """Return the files, with what each has."""
     numbers = ("size", "blocks", "values")
     table = grid("file", *numbers, numbers=numbers)
     blocks = [b for each in manifest.parameters.values() for b in _all_blocks(each)]

@@ -1,4 +1,6 @@
-"""What `placer checkpoints` prints of a folder: its checkpoints, and what is wrong."""
+"""The output of `placer checkpoints` for a folder: its checkpoints and their
+problems.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ class Listed:
     """A checkpoint that was found.
 
     Attributes:
-        path: its folder.
-        manifest: its manifest, None if that cannot be read.
-        problem: what is wrong with it, None if nothing.
-        verified: whether the checksums of its files were checked.
-        is_best: whether it is the best one of its folder.
-        rows: of each sparse table the number of rows and the bytes of all that is stored
-            of it; empty if the checkpoint is damaged.
+        path: Its folder.
+        manifest: Its manifest; None if unreadable.
+        problem: What is wrong with the checkpoint; None if it is intact.
+        verified: Whether the checksums of its files were checked.
+        is_best: Whether it is the best checkpoint in its folder.
+        rows: For each sparse table, the number of rows and the bytes stored. Empty if
+            the checkpoint is damaged.
     """
 
     path: Path
@@ -54,10 +56,8 @@ class Listed:
 
 
 def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
-    """Yield the checkpoints of a folder, the last one first, or the one that it is.
-
-    Raises CheckpointError if there is none.
-    """
+    """Yield the checkpoints in a folder, newest first. `folder` may be a checkpoint.
+    Raises CheckpointError if no checkpoint is found."""
     if (folder / FILE).exists():
         path = folder.resolve() if folder.is_symlink() else folder
         beside = list_checkpoints(path.parent)
@@ -90,10 +90,8 @@ def _listed(path: Path, manifest: Manifest, verify: bool, best: Path | None) -> 
 
 
 def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableType]:
-    """Yield a table of checkpoints, a line for each, and what is wrong with some.
-
-    If the screen is too narrow, the nodes, the sizes and then metrics are left out.
-    """
+    """Yield a table with a line for each checkpoint, then their problems. On a narrow
+    screen the nodes are left out first, then the sizes, then metrics."""
     columns = list(_columns(listed))
     options = screen.options.update(max_width=_ANY_WIDTH)
     table = _table(columns)
@@ -113,8 +111,8 @@ def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableT
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the list: that with the largest number `drop` is left out first, and
-    never one without."""
+    """A column of the list. Columns with the largest number `drop` are left out first;
+    columns without `drop` stay."""
 
     name: str
     cells: Sequence[str]
@@ -123,7 +121,7 @@ class _Column:
 
 
 def _columns(listed: Sequence[Listed]) -> Iterator[_Column]:
-    """Yield the columns; the cells of a checkpoint without a manifest are empty."""
+    """Yield the columns. Cells of a checkpoint without a manifest are empty."""
 
     def cells(text: Callable[[Manifest], str]) -> list[str]:
         return [text(each.manifest) if each.manifest else "" for each in listed]
@@ -145,12 +143,11 @@ def _columns(listed: Sequence[Listed]) -> Iterator[_Column]:
 
 
 _FIRST = 1 << 20
-"""Above the number of any metric."""
+"""Larger than the index of any metric."""
 _ANY_WIDTH = 10_000
 
 
 def _metric(name: str, manifest: Manifest) -> str:
-    """Return a metric of the last evaluation."""
     value = manifest.progress.eval.get(name)
     return "" if value is None else f"{float(value):.4g}"
 
@@ -166,10 +163,10 @@ def _table(columns: Sequence[_Column]) -> Table:
 
 
 def state_of(listed: Listed) -> str:
-    """Return whether a checkpoint is whole, and the best one, in words."""
+    """Describe whether a checkpoint is complete, damaged, or the best one."""
     state = "verified" if listed.verified else "not verified"
     if listed.manifest is not None and not listed.manifest.digest:
-        state += ", but for its manifest"
+        state += ", except for its manifest"
     if listed.problem is not None:
         state = "damaged"
     return f"{state}, best" if listed.is_best else state
@@ -182,7 +179,7 @@ def evaluation_text(manifest: Manifest) -> str:
 
 
 def holders(files: Iterable[str]) -> str:
-    """Return the nodes that have written some files of a checkpoint."""
+    """Return the nodes that wrote these files of a checkpoint."""
     return format_nodes(
         ":".join(name.partition(".")[0].rpartition("-")[::2])
         for name in dict.fromkeys(files)
@@ -190,8 +187,7 @@ def holders(files: Iterable[str]) -> str:
 
 
 def checkpoint_facts(listed: Listed) -> dict[str, Any]:
-    """Return all that is known of a checkpoint but the checksums and the sums of its
-    metrics, as for JSON."""
+    """Return a checkpoint's facts for JSON, without checksums and sums of metrics."""
     facts: dict[str, Any] = {
         "path": str(listed.path),
         "problem": listed.problem.message if listed.problem is not None else None,

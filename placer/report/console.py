@@ -1,4 +1,4 @@
-"""Creates consoles for reports: with colors on a terminal, plain text elsewhere."""
+"""Creates consoles for reports: in color on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _UNBROKEN_WIDTH = 10_000
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that understands control codes."""
+    """Return True if the stream is a terminal that understands control codes."""
     return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 class _LegibleConsole(Console):
-    """A console that replaces control characters in the texts that it prints."""
+    """A console that replaces control characters in printed text."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -32,15 +32,17 @@ class _LegibleConsole(Console):
 
 
 def grid(*names: str, numbers: Collection[str]) -> Table:
-    """Return a table with these columns and no lines; those of `numbers` are aligned
-    to the right."""
+    """Return a table with these columns and no lines. Columns in `numbers` align
+    right.
+    """
     aligned = [Column(n, justify="right" if n in numbers else "left") for n in names]
     return Table(*aligned, box=None, pad_edge=False, header_style="dim")
 
 
 def console(stream: TextIO) -> Console:
-    """Return a console for the stream; without a terminal it writes plain, long
-    lines."""
+    """Return a console for the stream. Without a terminal it writes plain, long
+    lines.
+    """
     if is_terminal(stream):
         return _LegibleConsole(file=stream, highlight=False)
     return _LegibleConsole(

@@ -36,9 +36,9 @@ LAYOUT_TEXTS: dict[Layout, str] = {
     "R": "replicated: each node has the whole value",
     "S": "split: each node has its rows of the batch",
     "P": "partial: the value is the sum over all nodes",
-    "F": "in flat ranges: each node has its range of the elements",
+    "F": "in flat ranges: each node has a range of the elements",
 }
-"""What each layout means for a value on several nodes."""
+"""The meaning of each layout for a value on several nodes."""
 
 
 MICROBATCH_LAYOUT_TEXTS: dict[Layout, str] = {
@@ -46,23 +46,24 @@ MICROBATCH_LAYOUT_TEXTS: dict[Layout, str] = {
     "S": "split over microbatches: each has its rows of the batch",
     "P": "partial over microbatches: the value is the sum over all microbatches",
 }
-"""What each layout means for a value over the microbatches of a step."""
+"""The meaning of each layout for a value over the microbatches of a step."""
 
 
 KEYED_LAYOUT_TEXTS: dict[Layout, str] = {
-    "R": "by key: each node has those of the keys that it looks up",
-    "S": "by key: each node has those of the partitions that it holds",
-    "P": "by key: each node has those of its rows of the batch",
+    "R": "by key: each node has the keys that it looks up",
+    "S": "by key: each node has the keys of its partitions",
+    "P": "by key: each node has the keys of its rows of the batch",
 }
-"""What each layout means for a value with a row for each key."""
+"""The meaning of each layout for a value with a row for each key."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildInfo:
     """The parts of a build that explanations need.
 
-    `graphs` are the graphs of a step, an evaluation and a prediction; `op_positions` maps
-    the name of an op to its position in the spec, such as `digits.yaml:28:16`.
+    Attributes:
+        graphs: The graphs of a step, an evaluation and a prediction.
+        op_positions: The position of each op in the spec, such as `digits.yaml:28:16`.
     """
 
     plan: Plan
@@ -71,10 +72,8 @@ class BuildInfo:
 
 
 def explain(build: BuildInfo, name: str) -> Iterator[str]:
-    """Explain an op, a value, a parameter or a block; yield lines.
-
-    Raises PlacerError with the nearest name if there is nothing of this name.
-    """
+    """Yield lines that explain an op, a value, a parameter or a block. Raises
+    PlacerError for an unknown name. The hint is the nearest name."""
     plan = build.plan
     parameter = next((p for p in plan.parameters if p.name == name), None)
     table = next((t for t in plan.sparse_tables if t.name == name), None)
@@ -90,13 +89,12 @@ def explain(build: BuildInfo, name: str) -> Iterator[str]:
 
 
 def list_choices(plan: Plan) -> Iterator[str]:
-    """Yield a line for each choice of the compiler and each op that it inserted."""
+    """Yield a line for each choice of the compiler and each inserted op."""
     for choice in plan.choices:
         yield f"{choice.what}: {choice.why}"
 
 
 def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
-    """Return the op that has this name, or a result of this name."""
     for graph in graphs:
         if name in graph.producers:
             return graph.producers[name]
@@ -113,7 +111,7 @@ def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     close = nearest(name, names)
     hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"
     if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:
-        hint = f"it is a node: see `placer show --node {name}`"
+        hint = f"'{name}' is a node: see `placer show --node {name}`"
     return PlacerError(
         f"'{build.plan.name}' has no op or parameter '{name}'", hint=hint
     )
@@ -140,13 +138,13 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
         )
     local = [*_local_tables(build, parameter)]
     for node, table in local:
-        yield f"  {node} trains values of its own, in table '{table.name}' ({table.rule})"
+        yield f"  {node} trains its own copy, in table '{table.name}' ({table.rule})"
     tables = [*(table for _, table, _ in blocks), *(table for _, table in local)]
     for table in {table.name: table for table in tables}.values():
         yield f"  {table.name}: {describe_optimizer(table)}"
     yield from _crossings(build, own, "the parameter is")
     if local:
-        yield from _crossings(build, {f"{parameter.name}.delta"}, "its difference is")
+        yield from _crossings(build, {f"{parameter.name}.delta"}, "its change is")
     if parameter.trainable:
         grads = {f"{name}.grad" for name in own}
         yield from _crossings(build, grads, "its gradient is")
@@ -164,11 +162,10 @@ def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
         yield f"  {line}"
     edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
     moved = {v.operand for edge in edges for v in edge.values if v.table == name}
-    yield from _crossings(build, moved, "rows of it, their keys and gradients are")
+    yield from _crossings(build, moved, "its rows, their keys and gradients are")
 
 
 def _init(init: Init) -> str:
-    """Format an initializer as in a spec."""
     written = to_builtins(init)
     return written if isinstance(init, str) else f"{init.name}: {written[init.name]}"
 
@@ -185,8 +182,6 @@ def _blocks(
 def _local_tables(
     build: BuildInfo, parameter: Parameter
 ) -> Iterator[tuple[str, Table]]:
-    """Return the workers that train values of their own of a parameter, with the tables
-    that have these."""
     for node in build.plan.nodes:
         for table in node.tables:
             names = {block.parameter for block in table.blocks}
@@ -220,7 +215,6 @@ def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
 
 
 def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
-    """Yield the layout of a value over its nodes, and over microbatches."""
     nodes = graph.nodes(op)
     if value.layout is not None and len(nodes) > 1:
         texts = KEYED_LAYOUT_TEXTS if is_keyed(graph, value.name) else LAYOUT_TEXTS
@@ -273,8 +267,7 @@ def _crossings(build: BuildInfo, names: set[str], what: str) -> Iterator[str]:
 
 
 def _copies(graph: Graph, names: set[str]) -> set[str]:
-    """Return the values, their copies in other memories and on other nodes, their sums
-    over nodes, and their microbatch totals."""
+    """Return values with their copies, sums over nodes, and microbatch totals."""
     copies = set(names)
     pending = list(names)
     while pending:
@@ -307,7 +300,7 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
     if edge.is_by_key:
         size = f"at most {size}"
     if not edge.nbytes:
-        size = f"between the threads of a process, in each {when}"
+        size = f"between threads of one process, in each {when}"
     more = f", with {plural(others, 'other value')}" if others else ""
     yield (
         f"    edge {edge.id}: {format_nodes(edge.sources)} -> "
@@ -323,6 +316,6 @@ def _describe_move(moved: EdgeValue, edge: Edge) -> str:
         part = f" (elements {format_range(moved.start, moved.stop)})"
     if edge.exchange is not None:
         return f"{moved.operand}{part}"
-    order = "ring" if edge.ring else "nodes"
-    summed = f", summed in the order of the {order}" if have == "P" else ""
+    order = "ring" if edge.ring else "node"
+    summed = f", summed in {order} order" if have == "P" else ""
     return f"{moved.operand}{part} {have} -> {need}{summed}"

@@ -1,4 +1,4 @@
-"""What this machine can do: versions, devices, cores, memory, transports and caches."""
+"""Inspects this machine: devices, cores, memory, transports and caches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRIAL_TIMEOUT: Final = 5.0
 
 
 class Device(Struct, frozen=True):
-    """A kind of device that JAX sees, and how many of it."""
+    """A kind of device that JAX sees, and the number of such devices."""
 
     platform: str
     kind: str
@@ -43,8 +43,11 @@ class Device(Struct, frozen=True):
 
 
 class Memory(Struct, frozen=True):
-    """Bytes of memory: of the machine, what can still be allocated, and the size and
-    the free part of /dev/shm (None where there is none)."""
+    """Memory of the machine in bytes: total, available, and the size and free part of
+    /dev/shm.
+
+    /dev/shm is None if it does not exist.
+    """
 
     total: int
     available: int
@@ -53,8 +56,10 @@ class Memory(Struct, frozen=True):
 
 
 class Cores(Struct, frozen=True):
-    """The cores of the machine, those that this process may use, and the limit of its
-    container in cores (None without a limit)."""
+    """The cores of the machine, and the cores that this process may use.
+
+    `limit` is the container's limit in cores; None without a limit.
+    """
 
     machine: int
     usable: int
@@ -62,8 +67,10 @@ class Cores(Struct, frozen=True):
 
 
 class Cache(Struct, frozen=True):
-    """The folder of caches and its bytes, by what they hold. `folder` is None where
-    there can be none."""
+    """The folder of caches, and its bytes by kind of content.
+
+    `folder` is None if no folder can be used.
+    """
 
     folder: str | None
     limit: int
@@ -71,8 +78,13 @@ class Cache(Struct, frozen=True):
 
 
 class Gpu(Struct, frozen=True):
-    """Whether JAX can use a GPU. `driver` is the version of the NVIDIA driver, `plugin`
-    the installed package of JAX for GPUs, `hint` what to do."""
+    """Whether JAX can use a GPU.
+
+    Attributes:
+        driver: The version of the NVIDIA driver.
+        plugin: The installed package of JAX for GPUs.
+        hint: How to make a GPU usable.
+    """
 
     usable: bool
     driver: str | None
@@ -81,22 +93,22 @@ class Gpu(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """What `placer info` reports.
+    """The content of `placer info`.
 
     Attributes:
-        versions: of placer, Python and the packages that it uses, by name.
-        system: the operating system and the processor.
-        devices: what JAX sees; empty if it fails.
-        devices_error: why JAX sees no devices.
-        gpu: whether GPUs can be used.
-        cores: the cores.
-        memory: the memory.
-        limits: the limits of a process; None for no limit.
-        transports: for each transport, None if a message came through, else the error.
-        transport: the one that runs use by default; None if there is none.
-        transport_error: why there is none.
-        cache: the caches.
-        optional: the versions of optional packages, None if not installed.
+        versions: Versions of placer, Python and the packages it uses, by name.
+        system: The operating system and the processor.
+        devices: The devices that JAX sees; empty if JAX fails.
+        devices_error: Why JAX sees no devices.
+        gpu: Whether GPUs can be used.
+        cores: The cores.
+        memory: The memory.
+        limits: The limits of a process; None for no limit.
+        transports: For each transport, None if a test message arrived, else the error.
+        transport: The default transport of runs; None if no transport works.
+        transport_error: Why no transport works.
+        cache: The caches.
+        optional: Versions of optional packages; None if not installed.
     """
 
     versions: dict[str, str]
@@ -115,15 +127,15 @@ class Machine(Struct, frozen=True):
 
 
 def inspect_machine() -> Machine:
-    """Find out what this machine can do. Imports JAX, and sends a message over each
-    transport."""
+    """Inspect this machine. Imports JAX, and tests each transport with a message."""
     devices, error = _devices()
     versions = {"placer": placer.__version__, "python": platform.python_version()}
     versions |= {name: version(name) for name in _PACKAGES}
     transport = transport_error = None
     try:
         chosen = choose_transport("auto")
-        transport = "shared" if chosen == "auto" else chosen  # on one machine
+        # "auto" means shared memory on one machine.
+        transport = "shared" if chosen == "auto" else chosen
     except PlacerError as choice_error:
         transport_error = str(choice_error)
     return Machine(
@@ -144,7 +156,7 @@ def inspect_machine() -> Machine:
 
 
 def _devices() -> tuple[tuple[Device, ...], str | None]:
-    # Only to look at the devices; a run beside this one needs their memory.
+    # Do not reserve GPU memory: another run on this machine may need it.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         import jax
@@ -152,8 +164,8 @@ def _devices() -> tuple[tuple[Device, ...], str | None]:
         found = [(each.platform, each.device_kind) for each in jax.devices()]
         if all(platform != "cpu" for platform, _ in found):
             found += [(each.platform, each.device_kind) for each in jax.devices("cpu")]
-    except Exception as error:  # JAX raises what its plugins raise
-        # The message may be empty, as for a platform without a plugin.
+    except Exception as error:  # JAX raises any error of its plugins.
+        # The message may be empty, for example for a platform without a plugin.
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         return (), reason + _chosen_platforms()
     kinds = dict.fromkeys(found)
@@ -179,9 +191,10 @@ def _gpu(devices: tuple[Device, ...]) -> Gpu:
         return Gpu(True, driver, plugin, None)
     hint = None
     if driver is not None and plugin is None:
-        # The drivers that the wheels need: docs.jax.dev/en/latest/installation.html
+        # The drivers that the CUDA wheels need:
+        # docs.jax.dev/en/latest/installation.html
         extra = "cuda13" if int(driver.partition(".")[0]) >= 580 else "cuda12"
-        hint = f"JAX is installed without GPUs: pip install -U 'jax[{extra}]'"
+        hint = f"JAX is installed without GPU support: pip install -U 'jax[{extra}]'"
     elif driver is not None:
         hint = f"JAX does not see the GPU, although {plugin} is installed"
         hint += _chosen_platforms()
@@ -193,7 +206,6 @@ def _gpu(devices: tuple[Device, ...]) -> Gpu:
 
 
 def _driver_version() -> str | None:
-    """Return the version of the NVIDIA driver, None without one."""
     try:
         words = _DRIVER.read_text().split()
     except OSError:
@@ -237,7 +249,7 @@ def _limits() -> dict[str, int | None]:
 
 
 def _try_transport(name: str) -> str | None:
-    """Send a message from one channel to another; return the error, None if it came."""
+    """Send a test message between two channels. Return the error, if any."""
     nodes = ("worker:0", "worker:1")
     job = secrets.token_hex(8)
     secret = new_key()
@@ -264,7 +276,7 @@ def _try_transport(name: str) -> str | None:
         channels[0].send(nodes[1], key, [sent])
         (received,) = channels[1].receive(nodes[0], key)
         if not np.array_equal(sent, received):
-            return "the message that arrived is not the one that was sent"
+            return "the received message differs from the sent message"
     except (PlacerError, OSError) as error:
         return str(error)
     finally:
@@ -294,7 +306,7 @@ def _size(folder: Path) -> int:
     total = 0
     for at, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # another process has removed it
+            with suppress(OSError):  # Another process has removed the file.
                 total += os.stat(os.path.join(at, name), follow_symlinks=False).st_size
     return total
 

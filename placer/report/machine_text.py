@@ -1,4 +1,4 @@
-"""The text of `placer info`."""
+"""Formats the output of `placer info`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _INDENT = 15
 
 
 def machine_lines(machine: Machine) -> Iterator[str]:
-    """Yield what a machine can do, a line or more for each topic."""
+    """Yield lines about the machine, one or more for each topic."""
     versions = (f"{name} {text}" for name, text in machine.versions.items())
     yield from _topic("versions", ", ".join(versions))
     yield from _topic("system", machine.system)
     if machine.devices_error is not None:
-        yield from _topic("devices", f"JAX sees none: {machine.devices_error}")
+        yield from _topic("devices", f"JAX sees no devices: {machine.devices_error}")
     else:
         yield from _topic(
             "devices",
@@ -69,20 +69,20 @@ def _cores(machine: Machine) -> str:
     cores = machine.cores
     text = f"{cores.usable} usable of {cores.machine}"
     if cores.limit is not None:
-        text += f", and at most the time of {cores.limit:g} (container limit)"
+        text += f", limited to the time of {cores.limit:g} cores by the container"
     return text
 
 
 def _shared_memory(machine: Machine) -> str:
     memory = machine.memory
     if memory.dev_shm is None or memory.dev_shm_free is None:
-        mounted = "there is no /dev/shm"
+        mounted = "no /dev/shm"
     else:
         mounted = (
             f"/dev/shm has {format_size(memory.dev_shm_free)} free of"
             f" {format_size(memory.dev_shm)}"
         )
-    return f"as large as memory (memfd); {mounted}, which placer does not need"
+    return f"limited only by memory (memfd); {mounted}, which placer does not need"
 
 
 def _limit(name: str, limit: int | None) -> str:
@@ -97,11 +97,11 @@ _IN_BYTES = ("locked memory", "address space")
 def _caches(machine: Machine) -> Iterator[str]:
     cache = machine.cache
     if cache.folder is None:
-        yield "none: this user has no home folder; PLACER_CACHE names one"
+        yield "none: this user has no home folder; set PLACER_CACHE to a folder"
         return
     yield cache.folder
     if not cache.nbytes:
-        yield "empty, or not a folder that only this user can write to"
+        yield "empty, or a folder that other users can write to"
         return
     sizes = (f"{name} {format_size(size)}" for name, size in cache.nbytes.items())
-    yield f"{', '.join(sizes)}; at most {format_size(cache.limit)} of compiled code"
+    yield f"{', '.join(sizes)}; limit of compiled code: {format_size(cache.limit)}"

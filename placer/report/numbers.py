@@ -16,7 +16,7 @@ def format_count(number: float) -> str:
 
 
 def format_size(nbytes: float) -> str:
-    """Format a number of bytes with a decimal unit, to three or four digits.
+    """Format a number of bytes with a decimal unit and three or four digits.
 
     >>> format_size(980), format_size(65536)
     ('980 bytes', '65.5 kB')
@@ -41,7 +41,7 @@ def _scale(number: float, units: Sequence[str]) -> str:
 
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
-    """Format metrics in one line, in their order.
+    """Format metrics in one line, in the given order.
 
     >>> format_metrics({"loss": 0.123456, "accuracy": 0.5})
     'loss 0.1235  accuracy 0.5'
@@ -60,7 +60,7 @@ def plural(number: int, noun: str, several: str | None = None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a number of seconds as on a clock.
+    """Format seconds as minutes and seconds, or with hours.
 
     >>> format_duration(7.6), format_duration(83), format_duration(3723)
     ('0:07', '1:23', '1:02:03')
@@ -71,16 +71,16 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format a time in seconds since 1970 as a date and a time of the local clock; empty
-    if it is not known."""
+    """Format seconds since 1970 as local date and time. Empty if the time is
+    unknown.
+    """
     if not seconds:
         return ""
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 def format_rate(per_second: float, noun: str) -> str:
-    """Format how often something happens, or how long it takes if that is longer than a
-    second.
+    """Format a rate, or the duration of one item if it exceeds a second.
 
     >>> format_rate(1234.5, "step"), format_rate(12.34, "step"), format_rate(0.4, "step")
     ('1,234 steps/s', '12.3 steps/s', '2.5 s/step')

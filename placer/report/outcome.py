@@ -1,4 +1,4 @@
-"""Formats the result of a run or a compilation, as a few lines or as JSON."""
+"""Formats the result of a run or a compilation, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"  divergence  {result.divergence:.4g}"
     if result.untrained_rows:
         rows = plural(result.untrained_rows, "row")
-        yield f"  not trained {rows} of workers that were late"
+        yield f"  not trained {rows} of stragglers"
     for name, counts in result.tables.items():
         known = {n: v for n, v in counts.items() if n != "hit_rate"}
         yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"
@@ -42,8 +42,8 @@ def result_lines(result: Result) -> Iterator[str]:
 
 
 def best_lines(best: Path) -> Iterator[str]:
-    """Yield a line about the checkpoint with the best evaluation: its metrics and its
-    path, by the link to it, if there is one."""
+    """Yield lines about the checkpoint with the best evaluation: its metrics and its
+    path. The path is the link to the checkpoint if it exists."""
     progress = read_manifest(best).progress
     metrics = {name: float(value) for name, value in progress.eval.items()}
     yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
@@ -55,7 +55,7 @@ def best_lines(best: Path) -> Iterator[str]:
 
 
 def _shares(shares: Mapping[str, float]) -> str:
-    """Return what a node has done in the traced steps, what took longest first."""
+    """Format how a node spent the traced steps, longest activity first."""
     shown = sorted(shares.items(), key=lambda item: -item[1])
     return "  ".join(
         f"{'other' if category == 'step' else category} {share:.0%}"
@@ -65,8 +65,6 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 
 def _staleness(result: Result) -> str:
-    """Return the mean, the median and the maximum of the staleness of all updates, and
-    its bound."""
     values = [int(key) for key, n in result.staleness.items() for _ in range(n)]
     mean = sum(values) / len(values)
     median, bound = values[len(values) // 2], result.staleness_bound
@@ -75,10 +73,8 @@ def _staleness(result: Result) -> str:
 
 
 def result_json(result: Result) -> str:
-    """Return the result of a run as a JSON object on one line.
-
-    NaN and infinity, which JSON does not have, become null.
-    """
+    """Return the result of a run as a JSON object on one line. JSON lacks NaN and
+    infinity, so they become null."""
     shown = msgspec.to_builtins(result)
     del shown["event"], shown["warnings"], shown["failed_late"]
     return msgspec.json.encode(shown).decode()
@@ -92,8 +88,9 @@ def prediction_line(result: PredictionResult, out: Path) -> str:
 
 
 def plan_line(plan: Plan) -> str:
-    """Return one line about a plan: its programs, edges and bytes per step, and servers
-    that have nothing to do."""
+    """Return one line about a plan: programs, edges, bytes per step, and idle
+    servers.
+    """
     programs = plural(len(plan.nodes), "program")
     nodes = format_nodes(node.name for node in plan.nodes)
     edges = plural(len(plan.step_edges), "edge")
@@ -106,11 +103,11 @@ def plan_line(plan: Plan) -> str:
         if NodeId(node.name).kind == SERVER
         and not (node.tables or node.name in holders or node.computes)
     ]
-    return f"{line}; no parameters for {format_nodes(idle)}" if idle else line
+    return f"{line}; no parameters on {format_nodes(idle)}" if idle else line
 
 
 CROWDED_RATIO = 2
-"""The number of processes per core above which there is a note about it."""
+"""A note warns about more processes per core than this."""
 
 
 def crowding_note(plan: Plan, cores: int) -> str | None:
@@ -125,6 +122,6 @@ def emulation_note(plan: Plan) -> str:
     kinds = {kind for node in plan.nodes if node.computes for kind in node.devices}
     kinds.discard(CPU)
     if not kinds:
-        return "there are no devices to emulate"
+        return "no devices to emulate"
     listed = " and ".join(sorted(kinds))
     return f"every {listed} is emulated by a CPU device"

@@ -1,4 +1,6 @@
-"""Draws the schedule of a pipeline: a row per node, or per device; time runs right."""
+"""Draws the schedule of a pipeline: a row per node or device, time from left to
+right.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,8 @@ _IDLE = "·"
 
 
 def draw_schedule(schedule: Schedule, width: int) -> Iterator[Text]:
-    """Draw the schedule in `width` columns, and then a legend of the colors.
-
-    A row has a label at its start and the percentage of busy time at its end.
-    """
+    """Draw the schedule in `width` columns, then a legend of the colors. A row starts
+    with a label and ends with the percentage of busy time."""
     rows = dict(_rows(schedule))
     names = dict.fromkeys(t.task for turns in schedule.tasks.values() for t in turns)
     styles = {name: _STYLES[i % len(_STYLES)] for i, name in enumerate(names)}
@@ -34,7 +34,9 @@ def draw_schedule(schedule: Schedule, width: int) -> Iterator[Text]:
 
 
 def _rows(schedule: Schedule) -> Iterator[tuple[str, Sequence[ScheduledTask]]]:
-    """Yield a label and turns for each node, or for each of its devices if several."""
+    """Yield a label and the tasks of each node, or of each of its devices if
+    several.
+    """
     for node, turns in schedule.tasks.items():
         devices = dict.fromkeys(each for turn in turns for each in turn.devices)
         if len(devices) < 2:

@@ -14,10 +14,8 @@ _STYLES = (*_COLORS, *(f"bright_{color}" for color in _COLORS))
 
 
 def color_graphs(graphs: Sequence[Graph]) -> Iterator[Text]:
-    """Yield the lines of the graphs, each op in the color of its place.
-
-    Without colors this is the text that `placer.compiler.graph.text` parses.
-    """
+    """Yield the lines of the graphs, each op in the color of its place. Without colors
+    this is the text that `placer.compiler.graph.text` parses."""
     styles = place_styles(graphs)
     for i, graph in enumerate(graphs):
         if i:
@@ -36,7 +34,7 @@ def legend(graphs: Sequence[Graph]) -> Text:
 
 
 def place_styles(graphs: Sequence[Graph]) -> dict[str, str]:
-    """Return a color for each place, in the order in which the graphs name them."""
+    """Return a color for each place, in order of first use in the graphs."""
     places = dict.fromkeys(
         str(op.place) for graph in graphs for op in graph.ops if op.place is not None
     )

@@ -1,7 +1,7 @@
 """Reports work that several nodes repeat for the whole batch.
 
-Such an op has replicated operands on all its nodes. If its batch rule were `rows`, each
-node could compute its own rows only.
+Such an op has replicated operands on all its nodes. With the batch rule `rows`, each
+node could compute only its own rows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from placer.plan.plan import Plan
 from placer.report.numbers import format_flops
 
 MIN_SHARE = 0.01
-"""The share of a step's FLOPs below which repeated work is not reported."""
+"""Repeated work below this share of a step's FLOPs is not reported."""
 MAX_NAMED = 3
 
 
 def repeated_line(plan: Plan, graph: Graph) -> Iterator[str]:
-    """Yield one line about the repeated work of a step, unless it is little."""
+    """Yield one line about the repeated work of a step, unless it is small."""
     repeated = find_repeated_ops(graph)
     total = sum(node.flops + node.replicated_flops for node in plan.nodes)
     flops = sum(each.flops for each in repeated)
@@ -28,7 +28,7 @@ def repeated_line(plan: Plan, graph: Graph) -> Iterator[str]:
     names = ", ".join(each.op.name for each in repeated[:MAX_NAMED])
     more = f" and {len(repeated) - MAX_NAMED} more" if len(repeated) > MAX_NAMED else ""
     share = f"{flops / total:.0%} of a step's FLOPs ({format_flops(flops)})"
-    yield f"{share} are repeated by other nodes: {names}{more}{_first_hint(repeated)}"
+    yield f"{share} are repeated on several nodes: {names}{more}{_first_hint(repeated)}"
 
 
 def _first_hint(repeated: Sequence[RepeatedOp]) -> str:
@@ -37,7 +37,7 @@ def _first_hint(repeated: Sequence[RepeatedOp]) -> str:
 
 
 def explain_repeat(graph: Graph, name: str) -> Iterator[str]:
-    """Yield a note about the repeated work of an op, if there is any."""
+    """Yield a note if several nodes repeat the work of an op."""
     for each in find_repeated_ops(graph):
         if each.op.name == name:
             hint = _hint(each)
@@ -49,10 +49,10 @@ def explain_repeat(graph: Graph, name: str) -> Iterator[str]:
 
 
 def _hint(each: RepeatedOp) -> str | None:
-    """Return how to let the nodes split the rows of the batch, if there is a way."""
+    """Return how to let the nodes split the rows of the batch, if possible."""
     op = each.op
     if op.kind != "call" or op.attrs.get("state"):
         return None
     rule = 'batch="rows"' if op.attrs.get("args") else "batch: rows"
-    name = op.name.partition(".")[0]  # the op may be a region of this function
-    return f"declare {rule} for '{name}' if no row depends on another"
+    name = op.name.partition(".")[0]  # The op may be a region of this function.
+    return f"declare {rule} for '{name}' if each row is computed independently"

@@ -1,5 +1,6 @@
-"""Shows the tables of a build: which node stores which blocks and partitions, and the
-balance."""
+"""Shows the tables of a build: the blocks and partitions on each node, and the
+balance.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +35,8 @@ def block_bytes(block: Block, items: Mapping[str, int]) -> int:
 
 
 def table_views(plan: Plan) -> Iterator[RenderableType]:
-    """Yield a view of each table, and at the end the balance: how evenly the nodes of a
-    kind store the parameters, without optimizer slots, without a worker's own values and
-    without sparse tables."""
+    """Yield a view of each table, then how evenly nodes of a kind store the parameters.
+    The balance excludes optimizer slots, workers' own copies and sparse tables."""
     items, ids = item_bytes(plan), table_ids(plan)
     with_blocks = {_kind(node) for node in plan.nodes if node.tables}
     for node in plan.nodes:
@@ -72,7 +72,7 @@ def _stored_rows(table: SparseTable, node: NodePlan) -> str:
 
 
 def _balance(plan: Plan, kind: str, items: Mapping[str, int]) -> Iterator[Text]:
-    """Yield how evenly the nodes of a kind store the parameters, if they do."""
+    """Yield how evenly nodes of a kind store the parameters, if they store any."""
     loads = []
     for node in plan.nodes:
         stored = [table for table in node.tables if not table.local]

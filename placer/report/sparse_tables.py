@@ -1,4 +1,4 @@
-"""Describes the sparse tables of a build: which keys have a row, and what rows take."""
+"""Describes the sparse tables of a build: keys with rows, and memory of rows."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from placer.plan.table_text import (
 from placer.report.numbers import format_count, format_size, plural
 
 MAX_NAMED = 8
-"""The nodes of a table whose partitions are listed at most."""
+"""Partitions are listed for at most this many nodes of a table."""
 
 
 def format_row_bytes(table: SparseTable) -> str:
-    """Return the bytes of a row, at least and at most."""
+    """Return the smallest and largest number of bytes of a row."""
     low, high = row_bytes(table.settings, table.dtype).total
     return f"{format_count(low)}-{format_count(high)} bytes"
 
 
 def summarize_table(table: SparseTable) -> str:
-    """Return a table in one line: its width, the bytes of a row, and where it is."""
+    """Summarize a table in one line: its width, the bytes of a row, and its nodes."""
     text = f"{table.name}: width {format_count(table.settings.dim)}"
     text += "" if table.trainable else ", frozen"
     text += f", {format_row_bytes(table)} a row, on {format_nodes(table.holders)}"
@@ -43,12 +43,12 @@ def summarize_table(table: SparseTable) -> str:
 
 
 def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
-    """Yield what there is to say of a table, except for its place, each as a line."""
+    """Yield lines that describe a table, except for its place."""
     settings = table.settings
     for node in table.holders[:MAX_NAMED]:
         yield f"  {node}: {describe_partitions(table, node)}"
     if len(table.holders) > MAX_NAMED:
-        yield "  and so on"
+        yield "  …"
     optimizer = describe_optimizer_of_rows(table)
     yield f"table {table_ids(plan)[table.name]}: {optimizer}"
     yield describe_first_values(table)
@@ -56,21 +56,21 @@ def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
         yield _admission(settings.admit, settings.default)
         yield from _forgetting(settings.forget)
     elif isinstance(settings.admit, Always):
-        yield "a key without a row reads the values with which it would begin"
+        yield "a key without a row reads its initial values"
     else:
         yield f"a key without a row reads {settings.default:g}"
     if settings.score is not None:
         score = settings.score
         yield (
-            f"the score of a key is {score.no_click:g} for each time that it is shown and"
-            f" not clicked, and {score.click:g} for each click, times {score.decay:g} in"
-            " each sweep"
+            f"the score of a key grows by {score.no_click:g} when it is shown and"
+            f" not clicked, and by {score.click:g} when it is clicked; each sweep"
+            f" multiplies it by {score.decay:g}"
         )
     if settings.capacity is not None:
         which = {"lru": "least recently", "lfu": "least frequently"}[settings.evict]
         yield (
-            f"it has at most {plural(settings.capacity, 'row')}, of which each partition"
-            f" has its share: the {which} used ones make room"
+            f"it has at most {plural(settings.capacity, 'row')}, shared equally by"
+            f" the partitions; a full partition evicts its {which} used rows"
         )
     if settings.bounds is not None:
         low, high = settings.bounds
@@ -78,10 +78,10 @@ def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
     yield _row(row_bytes(settings, table.dtype))
     if isinstance(settings.admit, Bloom):
         nbytes = format_size(settings.admit.nbytes)
-        yield f"the counters of keys without a row take {nbytes} over all nodes"
+        yield f"counters of keys without a row take {nbytes} on all nodes together"
     elif isinstance(settings.admit, Count | Score):
         low, high = row_bytes(settings, table.dtype).index
-        yield f"a key that is counted and has no row takes {low}-{high} bytes"
+        yield f"a counted key without a row takes {low}-{high} bytes"
     if expected := _expected(table):
         yield expected
 
@@ -104,8 +104,9 @@ def _row(row: RowBytes) -> str:
 
 
 def _expected(table: SparseTable) -> str:
-    """Return how many rows the spec expects, and their bytes; nothing if it does not
-    say."""
+    """Return the expected number of rows and their bytes; empty if the spec has
+    none.
+    """
     if table.rows is None:
         return ""
     parts = [
@@ -127,8 +128,8 @@ def _admission(admit: Admission, default: float) -> str:
     match admit:
         case Always():
             return (
-                "a key gets a row when it is first updated; until then it reads the values"
-                " with which its row would begin"
+                "a key gets a row at its first update; until then it reads its"
+                " initial values"
             )
         case Count():
             when = f"at its {_ordinal(admit.n)} occurrence"
@@ -137,7 +138,7 @@ def _admission(admit: Admission, default: float) -> str:
         case Probability():
             when = f"at each occurrence with probability {admit.p:g}"
         case Score():
-            when = f"when its score is {admit.least:g}"
+            when = f"once its score is {admit.least:g}"
     return f"a key gets a row {when}; until then it reads {default:g}"
 
 
@@ -154,7 +155,10 @@ def _forgetting(forget: Forgetting) -> Iterator[str]:
         limits.append(f"has values with a norm below {forget.norm_below:g}")
     if limits:
         every = plural(forget.every, "step")
-        yield f"a key is forgotten that {', or '.join(limits)}; a sweep takes {every}"
+        yield (
+            f"a key is forgotten if it {', or if it '.join(limits)}; a sweep takes"
+            f" {every}"
+        )
 
 
 def _ordinal(number: int) -> str:

@@ -26,22 +26,24 @@ from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.sparse_tables import summarize_table
 
 INPUT = "input"
-"""The kind of layers that are inputs."""
+"""The kind of a layer that is an input."""
 _COMPOSITES = {
     "normalize": "batch_norm",
     "replica_norm": "batch_norm",
     "drop": "dropout",
 }
-"""The kind in a spec of ops that only a composite expands to."""
+"""Maps an op that only a composite contains to the composite's kind in a spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     """An input or an op of the model as a user wrote it, without its gradient.
 
-    `parameters` is the number of elements of the parameters that no earlier layer uses,
-    and `per_key` that of the columns of such sparse tables; `shares` says whether an
-    earlier one uses all of them.
+    Attributes:
+        parameters: Number of elements in its parameters, without those of earlier
+            layers.
+        per_key: The same for sparse tables, per key.
+        shares: Whether earlier layers use all its parameters.
     """
 
     name: str
@@ -55,10 +57,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """The declared bytes and FLOPs of a step of a process, or of each of several: those
-    of all its threads.
+    """The declared bytes and FLOPs of a step, for one process or each of several equal
+    ones.
 
-    `values` and `slots` are those of its tables; `devices` has the peak of each device.
+    Attributes:
+        values, slots: The bytes in its tables.
+        devices: The peak memory of each device.
     """
 
     values: int
@@ -81,11 +85,9 @@ def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
 
 
 def find_layers(plan: Plan, step: Graph) -> list[Layer]:
-    """Return the inputs and the layers of a model, in program order.
-
-    Ops whose names begin with the same name of a spec are one layer: the parts of a
-    composite, or of a function at one place.
-    """
+    """Return the inputs and the layers of a model, in program order. Ops whose names
+    start with the same name of a spec form one layer: the parts of a composite, or of a
+    function at one place."""
     groups: dict[tuple[str, str], list[Op]] = {}
     for op in step.ops:
         if _is_of_model(op):
@@ -109,7 +111,7 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
         }
         layers.append(
             Layer(
-                # A function at several places has a layer at each.
+                # A function at several places has one layer at each place.
                 name if names.count(name) == 1 else _main(name, parts).name,
                 _kind(name, parts),
                 _output(_main(name, parts)),
@@ -124,7 +126,6 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
 
 
 def _is_of_model(op: Op) -> bool:
-    """Whether the op reads an input or computes a value of the spec."""
     if op.kind == "read":
         return bool(op.attrs["input"] != POSITION)
     return (
@@ -139,8 +140,8 @@ def _is_of_model(op: Op) -> bool:
 
 
 def _parameter_of(step: Graph, operand: str, parameters: dict[str, int]) -> str | None:
-    """Return the parameter that an operand is a copy of, such as `h.w` for `h.w.copy`, or
-    the sparse table whose rows it has; None if it is not."""
+    """Return the parameter behind an operand, such as `h.w` for its copy `h.w.copy`.
+    For rows of a sparse table, return the table. None for other operands."""
     if is_keyed(step, operand):
         return str(keys_of(step, operand).attrs["table"])
     while operand not in parameters:
@@ -151,8 +152,9 @@ def _parameter_of(step: Graph, operand: str, parameters: dict[str, int]) -> str 
 
 
 def _main(name: str, parts: Sequence[Op]) -> Op:
-    """Return the op whose result other layers use: the one with the name of the layer,
-    otherwise the last."""
+    """Return the op whose result other layers use: the layer's namesake, or the
+    last.
+    """
     return next((op for op in parts if op.name == name), parts[-1])
 
 
@@ -170,8 +172,7 @@ def _kind(name: str, parts: Sequence[Op]) -> str:
 
 
 def _output(op: Op) -> str:
-    """Return the shape of the first result of an op, with its dtype if that is no
-    float, and how many other results there are."""
+    """Format the first result of an op, and the number of further results."""
     if op.is_computed and ops.find(op.kind).finalizer is not None:
         return "metric"
     first, *others = op.tensors
@@ -184,8 +185,8 @@ def _output(op: Op) -> str:
 
 
 def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
-    """Return the memory and FLOPs of the processes by the names of their nodes; equal
-    processes of a kind are together."""
+    """Return the memory and FLOPs of processes, by the names of their nodes. Equal
+    processes of a kind share an entry."""
     items = item_bytes(plan)
     groups: dict[tuple[str, int, ProcessMemory], list[str]] = {}
     for process, nodes in plan.processes.items():
@@ -195,7 +196,6 @@ def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
 
 
 def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMemory:
-    """Return the memory and FLOPs of the nodes of one process together."""
     values = sum(
         block_bytes(block, items)
         for node in nodes
@@ -212,8 +212,7 @@ def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMe
 
 
 def _devices(nodes: Sequence[NodePlan]) -> str:
-    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`, and how much
-    host memory the spec gives it."""
+    """List the peak of each device of a process, and the declared host memory."""
     ids: dict[tuple[str, int], list[int]] = {}
     for device, nbytes in device_peaks(nodes).items():
         kind, _, number = device.partition(":")
@@ -244,12 +243,11 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
             "" if layer.kind == INPUT else count,
             layer.place,
         )
-        table.add_row(*map(Text, cells))  # brackets are no markup
+        table.add_row(*map(Text, cells))  # Text, because brackets are not markup here.
     return table
 
 
 def _data(plan: Plan) -> str:
-    """Return the sources of the rows, and the nodes that read them."""
     phases = [(plan.train, {node.name: node.step.reads for node in plan.nodes})]
     if plan.evaluation is not None:
         reads = {n.name: n.evaluation.reads for n in plan.nodes if n.evaluation}
@@ -270,7 +268,6 @@ def _data(plan: Plan) -> str:
 
 
 def _row_bytes(plan: Plan, inputs: Container[str]) -> int:
-    """Return the bytes of a row of inputs."""
     return sum(
         prod(column.shape) * ITEM_BYTES[column.dtype]
         for column in plan.columns
@@ -297,8 +294,8 @@ def _totals(plan: Plan, step: Graph) -> Grid:
     }
     parts = plan.settings.train.microbatches
     work = {
-        "are repeated by other nodes": sum(n.replicated_flops for n in plan.nodes),
-        "sum values of several nodes": sum(n.exchange_flops for n in plan.nodes),
+        "repeated on several nodes": sum(n.replicated_flops for n in plan.nodes),
+        "for sums over nodes": sum(n.exchange_flops for n in plan.nodes),
     }
     flops = sum(node.flops for node in plan.nodes) + sum(work.values())
     table = grid("", "", numbers=())
@@ -311,7 +308,7 @@ def _totals(plan: Plan, step: Graph) -> Grid:
         "data": _data(plan),
         "a step": f"{plural(plan.train.batch, 'row')}"
         + (f" in {parts} microbatches" if parts > 1 else ""),
-        "": format_flops(flops) + (f", of which {of_work}" if of_work else ""),
+        "": format_flops(flops) + (f", including {of_work}" if of_work else ""),
         " ": f"{format_size(sent)} sent on {plural(len(plan.step_edges), 'edge')}",
     }
     for name, text in rows.items():

@@ -1,1 +1,1 @@
-"""What placer needs of the machine: memory, caches, files, cores."""
+"""Access to the machine: memory, caches, files, cores."""

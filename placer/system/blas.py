@@ -1,6 +1,6 @@
-"""The threads of OpenBLAS, with which numpy multiplies matrices.
+"""Sets the number of threads of OpenBLAS, which numpy uses to multiply matrices.
 
-It starts them when it is loaded, one for each core but the first.
+OpenBLAS starts its threads when it is loaded, one for each core except the first.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "OPENBLAS_NUM_THREADS"
-"""The environment variable with the number of threads, as OpenBLAS reads it."""
+"""The environment variable with the number of OpenBLAS threads."""
 _FUNCTIONS: Final = (
     "scipy_openblas_set_num_threads64_",
     "scipy_openblas_set_num_threads",
     "openblas_set_num_threads64_",
     "openblas_set_num_threads",
 )
-"""The names in the builds of numpy's packages and of others."""
+"""The names of the function in the builds of numpy's packages, and in other builds."""
 
 
 def set_blas_threads(count: int) -> None:
-    """Let the OpenBLAS libraries that this process has loaded use so many threads."""
+    """Set the number of threads of all OpenBLAS libraries in this process."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[-1] for line in lines if "openblas" in line}
     for path in sorted(paths):

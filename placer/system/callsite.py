@@ -1,4 +1,4 @@
-"""The line outside of placer that called into it, for errors in Python models."""
+"""Finds the line outside of placer that called into it, for errors in Python models."""
 
 from __future__ import annotations
 
@@ -63,19 +63,20 @@ def display_path(file: str) -> str:
 
 
 def is_cell(file: str) -> bool:
-    """Whether code with this file name is in no file: a notebook cell, or typed in.
+    """Return True if the code is in no file: it is a notebook cell or was typed in.
 
-    ipykernel gives cells the names of files, which it may or may not write.
+    ipykernel gives cells file names, and it may or may not write these files.
     """
     folder = os.path.basename(os.path.dirname(file))
     return _KERNEL.fullmatch(folder) is not None or not os.path.isfile(file)
 
 
 def session_name() -> str:
-    """Return a name for what is defined in cells: that of the notebook's file.
+    """Return a name for models that are defined in cells: the name of the notebook's
+    file.
 
-    VS Code and Jupyter Server tell the kernel the path of the notebook. In another
-    kernel it is `notebook`, and where lines are typed in, `session`.
+    VS Code and Jupyter Server tell the kernel the path of the notebook. For other kernels
+    the name is `notebook`, and for an interactive session it is `session`.
     """
     main = sys.modules.get("__main__")
     file = getattr(main, "__vsc_ipynb_file__", None) or os.environ.get(
@@ -88,10 +89,10 @@ def session_name() -> str:
 
 
 def _cell_name(file: str) -> str | None:
-    """Return IPython's name of the cell that was compiled as `file`, if it is one."""
+    """Return IPython's name of the cell that was compiled as `file`, or None."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
-    # IPython 8 has it; earlier ones show the name of the file.
+    # Earlier versions than IPython 8 do not have it and show the file name.
     name_code = getattr(getattr(shell, "compile", None), "format_code_name", None)
     found = name_code and name_code(file)
     return " ".join(found) if found else None

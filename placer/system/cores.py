@@ -1,4 +1,4 @@
-"""The cores of the machine that this process may use, and the threads of XLA."""
+"""The cores that this process may use, and the number of XLA threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 THREADS: Final = ("PJRT_NPROC", "NPROC")
-"""The environment variables with a number of threads, as XLA reads them."""
+"""The environment variables from which XLA reads its number of threads."""
 
 
 def usable_cores() -> int:
@@ -17,8 +17,10 @@ def usable_cores() -> int:
 
 
 def xla_threads() -> int:
-    """Return the number of threads with which XLA computes on the CPU: that of the
-    environment, or one for each usable core."""
+    """Return the number of threads that XLA uses on the CPU.
+
+    It is set by the environment, or is the number of usable cores.
+    """
     for name in THREADS:
         text = os.environ.get(name, "")
         if text.isascii() and text.isdigit() and int(text) > 0:
@@ -27,7 +29,7 @@ def xla_threads() -> int:
 
 
 def fix_threads() -> None:
-    """Fix the cores and the number of threads of this process to what they are now.
+    """Fix the cores and the number of threads of this process to their current values.
 
     Sums in XLA depend on the number of threads, so a checkpoint records it. Call this
     before JAX starts.

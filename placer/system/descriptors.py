@@ -6,9 +6,9 @@ import select
 
 
 def is_readable(fd: int, seconds: float | None) -> bool:
-    """Wait until a descriptor is readable, for at most `seconds` if that is not None.
+    """Return True if a descriptor becomes readable within `seconds`; None waits forever.
 
-    Return whether it is readable. The end of a process makes its pidfd readable.
+    The pidfd of a process becomes readable when the process ends.
     """
     poll = select.poll()  # `select.select` rejects descriptors above 1023
     poll.register(fd, select.POLLIN)

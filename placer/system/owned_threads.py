@@ -1,4 +1,4 @@
-"""Threads with one owner, who learns their first error and joins them."""
+"""Threads whose owner joins them and receives their first error."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable
 from typing import Final
 
 END_LIMIT: Final = 2.0
-"""Seconds that an owner waits for a thread that may be stuck, such as in a read of a disk."""
+"""Seconds that an owner waits for a thread that may be stuck, for example in a disk read."""
 
 
 class OwnedThreads:
-    """Daemon threads that change the same state, and that their owner joins.
+    """Daemon threads that share a state, with an owner that joins them.
 
-    The first error of a thread ends the work of all: the owner gets it where it waits next.
+    The first error of a thread ends the work of all threads. The owner receives the error
+    at its next wait.
 
     Attributes:
-        changed: guards the state. It is notified when a thread ends; code that changes the
-            state must notify it, too.
+        changed: guards the state. It is notified when a thread ends; code that changes
+            the state must also notify it.
         error: the first error, or None.
 
     Example:
@@ -43,23 +44,26 @@ class OwnedThreads:
             self._threads.append(thread)
 
     def wait(self) -> None:
-        """Wait for a change; called with `changed` held.
+        """Wait for a change. Call it with `changed` held.
 
-        Raises the first error, also one from before the call: after it nothing changes.
+        Raises the first error, even if it came before the call, because nothing changes
+        after it.
         """
         self.check()
         self.changed.wait()
         self.check()
 
     def wait_for(self, is_ready: Callable[[], object]) -> None:
-        """Wait until `is_ready`, which is called with `changed` held; raises the first
-        error, unless it is ready already."""
+        """Wait until `is_ready` returns True; it is called with `changed` held.
+
+        Raises the first error, unless `is_ready` returns True at once.
+        """
         with self.changed:
             while not is_ready():
                 self.wait()
 
     def check(self) -> None:
-        """Raise the first error, if there is one."""
+        """Raise the first error, if any."""
         if self.error is not None:
             raise self.error
 
@@ -70,8 +74,10 @@ class OwnedThreads:
             self.changed.notify_all()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait until all threads have ended, for each at most some seconds; return whether
-        they have. Raises nothing: see `check`."""
+        """Wait for each thread for at most `seconds`; return True if all have ended.
+
+        Raises nothing: see `check`.
+        """
         with self.changed:
             threads = [*self._threads]
         for thread in threads:

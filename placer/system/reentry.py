@@ -1,7 +1,7 @@
-"""Refuse to compile or launch a model inside a node, which would recurse forever.
+"""Refuses to compile or launch a model inside a node, which would recurse forever.
 
-Nodes import the modules of a spec. A module that compiles or launches while it is
-imported would do so again in every node, and in the nodes of that run.
+Nodes import the modules of a spec. If a module starts a run while it is imported, every
+node starts that run again, and so do the nodes of the new run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from placer.system.ast_lock import AST_LOCK
 from placer.system.callsite import caller_span, display_path, span_of
 
 NODE_VARIABLE = "PLACER_NODE"
-"""The environment variable with a node's name, in its process and its subprocesses."""
+"""The environment variable with the name of a node, in its process and its subprocesses."""
 
-_HINT = "put the call into a function, or under if __name__ == '__main__'"
+_HINT = "move the call into a function, or under if __name__ == '__main__'"
 
-_UNSET_HINT = (
-    f"elsewhere, unset {NODE_VARIABLE}, by which this process is taken for a node's"
-)
+_UNSET_HINT = f"if this process is not a node, unset {NODE_VARIABLE}"
 
 _thread: ContextVar[str | None] = ContextVar("placer.node", default=None)
 _processes: list[str] = []
@@ -36,7 +34,7 @@ _changing = threading.Lock()
 
 @contextmanager
 def node_in_thread(node: str) -> Iterator[None]:
-    """Mark this thread as a node."""
+    """Mark this thread as a node during the context."""
     before = _thread.set(node)
     try:
         yield
@@ -46,7 +44,7 @@ def node_in_thread(node: str) -> Iterator[None]:
 
 @contextmanager
 def node_in_process(node: str) -> Iterator[None]:
-    """Mark this process as a node, with all its threads."""
+    """Mark this process and all its threads as a node."""
     with _changing:
         _processes.append(node)
         os.environ[NODE_VARIABLE] = node
@@ -67,8 +65,8 @@ def refuse_in_node(call: str) -> None:
     if node is not None:
         hint = _HINT if _thread.get() or _processes else f"{_HINT}; {_UNSET_HINT}"
         raise PlacerError(
-            f"{call} is called in node {node} of a run: a node imports the modules of"
-            " its spec, and must not start a run itself",
+            f"{call} is called in node {node} of a run, but a node must not "
+            "start a run itself; it imports the modules of its spec",
             span=caller_span(),
             hint=hint,
         )
@@ -77,8 +75,12 @@ def refuse_in_node(call: str) -> None:
 def refuse_at_import(call: str, folder: Path, modules: Collection[str]) -> None:
     """Raise PlacerError if top-level code of a module makes this call.
 
-    `modules` are the modules of `folder` that every node imports. Code inside an `if`
-    that tests `__name__` is allowed.
+    Code inside an `if` that tests `__name__` is allowed.
+
+    Args:
+        call: the name of the call, for the message.
+        folder: the folder of the modules.
+        modules: the modules that every node imports.
     """
     files = {(folder / f"{module}.py").resolve() for module in modules}
     frame: FrameType | None = sys._getframe(1)
@@ -90,8 +92,8 @@ def refuse_at_import(call: str, folder: Path, modules: Collection[str]) -> None:
             and not _is_guarded(Path(file), frame.f_lineno)
         ):
             raise PlacerError(
-                f"{call} is called while {display_path(file)} is imported, and every node"
-                " imports it: each would start the run again",
+                f"{call} is called while {display_path(file)} is imported; every "
+                "node imports it and would start the run again",
                 span=span_of(frame.f_code, frame.f_lasti, frame.f_lineno),
                 hint=_HINT,
             )
@@ -99,12 +101,12 @@ def refuse_at_import(call: str, folder: Path, modules: Collection[str]) -> None:
 
 
 def _is_guarded(file: Path, line: int) -> bool:
-    """Whether the line is inside an `if` that tests `__name__`."""
+    """Return True if the line is inside an `if` that tests `__name__`."""
     try:
         with AST_LOCK:
             nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, ValueError, SyntaxError):
-        return True  # not the source of the code that runs; nodes will check again
+        return True  # This is not the source of the running code. Nodes check again.
     return any(
         isinstance(node, ast.If)
         and node.lineno <= line <= (node.end_lineno or node.lineno)

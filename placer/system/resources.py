@@ -1,4 +1,4 @@
-"""Find the files of placer that are not Python modules: `grammar/` and `specs/`."""
+"""Finds files of placer that are not Python modules, in `grammar/` and `specs/`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def find_file(relative: str) -> Path:
-    """Return the path of a file such as `grammar/place.lark`, or of a folder: `specs`.
+    """Return the path of a file such as `grammar/place.lark`, or of a folder such as
+    `specs`.
 
-    An installed package has these folders in `placer/_data`. In a checkout, and in an
-    editable install, they are next to the package. Raises PlacerError, with the nearest
-    name as hint, if there is no such file.
+    An installed package has these folders in `placer/_data`. In a checkout and in an
+    editable install, they are next to the package.
+
+    Raises:
+        PlacerError: if the file does not exist, with the most similar name as hint.
     """
     installed = _PACKAGE / "_data"
     root = installed if installed.is_dir() else _PACKAGE.parent

@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 class Worker(OwnedThreads, Generic[T]):
-    """Calls `handle` with items, one at a time and in their order, in a daemon thread.
+    """Calls `handle` with items, one at a time and in order, in a daemon thread.
 
-    The first error of `handle` is kept, and raised by `put`, `wait_until_idle`, `is_idle`,
-    `check` and `close` from then on; items that wait are dropped. The owner ends the thread by `close`,
-    or by `end` or `drop` and then `join`.
+    After the first error of `handle`, waiting items are dropped, and `put`,
+    `wait_until_idle`, `is_idle`, `check` and `close` raise the error. The owner ends the
+    thread with `close`, or with `end` or `drop` followed by `join`.
 
     Args:
         handle: called with each item.
         name: the name of the thread.
-        bound: the most items that wait or are handled; None for no limit.
+        bound: the largest number of unfinished items; None for no limit.
         at_end: called by the thread when it ends, also after an error.
 
     Example:
@@ -62,15 +62,21 @@ class Worker(OwnedThreads, Generic[T]):
             self.begin(self._run, self._name)
 
     def put(self, item: T) -> None:
-        """Add an item; wait while there are too many. Raises the first error. Not to be
-        called after the end: see `offer`."""
+        """Add an item, and wait while the queue is full. Raises the first error.
+
+        Do not call it after the end: see `offer`.
+        """
         is_added = self.offer(item)
         self.check()
         assert is_added, self._name
 
     def offer(self, item: T, *, waits: bool = True) -> bool:
-        """Add an item, or return False after an error or the end. Wait while there are too
-        many, unless the caller must not wait: then there is one more."""
+        """Add an item, or return False after an error or the end.
+
+        Args:
+            item: the item.
+            waits: wait while the queue is full. If False, add the item to a full queue.
+        """
         with self.changed:
             if waits and self._bound is not None:
                 while self._count() >= self._bound and not self._has_ended:
@@ -81,40 +87,41 @@ class Worker(OwnedThreads, Generic[T]):
             return not self._has_ended
 
     def discard(self, is_old: Callable[[T], bool]) -> None:
-        """Drop those items that wait which newer ones replace."""
+        """Drop the waiting items for which `is_old` returns True, as newer items replace
+        them."""
         with self.changed:
             self._items = deque(each for each in self._items if not is_old(each))
             self.changed.notify_all()
 
     @property
     def is_idle(self) -> bool:
-        """Whether all items have been handled; raises the first error."""
+        """True if all items have been handled. Raises the first error."""
         with self.changed:
             self.check()
             return not self._count()
 
     def wait_until_idle(self) -> None:
-        """Wait until all items have been handled."""
+        """Wait until all items have been handled. Raises the first error."""
         self.check()
         self.wait_for(lambda: not self._count())
 
     def close(self, seconds: float | None = None) -> bool:
-        """Handle the items that wait, and end; wait for that, at most for some seconds, and
-        return whether the thread has ended."""
+        """Handle the waiting items and end; return True if the thread ends within
+        `seconds`."""
         self.end()
         has_ended = self.join(seconds)
         self.check()
         return has_ended
 
     def end(self) -> None:
-        """Let the thread end after the items that wait."""
+        """Let the thread end after the waiting items."""
         with self.changed:
             self._has_ended = True
             self.changed.notify_all()
 
     def drop(self) -> list[T]:
-        """Let the thread end after the item that it handles; return the items that wait,
-        which it does not handle."""
+        """Let the thread end after its current item; return the waiting items, which are
+        dropped."""
         with self.changed:
             dropped = [*self._items]
             self._items.clear()
@@ -136,7 +143,7 @@ class Worker(OwnedThreads, Generic[T]):
             self._at_end()
 
     def _handle_next(self) -> bool:
-        """Handle the next item; return whether there was one before the end."""
+        """Handle the next item; return False if the end came first."""
         with self.changed:
             self._is_busy = False
             self.changed.notify_all()

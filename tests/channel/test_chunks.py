@@ -178,7 +178,7 @@ def test_return_of_a_chunk_twice_ends_the_run(played):
     node.send(beat(freed=1 << first), message(1, 5))
     receive_sizes(channel, 5)
     node.send(beat(freed=1 << first))
-    with pytest.raises(Aborted, match="chunks returned that were not filled"):
+    with pytest.raises(Aborted, match="returned chunks that were not filled"):
         channel.receive("b:0", Key(2, 2))
 
 

@@ -174,7 +174,7 @@ def test_acknowledgement_of_more_than_was_sent_ends_the_run(played):
     node.send(beat(received=2), message(1, 5))
     receive_sizes(channel, 5)
     node.send(beat(received=3))
-    with pytest.raises(Aborted, match="an acknowledgement of what was not sent"):
+    with pytest.raises(Aborted, match="an acknowledgement of unsent messages"):
         channel.receive("b:0", Key(2, 2))
 
 

@@ -36,7 +36,7 @@ def test_a_key_that_other_users_can_use_is_refused(tmp_path, mode):
     path.chmod(mode)
     with pytest.raises(PlacerError, match="other users can read the key") as raised:
         read_key(path)
-    assert raised.value.hint == f"chmod 600 {path}"
+    assert raised.value.hint == f"run `chmod 600 {path}`"
 
 
 @pytest.mark.parametrize("text", ["", "secret", "ab" * 31, "ab" * 33, "é" * 32])

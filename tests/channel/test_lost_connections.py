@@ -99,7 +99,9 @@ def test_position_that_no_peer_can_have_ends_the_run(alone, expected, incomplete
         receive_sizes(channel, 5)
     with connect() as node:
         node.join(expected=expected, incomplete=incomplete)
-        with pytest.raises(Aborted, match=r"b:0: .* sent an invalid frame: position"):
+        with pytest.raises(
+            Aborted, match=r"b:0: .* sent an invalid frame: an impossible position"
+        ):
             channel.receive("b:0", Key(2, 2))
 
 
@@ -111,7 +113,7 @@ def test_node_that_was_restarted_ends_the_run(alone, monkeypatch):
         channel.join()
     with connect() as node:
         node.send(node.hello(node.welcome(), incarnation=8))
-        assert node.refusal() == "it was restarted"
+        assert node.refusal() == "the process was restarted"
     with pytest.raises(Aborted, match=r"b:0: seen from a:0: was restarted"):
         channel.receive("b:0", Key(1, 1))
     channel.close()
@@ -126,12 +128,12 @@ def test_a_restart_of_a_silent_node_ends_the_run(alone, monkeypatch):
         channel.join()
         with connect() as second:
             second.send(second.hello(second.welcome(), incarnation=8))
-            assert "this node runs already, at 127.0.0.1:" in second.refusal()
+            assert "the node already runs at 127.0.0.1:" in second.refusal()
         assert channel.aborted is None
         monkeypatch.setattr("placer.channel.peers.Peers.is_alive", lambda *_: False)
         with connect() as second:
             second.send(second.hello(second.welcome(), incarnation=8))
-            assert second.refusal() == "it was restarted"
+            assert second.refusal() == "the process was restarted"
         with pytest.raises(Aborted, match=r"b:0: seen from a:0: was restarted"):
             channel.receive("b:0", Key(1, 1))
 

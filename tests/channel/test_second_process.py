@@ -33,7 +33,7 @@ def test_a_second_process_is_refused_while_the_first_one_is_heard(
     finally:
         second.close()
     text = str(refused.value)
-    assert text.startswith("b:0: this node runs already, at 127.0.0.1:")
+    assert text.startswith("b:0: the node already runs at 127.0.0.1:")
     assert "; the second process is at 127.0.0.1:" in text
     assert text.endswith("end one of them")
     for step in (1, 2):
@@ -57,7 +57,7 @@ def test_a_second_process_that_no_peer_connects_to_is_named_in_the_hint(
             second.join()
     finally:
         second.close()
-    assert str(failed.value.hint).endswith("Or end another process of a:0, if one runs")
+    assert str(failed.value.hint).endswith("If another process of a:0 runs, end it")
     assert all(channel.aborted is None for channel in channels.values())
 
 

@@ -78,9 +78,11 @@ def test_shared_memory_counts_neither_to_the_bound_nor_to_the_maximum(shared):
 
 def test_more_shared_memory_than_available_is_an_error(shared):
     channels = shared("a:0", "b:0")
-    with pytest.raises(RunError, match=r"^a:0: \d+ bytes of shared memory are more"):
+    with pytest.raises(RunError, match=r"^a:0: \d+ bytes of shared memory are needed"):
         channels["a:0"].share(1 << 45)
-    with pytest.raises(RunError, match=r"^a:0: no -1 bytes of shared memory"):
+    with pytest.raises(
+        RunError, match=r"^a:0: cannot create -1 bytes of shared memory"
+    ):
         channels["a:0"].share(-1)
     assert channels["a:0"].share(0).shape == (0,)
 
@@ -161,7 +163,7 @@ def test_too_much_memory_ends_the_run(played, monkeypatch):
     node.send(*memory(1, 5000), *memory(2, 5000), message(1, 5))
     receive_sizes(channel, 5)
     node.send(*memory(3, 5000))
-    with pytest.raises(Aborted, match="sent an invalid frame: region"):
+    with pytest.raises(Aborted, match="sent an invalid frame: wrong region number"):
         channel.receive("b:0", Key(2, 2))
 
 
@@ -176,7 +178,7 @@ def test_files_that_no_frame_brings_are_bounded_and_closed(played):
         receive_sizes(channel, 5)
     assert count_files() <= before + MAX_FILES
     node.send(os.memfd_create("placer"), BEAT)
-    with pytest.raises(Aborted, match="sent an invalid frame: files that no frame"):
+    with pytest.raises(Aborted, match="sent an invalid frame: unexpected files"):
         channel.receive("b:0", Key(2, 2))
 
 

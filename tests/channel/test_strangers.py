@@ -101,12 +101,12 @@ def test_connections_without_a_hello_are_bounded(stranger, channels):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"build": "another"}, "it has another build"),
-        ({"job": "another"}, "it is of another run"),
-        ({"nodes": ["a:0", "b:0", "c:0"]}, "it is of another run"),
-        ({"to": "b:0"}, "it is of another run"),
-        ({"node": "c:0"}, "it is no neighbour"),
-        ({"node": "a:0"}, "it is no neighbour"),
+        ({"build": "another"}, "the build is different"),
+        ({"job": "another"}, "the run is different"),
+        ({"nodes": ["a:0", "b:0", "c:0"]}, "the run is different"),
+        ({"to": "b:0"}, "the run is different"),
+        ({"node": "c:0"}, "the nodes do not exchange messages"),
+        ({"node": "a:0"}, "the nodes do not exchange messages"),
     ],
 )
 def test_node_that_is_refused_is_told_why(stranger, changed, why):
@@ -120,7 +120,7 @@ def test_node_that_is_refused_is_told_why(stranger, changed, why):
 def test_hello_without_the_key_is_refused(stranger, mac):
     with stranger() as node:
         node.send(node.hello(node.welcome(), mac=mac))
-        assert node.refusal() == "it has another key"
+        assert node.refusal() == "the key is different"
 
 
 @pytest.mark.parametrize("transport", ["tcp"])
@@ -129,7 +129,7 @@ def test_hello_for_another_connection_is_refused(stranger):
     with stranger() as first, stranger() as second:
         second.welcome()
         second.send(second.hello(first.welcome()))
-        assert second.refusal() == "it has another key"
+        assert second.refusal() == "the key is different"
 
 
 @pytest.mark.parametrize("transport", ["shared"])
@@ -211,7 +211,7 @@ def test_a_second_connection_of_a_peer(alone):
         node.greet()
         if node.transport == "shared":
             second.send(second.hello(second.welcome()))
-            assert second.refusal() == "it has another connection"
+            assert second.refusal() == "the node is already connected"
             second = node
         else:
             second.greet()
@@ -268,7 +268,7 @@ def test_second_connection_of_a_node_on_this_machine_is_refused(alone):
         node.join()
         a.join()
         second.send(second.hello(second.welcome()))
-        assert second.refusal() == "it has another connection"
+        assert second.refusal() == "the node is already connected"
         node.leave()
 
 
@@ -295,12 +295,12 @@ def join_in_vain(make, first, second) -> str:
 
 TLS = {"encrypt": True}
 DIFFERENCES = {
-    "job": ({}, {"job": "another"}, "it is of another run"),
-    "build": ({}, {"build": "another"}, "it has another build"),
-    "nodes": ({}, {"others": ["c:0"]}, "it is of another run"),
-    "key": ({}, {"key": new_key()}, "it has another key"),
-    "key of TLS": (TLS, {"key": new_key(), **TLS}, "it has another key"),
-    "TLS": ({}, TLS, "it does not speak TLS"),
+    "job": ({}, {"job": "another"}, "the run is different"),
+    "build": ({}, {"build": "another"}, "the build is different"),
+    "nodes": ({}, {"others": ["c:0"]}, "the run is different"),
+    "key": ({}, {"key": new_key()}, "the key is different"),
+    "key of TLS": (TLS, {"key": new_key(), **TLS}, "the key is different"),
+    "TLS": ({}, TLS, "the peer does not use TLS"),
 }
 
 
@@ -316,4 +316,4 @@ def test_node_without_tls_does_not_join_one_with_tls(make, monkeypatch):
     """Each waits for the other one to begin."""
     monkeypatch.setattr(connecting, "HELLO_TIMEOUT", 0.05)
     why = join_in_vain(make, TLS, {})
-    assert "it does not answer" in why or "it closes the connection" in why
+    assert "the peer does not answer" in why or "the peer closed the connection" in why

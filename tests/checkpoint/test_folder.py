@@ -76,7 +76,7 @@ def test_the_best_one_is_kept_beside_an_entry_of_its_name(make, tmp_path):
             CheckpointError, match="best' is not a link to a che"
         ) as caught:
             write(tmp_path, best)
-        assert "rename it, or name another folder" in caught.value.hint
+        assert "rename the file, or name another folder" in caught.value.hint
     assert entry.lstat().st_mode == mode
 
 

@@ -58,7 +58,7 @@ def test_a_manifest_of_version_1_is_read_and_has_no_digest(checkpoint):
     assert len(warnings) == 2
     assert all("has no digest" in each for each in warnings)
     listed = CliRunner().invoke(checkpoints_command, [str(checkpoint.parent)]).stdout
-    assert "verified, but for its manifest" in listed
+    assert "verified, except for its manifest" in listed
     for wrong in ({"version": 2}, {"digest": json.loads(text)["digest"]}):
         (checkpoint / FILE).write_text(json.dumps(content | wrong))
         with pytest.raises(CheckpointError, match="its digest differs"):
@@ -73,7 +73,7 @@ def test_a_changed_header_is_found_before_a_tensor_is_read(checkpoint):
     length = 8 + int.from_bytes(content[:8], "little")
     header = content[8:length].replace(one, b"?").replace(other, one)
     file.write_bytes(content[:8] + header.replace(b"?", other) + content[length:])
-    with pytest.raises(CheckpointError, match="chunk 0 does not have its checksum"):
+    with pytest.raises(CheckpointError, match="the checksum of chunk 0 does not match"):
         Checkpoint(checkpoint)
 
 

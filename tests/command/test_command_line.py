@@ -248,7 +248,7 @@ def test_compile_warns_about_a_build_that_launch_would_refuse(
     assert result.err.startswith(
         f"warning: placer launch will refuse this build: '{shared}' is writable by"
         " everybody\n"
-        "  hint: whoever can change a build decides what you run: move it"
+        "  hint: anyone who can change a build decides which code you run: move it"
     )
     assert "PLACER_TRUST" in result.err
 
@@ -262,7 +262,7 @@ def test_compile_for_a_single_process(run_command: RunCommand, tmp_path: Path) -
 
 def test_servers_without_parameters_are_named(run_command: RunCommand) -> None:
     result = run_command("check", DIGITS, "--nodes", "worker=2,ps=6")
-    assert result.out.endswith(" bytes per step; no parameters for ps:4-5\n")
+    assert result.out.endswith(" bytes per step; no parameters on ps:4-5\n")
 
 
 PASSES_OF_ALL_GRAPHS = (
@@ -333,7 +333,7 @@ def test_opt_says_why(run_command: RunCommand, tmp_path: Path) -> None:
     graph = tmp_path / "graph.txt"
     graph.write_text(run_command(*build, "--print-after=differentiate").out)
     result = run_command("opt", graph, "--pass", "place", "--why")
-    assert "# a parameter is where its optimizer (adam) is" in result.out
+    assert "# a parameter is stored with its optimizer (adam)" in result.out
 
 
 def test_the_help_and_the_error_for_a_typo_name_the_passes(
@@ -551,7 +551,7 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "h1.w: parameter float32[64, 128], trained\n"
         "  written at digits.yaml:28:16\n"
         "  initialized as xavier_uniform\n"
-        "  stored on ps:0: a parameter is where its optimizer (adam) is\n"
+        "  stored on ps:0: a parameter is stored with its optimizer (adam)\n"
         "    h1.w: elements 0-8,191, 32,768 bytes, on ps:0 in table 'dense' (adam)\n"
         "  dense: adam: learning rate cosine: {init: 0.01, steps: 220}, b1 0.9, "
         "b2 0.999, eps 1e-08; slots mu = 0 and nu = 0\n"
@@ -562,8 +562,8 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "    edge 9: ps:0 -> worker:0-1, h1.w R -> R, "
         "65,536 bytes per prediction\n"
         "  its gradient is sent between nodes:\n"
-        "    edge 3: worker:0-1 -> ps:0, h1.w.grad P -> R, summed in the "
-        "order of the nodes, 65,536 bytes per step\n"
+        "    edge 3: worker:0-1 -> ps:0, h1.w.grad P -> R, summed in "
+        "node order, 65,536 bytes per step\n"
     )
 
 
@@ -626,16 +626,16 @@ def test_explain_follows_values_through_the_first_thread_of_a_process(
 ) -> None:
     spec = find_file("specs/digits_threads.yaml")
     lines = run_command("explain", spec, "h1.w").out.splitlines()
-    inside = "between the threads of a process"
+    inside = "between threads of one process"
     assert [line for line in lines if " per step" in line or " each step" in line] == [
         "    edge 1: ps:0 -> worker:0-1.0, h1.w R -> R, 76,880 bytes per step, with 3 "
         "other values",
         f"    edge 2: worker:0-1.0 -> worker:0-1.0-1, h1.w.copy.1 R -> R, {inside}, in "
         "each step, with 3 other values",
-        "    edge 3: worker:0-1.0-1 -> worker:0-1.0, h1.w.grad P -> P, summed in the "
-        f"order of the nodes, {inside}, in each step, with 3 other values",
-        "    edge 4: worker:0-1.0 -> ps:0, h1.w.grad.fold P -> R, summed in the order of "
-        "the nodes, 76,880 bytes per step, with 3 other values",
+        "    edge 3: worker:0-1.0-1 -> worker:0-1.0, h1.w.grad P -> P, summed in "
+        f"node order, {inside}, in each step, with 3 other values",
+        "    edge 4: worker:0-1.0 -> ps:0, h1.w.grad.fold P -> R, summed in node "
+        "order, 76,880 bytes per step, with 3 other values",
     ]
 
 
@@ -666,7 +666,7 @@ def test_explain_without_a_name_lists_all_choices(
     ("name", "hint"),
     [
         ("h1.ww", "did you mean 'h1.w'?"),
-        ("worker:0", "it is a node: see `placer show --node worker:0`"),
+        ("worker:0", "'worker:0' is a node: see `placer show --node worker:0`"),
         ("qqqqqq", "`placer show` lists the names"),
     ],
 )

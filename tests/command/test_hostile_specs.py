@@ -91,7 +91,7 @@ def test_without_code_a_python_file_is_refused(
         command, f"{evil / 'evil.py'}:build", "--no-code", *out
     )
     assert (status, output) == (2, "")
-    assert "evil.py:build is a Python file, which must be run" in error
+    assert "evil.py:build is a Python file, and its model cannot be read" in error
     assert not (evil / "it ran").exists()
 
 

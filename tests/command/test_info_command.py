@@ -54,7 +54,7 @@ def test_devices_that_jax_cannot_start_are_reported(monkeypatch):
     done = run_command("info")
     assert done.status == 0
     (line,) = [s for s in done.out.splitlines() if s.startswith("devices")]
-    assert "JAX sees none: " in line
+    assert "JAX sees no devices: " in line
     assert line.endswith("; JAX_PLATFORMS is metal")
     assert "gpu            not usable: " in done.out
 
@@ -84,5 +84,5 @@ def test_a_gpu_that_jax_cannot_use_has_a_hint(
     assert (gpu.usable, gpu.driver) == (False, version_)
     if gpu.plugin is None:
         assert gpu.hint == (
-            f"JAX is installed without GPUs: pip install -U 'jax[{extra}]'"
+            f"JAX is installed without GPU support: pip install -U 'jax[{extra}]'"
         )

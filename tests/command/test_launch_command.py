@@ -189,7 +189,7 @@ def test_files_that_a_run_must_not_write_are_refused(
         ({"tensorboard": build / "new"}, "TensorBoard to '.*inside the build folder"),
         (
             {"history": file, "save_params": file},
-            "the run writes another file to the same path",
+            "the run writes another file to this path",
         ),
         ({"history": tmp_path / "no" / "file"}, "the folder .* does not exist"),
     ):

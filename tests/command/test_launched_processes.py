@@ -197,7 +197,7 @@ def test_a_node_that_ends_early_is_a_failure(tmp_path: Path) -> None:
 
 def test_nodes_that_end_without_a_result_are_a_failure(tmp_path: Path) -> None:
     message = failure({"worker:0": "state=done", "ps:0": "state=done"}, tmp_path)
-    assert message == "all nodes have ended, and none reported a result"
+    assert message == "all nodes have ended, but none reported a result"
 
 
 def test_a_signal_is_the_cause_of_a_failure_only_if_the_node_says_so() -> None:
@@ -211,7 +211,7 @@ def test_a_signal_is_the_cause_of_a_failure_only_if_the_node_says_so() -> None:
 
 
 RESULT = Result(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
-AFTER = ", after the run had its result, which is complete"
+AFTER = ", after the run had a complete result"
 
 
 def test_a_node_that_runs_on_after_the_result_causes_a_warning(
@@ -379,7 +379,7 @@ def test_a_process_that_the_system_cannot_end_is_not_waited_for(
     with pytest.raises(RunError, match="worker:0 failed: step 1: boom"):
         outcome(scripts, tmp_path, seen.append)
     (warning,) = [each for each in seen if isinstance(each, NodeWarning)]
-    assert "ps:0 was killed, and its process has not ended" in warning.message
+    assert "ps:0 was killed, but its process has not ended" in warning.message
     assert children["ps:0"].process.end() == -signal.SIGKILL
 
 

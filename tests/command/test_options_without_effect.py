@@ -78,8 +78,8 @@ RUN: Mapping[str, Entry] = {
         "--init-params {params} --resume {folder}", "cannot be combined"
     ),
     "--checkpoint": "a checkpoint is saved at the end, at least",
-    "--checkpoint-every": Refused("--checkpoint-every 5", "needs checkpoints, and"),
-    "--checkpoint-keep": Refused("--checkpoint-keep 5", "needs checkpoints, and"),
+    "--checkpoint-every": Refused("--checkpoint-every 5", "needs checkpoints, but"),
+    "--checkpoint-keep": Refused("--checkpoint-keep 5", "needs checkpoints, but"),
     "--resume": Refused(
         "--resume {folder} --init-params {params}", "cannot be combined"
     ),

@@ -65,8 +65,7 @@ def test_an_op_that_mixes_rows_is_reported(
     _, line, _ = capsys.readouterr().out.splitlines()
     # 2 · 32 · 64 · 32 FLOPs forward, twice that backward; the mean adds little.
     assert line == (
-        "  30% of a step's FLOPs (394.2 kFLOPs) are repeated by other nodes:"
-        " pairs, loss"
+        "  30% of a step's FLOPs (394.2 kFLOPs) are repeated on several nodes: pairs, loss"
     )
     run_command("explain", build, "pairs")
     (line,) = [
@@ -77,11 +76,11 @@ def test_an_op_that_mixes_rows_is_reported(
         " repeated, including its gradient"
     )
     run_command("explain", build)
-    assert "repeated by other nodes: pairs, loss" in capsys.readouterr().out
+    assert "repeated on several nodes: pairs, loss" in capsys.readouterr().out
     run_command("show", build)
     shown = capsys.readouterr()
     assert shown.out.endswith((build / "graph.txt").read_text())
-    assert "repeated by other nodes: pairs, loss" in shown.err
+    assert "repeated on several nodes: pairs, loss" in shown.err
 
 
 def test_a_traced_function_with_batch_rule_whole_gets_a_hint(
@@ -91,8 +90,11 @@ def test_a_traced_function_with_batch_rule_whole_gets_a_hint(
     file.write_text(TRACED.replace("BATCH", ', batch="whole"'))
     run_command("compile", f"{file}:build", "--out", tmp_path / "whole")
     out = capsys.readouterr().out
-    assert "are repeated by other nodes: net, " in out
-    assert "hint: declare batch=\"rows\" for 'net' if no row depends on another" in out
+    assert "repeated on several nodes: net, " in out
+    assert (
+        "hint: declare batch=\"rows\" for 'net' if each row is computed independently"
+        in out
+    )
     run_command("explain", tmp_path / "whole", "net")
     assert 'hint: declare batch="rows"' in capsys.readouterr().out
     file.write_text(TRACED.replace("BATCH", ""))

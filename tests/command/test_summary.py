@@ -49,7 +49,7 @@ accuracy  accuracy               metric             0  /node:worker/cpu
 parameters  9,610 (38.4 kB): 9,610 trainable
 data        sklearn:digits, read by worker:0-1
 a step      128 rows
-            5.4 MFLOPs, of which 9.6 kFLOPs sum values of several nodes
+            5.4 MFLOPs, including 9.6 kFLOPs for sums over nodes
             153.8 kB sent on 6 edges
 
 each process  parameters    slots  activations    FLOPs  peak of devices

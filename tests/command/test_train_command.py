@@ -63,7 +63,7 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
         "history.jsonl",
     ]
     assert run_command(*TRAIN, "--out", "mine") == 2
-    assert "the folder 'mine' contains files" in capsys.readouterr().err
+    assert "the folder 'mine' is not empty" in capsys.readouterr().err
 
 
 def test_folders_that_cannot_be_written_are_found_before_the_run(
@@ -184,7 +184,7 @@ def test_the_keys_of_a_build_cannot_be_set(
 ) -> None:
     assert run_command("compile", str(DIGITS), "--out", "build") == 0
     assert run_command("show", "build", "--set", "train.epochs=3") == 2
-    assert "'build' is a build, whose keys cannot be set" in capsys.readouterr().err
+    assert "'build' is a build, whose keys cannot be changed" in capsys.readouterr().err
 
 
 def test_checkpoints_of_a_spec_are_in_the_folder_that_it_names(
@@ -204,7 +204,7 @@ def test_checkpoints_of_a_spec_are_in_the_folder_that_it_names(
     names = sorted(path.name for path in kept.iterdir())
     assert names == ["best", "step-000002", "step-000003"]
     assert run_command(*command, "--steps", "4") == 2
-    assert "has the checkpoints of another run" in capsys.readouterr().err
+    assert "contains the checkpoints of another run" in capsys.readouterr().err
     assert run_command(*command, "--steps", "4", "--resume", str(kept)) == 0
     assert "after step 3" in capsys.readouterr().err
     assert (kept / "step-000004").is_dir()

@@ -156,11 +156,13 @@ def test_a_file_of_parameters_has_no_rows_to_export_or_predict_with(tmp_path, ca
     run_in_threads(build, Options(steps=1, save_params=dense, checkpoint=kept))
     assert "no rows of sparse tables" not in capsys.readouterr().err
     run_in_threads(build, Options(steps=1, save_params=dense))
-    assert "will have no rows of sparse tables" in capsys.readouterr().err
-    with pytest.raises(DataError, match="has no rows of the sparse tables"):
+    assert "will not contain rows of sparse tables" in capsys.readouterr().err
+    with pytest.raises(DataError, match=r"does not contain the model.s sparse tables"):
         placer.export(build, tmp_path / "model", params=dense)
     assert not (tmp_path / "model").exists()
-    with pytest.raises(PlacerError, match="has no rows of the sparse tables"):
+    with pytest.raises(
+        PlacerError, match=r"does not contain the model.s sparse tables"
+    ):
         placer.predict(build, params=dense, in_process=True)
 
 

@@ -97,11 +97,17 @@ SQUARE = jnp.ones((3, 3))
         (lambda: ops.conv2d(IMAGE, KERNEL, padding=-1), "padding must be 0 or more"),
         (lambda: ops.conv2d(IMAGE, KERNEL, padding="sme"), "'valid' or 'same'"),
         (lambda: ops.conv2d(IMAGE, jnp.zeros((7, 7, 2, 4))), "do not fit"),
-        (lambda: ops.einsum(SQUARE, equation="ii->i"), "names a letter twice in 'ii'"),
-        (lambda: ops.einsum(SQUARE, SQUARE[0], equation="ii,i->i"), "names a letter"),
-        (lambda: ops.einsum(SQUARE, equation="ij"), "cannot read the equation"),
-        (lambda: ops.einsum(SQUARE, equation="ij,jk->ik"), "has 2 terms, not 1"),
-        (lambda: ops.einsum(SQUARE, equation="ij->ik"), "a letter that no operand has"),
+        (lambda: ops.einsum(SQUARE, equation="ii->i"), "repeats a letter in 'ii'"),
+        (lambda: ops.einsum(SQUARE, SQUARE[0], equation="ii,i->i"), "repeats a letter"),
+        (lambda: ops.einsum(SQUARE, equation="ij"), "cannot parse the equation"),
+        (
+            lambda: ops.einsum(SQUARE, equation="ij,jk->ik"),
+            "has 2 terms, but got 1 operands",
+        ),
+        (
+            lambda: ops.einsum(SQUARE, equation="ij->ik"),
+            "a letter that is in no operand",
+        ),
         (
             lambda: ops.gru(*[jnp.zeros((1, 2, 3))] * 4, SQUARE, SQUARE),
             "needs 1 or 2 of x",

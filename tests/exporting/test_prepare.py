@@ -156,9 +156,7 @@ def test_a_glob_does_not_depend_on_the_order_of_the_columns(prepare):
 def test_a_glob_whose_file_is_not_there_cannot_be_exported(people, tmp_path):
     (tmp_path / "people.yaml").write_text(SPEC)
     placer.compile(tmp_path / "people.yaml", tmp_path / "build")
-    with pytest.raises(
-        PlacerError, match=r"columns that prepare\.py takes are not known"
-    ):
+    with pytest.raises(PlacerError, match=r"columns for prepare\.py are unknown"):
         placer.export(tmp_path / "build", tmp_path / "model", params=people / "params")
     assert not (tmp_path / "model").exists()
 

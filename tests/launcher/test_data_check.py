@@ -110,7 +110,7 @@ LABEL_HINT = "remove these rows, or add the word to the vocabulary"
         ("x: 1", "x: 1", CSV + "1,2,\n", "'' is not", f"{LABEL_HINT} and raise the size of op 'logits' from 2 to 3"),
         ("size: 2", "size: 3", CSV + "1,2,yess\n", "'yess' is not", f"{LABEL_HINT}; did you mean 'yes'?"),
         ('"yes"]', '"yes", maybe]', CSV + "1,2,maybe\n", "2 is outside 0-1", "input 'label' goes to op 'loss' (softmax_cross_entropy), which takes 0 to 1; for more classes, raise the size of op 'logits', which is 2"),
-        (VOCABULARY, "", "a,b,label\n" + "1,2,1\n" * 8 + "1,2,\n", "the cell is empty", "input 'label' is a label: remove the rows without one"),
+        (VOCABULARY, "", "a,b,label\n" + "1,2,1\n" * 8 + "1,2,\n", "the cell is empty", "input 'label' is a label: remove the rows without a label"),
         (LOSS, BINARY, CSV + "1,2,maybe\n", "'maybe' is not", "remove these rows: input 'label' goes to op 'loss' (sigmoid_cross_entropy), which takes 0 to 1"),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_arrays_that_do_not_fit(arrays, message, is_large, tmp_path, monkeypatch
     ("label", "message"),
     [
         (pa.array([0, 1] * 8), ""),
-        (pa.array([[0, 1]] * 16), "holds lists, input 'label'"),
+        (pa.array([[0, 1]] * 16), "holds lists, but input 'label'"),
         (pa.array(["a", "b"] * 8), "'a' is not a number"),
         (pa.array([5] * 16), "5 is outside 0-1"),
         (pa.array([None, 1] * 8), "row 0 is null"),
@@ -244,10 +244,10 @@ def made(body: str) -> str:
         ("csv:t.csv", "", "0,1,label\n" + "1,2,0\n" * 16, "9:18", "no column 'a'", "one of: 0, 1, label"),
         ("csv:t.csv", "", "\n  \n", "7:14", "csv:t.csv is empty", "first row names"),
         ("csv:t.csv", "", NUMBERS.replace("1,2,1", "1,2,0.5"), "4:10", "not a whole number", "'loss' (softmax_cross_entropy), which takes 0 to 1"),
-        ("csv:t.csv", "", NUMBERS.replace("b", "a"), "9:18", "more than one column 'a'", "rename one"),
+        ("csv:t.csv", "", NUMBERS.replace("b", "a"), "9:18", "several columns named 'a'", "rename one"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", "31/12/2020,2"), "9:18", "'31/12/2020' is not a number", "write dates as 2024-05-01"),
-        ("csv:t.csv", "", NUMBERS.replace("1,2", '"1,500",2'), "9:18", "'1,500' is not a number", "as 1234.5"),
-        ("csv:t.csv", "", NUMBERS.replace("1,2", "15 %,2"), "9:18", "'15 %' is not a number", "as 1234.5"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", '"1,500",2'), "9:18", "'1,500' is not a number", "like 1234.5"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", "15 %,2"), "9:18", "'15 %' is not a number", "like 1234.5"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", "inf,2"), "9:18", "'inf' is not a finite number", 'missing_values: {a: ["inf"]}'),
         ("csv:t.csv", "", NUMBERS.encode("utf-16"), "7:14", "line 1 is not UTF-8", "save the file as UTF-8"),
         ("csv:t.csv", "", NUMBERS.encode("utf-16-le"), "7:14", "line 1 has NUL characters", "save the file as UTF-8"),
@@ -255,17 +255,17 @@ def made(body: str) -> str:
         ("csv:t.csv", "", b"PK\x03\x04" + bytes(9), "7:14", "NUL characters", "an Excel file"),
         ("csv:t.csv", "", "# made\n" + NUMBERS, "9:18", "no column 'a'", 'csv: {comment: "#"}'),
         ("csv:t.csv", "", "My table\n" + NUMBERS, "9:18", "no column 'a'", "one of: My table"),
-        ("csv:t.csv", "split: test", "a,b,label\n1,2,0\n", "10:12", "none is in the split 'test'", "leave 'split' out"),
+        ("csv:t.csv", "split: test", "a,b,label\n1,2,0\n", "10:12", "none of them is in the split 'test'", "leave 'split' out"),
         ("csv:t.csv", "", NUMBERS.replace("1,2", "1e39,2"), "9:18", "'1e39' does not fit float32", "x: float64[batch, 2], and write precision: float64"),
         ("csv:$HOME/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
         ("csv:https://t/t.csv", "", NUMBERS, "7:14", "no such file", "download it"),
-        (MODULE, "", made("return []"), "7:14", "gave no rows", "at least one row"),
+        (MODULE, "", made("return []"), "7:14", "has no rows", "at least one row"),
         (MODULE, "", made("return {}"), "3:6", "no column 'x'", "it has no columns"),
         (MODULE, "", made("import pyarrow; return pyarrow.table({'x': [1]})"), "7:14", "returned a Table", "return a dict with the array of each column"),
-        ("csv:t*.csv", "", NUMBERS, "7:14", "no such file", "not a pattern: join the files"),
+        ("csv:t*.csv", "", NUMBERS, "7:14", "no such file", "patterns are not supported: join the files"),
         ("csv:~/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
         ("csv:.", "", NUMBERS, "7:14", "Is a directory", "name one file in the folder"),
-        ("csv:t.csv.gz", f"shuffle: {WINDOW}", GZIP, "10:14", "is compressed", "unpack the file"),
+        ("csv:t.csv.gz", f"shuffle: {WINDOW}", GZIP, "10:14", "is compressed", "decompress the file"),
         ("npz:t.csv", "", NUMBERS, "7:14", "npz:t.csv is not an npz file", "numpy.savez"),
         ("npz:t.npz", "", {"x": np.array([[1, 2]] * 16, object)}, "3:6", "column 'x' cannot be read: Object", "array.astype"),
         ("npz:t.npz", "", {"label": np.full(16, 0.5)}, "4:10", "0.5 does not fit int32", "'loss' (softmax_cross_entropy), which takes 0 to 1"),
@@ -275,7 +275,7 @@ def made(body: str) -> str:
         (MODULE, "", made("raise ValueError('bad')"), "7:14", "failed at row 0: ValueError: bad", "see made.py, line 2"),
         (MODULE, "", made("yield {'x': [1, 2], 'label': 'yes'}"), "4:10", "'yes' is not a number", "vocabulary"),
         (MODULE, "", made("yield {'x': [1, 2, 3], 'label': 1}"), "3:6", "has shape [n, 3]", "x: float32[batch, 3]"),
-        (MODULE, "", made("yield {'x': [1, 2], 'label': None}"), "4:10", "row 0: the value is missing", "is a label: remove the rows without one"),
+        (MODULE, "", made("yield {'x': [1, 2], 'label': None}"), "4:10", "row 0: the value is missing", "is a label: remove the rows without a label"),
         (MODULE, "", made("yield {'x': object(), 'label': 1}"), "3:6", "'x' holds object", "float32[batch, 2]"),
         (MODULE, "", made("yield {'x': [[1, 2]] * 8, 'label': [1] * 8}"), "7:14", "is a batch of 8 rows", "one row at a time"),
         (MODULE, "columns: {x: [a, b]}", made("yield {'a': 1, 'b': [2], 'label': 1}"), "9:18", "'b', row 0, has the shape [1]", "one number"),
@@ -312,7 +312,10 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_blocks, "open_regular", refuse)
     found = check_spec(SPEC, tmp_path)
     assert "m.yaml:7:14: csv:rows.csv cannot be read: Permission denied" in found
-    assert "hint: let the user of this process read the file and its folder" in found
+    assert (
+        "hint: give the user of this process permission to read the file and its folder"
+        in found
+    )
 
 
 def test_train_and_launch_find_it_before_they_start_anything(

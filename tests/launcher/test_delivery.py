@@ -97,12 +97,12 @@ def test_another_build_than_the_launchers_is_refused(build):
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "has no build"),
-        (b"hello\n", "has no build"),
-        (b"-1\n", "has no build"),
-        (b"2\n{}", "has no build"),
-        (b"99999999999\n{}", "has no build"),
-        (b"12\n{}", "has ended before all of the build"),
+        (b"", "does not contain a build"),
+        (b"hello\n", "does not contain a build"),
+        (b"-1\n", "does not contain a build"),
+        (b"2\n{}", "does not contain a build"),
+        (b"99999999999\n{}", "does not contain a build"),
+        (b"12\n{}", "ended before the end of the build"),
     ],
 )
 def test_what_is_no_delivery_is_refused(content, what):

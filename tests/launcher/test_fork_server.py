@@ -238,7 +238,7 @@ def test_an_interpreter_may_be_named_in_another_way(
             "threading.Thread(target=threading.Event().wait, daemon=True).start()",
             "has 2 threads",
         ),
-        ("import jax\njax.devices()", "has a backend of JAX"),
+        ("import jax\njax.devices()", "has a JAX backend"),
         ("FILE = open('/dev/null')", "has opened /dev/null"),
         ("raise ImportError('no such device')", "ImportError: no such device"),
     ],

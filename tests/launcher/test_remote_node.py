@@ -134,10 +134,12 @@ def test_a_relative_path_of_other_machines_is_refused(tmp_path):
     build = compile_small(tmp_path, workers=1)
     (tmp_path / "hosts.yaml").write_text("worker: host-a\nps: host-b\n")
     hosts = Hosts(tmp_path / "hosts.yaml")
-    with pytest.raises(PlacerError, match=r"^--save-params names 'p.safetensors'"):
+    with pytest.raises(
+        PlacerError, match=r"^--save-params 'p.safetensors' is a relative"
+    ):
         check_launch(build, Options(save_params="p.safetensors"), machines=hosts)
     check_launch(build, Options(save_params="/no/p.safetensors"), machines=hosts)
-    with pytest.raises(PlacerError, match=r"^--data names 'rows'"):
+    with pytest.raises(PlacerError, match=r"^--data 'rows' is a relative"):
         check_launch(build, Options(), machines=replace(hosts, data=Path("rows")))
     with pytest.raises(PlacerError, match="the folder '/no' does not exist"):
         check_launch(build, Options(save_params="/no/p.safetensors"))

@@ -15,13 +15,13 @@ TIE = ([2.0], [2.0])
 KINKS = [
     # the op, its attributes and operands; what its doc says; the gradient of the first
     # operand, and the same function in JAX with its gradient
-    ("abs", {}, ZERO, "is 0, as in PyTorch; JAX has 1", [0], jnp.abs, [1]),
+    ("abs", {}, ZERO, "is 0, as in PyTorch; JAX uses 1", [0], jnp.abs, [1]),
     ("relu", {}, ZERO, "at 0 is 0, as in JAX", [0], jax.nn.relu, [0]),
     (
         "leaky_relu",
         {"negative_slope": 0.25},
         ZERO,
-        "is `negative_slope`, as in PyTorch; JAX has 1",
+        "is `negative_slope`, as in PyTorch; JAX uses 1",
         [0.25],
         lambda x: jax.nn.leaky_relu(x, 0.25),
         [1],
@@ -40,7 +40,7 @@ KINKS = [
         "pow",
         {"exponent": 0.5},
         ZERO,
-        "infinite for other exponents below 1",
+        "exponents below 1, the derivative at 0 is infinite",
         [INF],
         lambda x: x**0.5,
         [INF],
@@ -72,7 +72,7 @@ KINKS = [
         "l1_loss",
         {"reduce": "none"},
         TIE,
-        "at 0 is 0, as in PyTorch; JAX has 1",
+        "at 0 is 0, as in PyTorch; JAX uses 1",
         [0],
         lambda a, b: jnp.abs(a - b),
         [1],
@@ -97,7 +97,10 @@ def test_the_gradient_is_as_documented(
 
 
 def test_top_k_gives_the_gradient_to_the_selected_ones_of_equal_elements():
-    assert "those that were selected get it, as in JAX" in DECLARATIONS["top_k"].doc
+    assert (
+        "gradient, which goes to the selected elements, as in JAX"
+        in DECLARATIONS["top_k"].doc
+    )
     x, dy = jnp.ones(3), (jnp.ones(2), jnp.zeros(2))
     _, residuals = ops.top_k.forward(x, k=2)
     saved = [x for _ in residuals.saves]

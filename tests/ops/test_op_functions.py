@@ -92,7 +92,7 @@ def test_forward_works_outside_jit():
 
 def test_backward_raises_for_a_wrong_number_of_arguments():
     _, residuals = ops.fc.forward(IMAGE, W1)
-    with pytest.raises(TypeError, match="2 saved operands and 1 cotangents, 1 given"):
+    with pytest.raises(TypeError, match="2 saved operands and 1 cotangents, got 1"):
         ops.fc.backward(residuals, jnp.ones((8, 4)))
 
 

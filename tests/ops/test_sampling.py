@@ -55,7 +55,7 @@ X, LABEL = "float32[batch, 3]", "int32[batch]"
         (("float32[batch]", LABEL), {}, "needs rows [batch, size], 'x' is", 0, None),
         ((X, "float32[batch]"), {}, "needs an integer operand as 'label'", 1, None),
         ((X, "int32[batch, 1]"), {}, "'label' must be int32[batch]", 1, None),
-        ((X,), {}, "needs 2 operands (x, label) beside its parameters", None, None),
+        ((X,), {}, "needs 2 operands (x, label) besides its parameters", None, None),
         (
             (X, LABEL),
             {"classes": 1},

@@ -300,8 +300,8 @@ def test_a_module_that_nodes_have_already_is_refused(tmp_path, module):
     file = write_named("servers", PLAIN, tmp_path)
     (tmp_path / f"{module}.py").write_text("TWO = 2.0\n")
     for text, message in (
-        (f"import {module}", f"layers.py imports '{module}', and nodes would import"),
-        ("", "a module beside the spec cannot have the name"),
+        (f"import {module}", f"layers.py imports '{module}', but nodes would import"),
+        ("", "a module next to the spec cannot be called"),
     ):
         (tmp_path / "layers.py").write_text(text)
         if not text:

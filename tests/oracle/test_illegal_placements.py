@@ -116,7 +116,7 @@ def test_a_loss_that_depends_on_no_parameter_is_refused(tmp_path):
 def test_a_clip_of_all_and_a_clip_of_one_optimizer_are_refused(tmp_path):
     optimizer = ", clip: {global_norm: 1.0}}, clip: {global_norm: 2.0"
     assert message([H, LOSS], tmp_path, optimizer=optimizer).startswith(
-        "bad.yaml:11:37: both train.clip and an optimizer's own clip are given\n"
+        "bad.yaml:11:37: both train.clip and the clip of an optimizer are set\n"
     )
 
 

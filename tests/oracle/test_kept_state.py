@@ -153,7 +153,7 @@ def test_one_statistic_cannot_be_kept_without_the_other(rows, tmp_path):
     with pytest.raises(PlacerError) as caught:
         placer.compile(file, tmp_path / "build")
     assert (
-        "op 'n': batch_norm keeps 'n.running_mean' by trainable: false, but updates"
+        "op 'n': batch_norm keeps 'n.running_mean' (trainable: false), but updates"
         " 'n.running_variance'" in str(caught.value)
     )
     spec["parameters"][0]["match"] = "n.running_*"  # as the hint says

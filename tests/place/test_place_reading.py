@@ -49,14 +49,20 @@ WRONG = [
     ("/node/cpu", 1, 5, "'/node' must be followed by ':' and a name", "write for"),
     ("/node:", 6, 6, "the name of the node is missing", "write for example"),
     ("/node:/cpu", 6, 6, "the name of the node is missing", "write for example"),
-    ("/node:0", 7, 7, "'0' is not the name of a node", "a name is"),
-    ("/node:Worker/cpu", 7, 12, "'Worker' is not the name of a node", "'worker'?"),
-    ("/node:wOrker", 7, 12, "'wOrker' is not the name of a node", "'worker'?"),
+    ("/node:0", 7, 7, "'0' is not a valid name of a node", "a name is"),
+    ("/node:Worker/cpu", 7, 12, "'Worker' is not a valid name of a node", "'worker'?"),
+    ("/node:wOrker", 7, 12, "'wOrker' is not a valid name of a node", "'worker'?"),
     ("/node:worker-1", 13, 13, "unexpected '-'", "write for example"),
-    ("/node:worker/Gpu", 14, 16, "'Gpu' is not the name of a device kind", "'gpu'?"),
-    ("/0gpu", 2, 5, "'0gpu' is not the name of a device kind", "a name is"),
-    ("/node:worker/", 13, 13, "a place does not end in '/'", "'/node:worker'?"),
-    ("/", 1, 1, "a place does not end in '/'", "write for example"),
+    (
+        "/node:worker/Gpu",
+        14,
+        16,
+        "'Gpu' is not a valid name of a device kind",
+        "'gpu'?",
+    ),
+    ("/0gpu", 2, 5, "'0gpu' is not a valid name of a device kind", "a name is"),
+    ("/node:worker/", 13, 13, "a place cannot end with '/'", "'/node:worker'?"),
+    ("/", 1, 1, "a place cannot end with '/'", "write for example"),
     ("//cpu", 1, 1, "a part is missing after '/'", "write for example"),
     ("/node:worker//cpu", 13, 13, "a part is missing after '/'", "write for"),
     ("worker:0", 1, 1, "a place starts with '/'", "'/node:worker:0'?"),
@@ -73,9 +79,9 @@ WRONG = [
     ("/gpu:0--1", 8, 8, "an id cannot be negative", "ids are"),
     ("/gpu:all", 6, 8, "'all' is not an id", "ids are"),
     ("/gpu:1x", 6, 7, "'1x' is not an id", "ids are"),
-    ("/gpu:07", 6, 7, "an id has no leading zeros", "did you mean '7'?"),
-    ("/gpu:*,1", 7, 7, "'*' means all ids and cannot be combined", None),
-    ("/gpu:1,*", 8, 8, "'*' means all ids and cannot be combined", None),
+    ("/gpu:07", 6, 7, "an id cannot have leading zeros", "did you mean '7'?"),
+    ("/gpu:*,1", 7, 7, "'*' means all ids and cannot be combined with other ids", None),
+    ("/gpu:1,*", 8, 8, "'*' means all ids and cannot be combined with other ids", None),
     ("/node:worker:0-1-2", 17, 17, "unexpected '-'", "write for example"),
     ("/node:worker:2:3/cpu", 15, 15, "unexpected ':'", "write for example"),
     (
@@ -97,17 +103,17 @@ WRONG = [
     ("/gpu:0/ps:1", 8, 9, "'ps' is read as a device", "'/gpu:0/node:ps:1'?"),
     ("/device:ps/cpu", 9, 10, "'ps' is read as a device", "'/node:ps/cpu'?"),
     ("/a/b", 4, 4, "the device is given twice", "one device"),
-    ("/task:0", 1, 6, "'/task:' is allowed once, and only after '/job:NAME'", "as in"),
+    ("/task:0", 1, 6, "'/task:' is allowed only once, after '/job:NAME'", "as in"),
     (
         "/node:worker/task:0",
         13,
         18,
-        "'/task:' is allowed once, and only after '/job:NAME'",
+        "'/task:' is allowed only once, after '/job:NAME'",
         "as in",
     ),
-    ("/job:ps/replica:", 8, 16, "a replica can only be 0: '/replica:0'", None),
-    ("/job:ps/replica:1", 8, 17, "a replica can only be 0: '/replica:0'", None),
-    ("/job:ps/replica:01", 17, 18, "a replica can only be 0: '/replica:0'", None),
+    ("/job:ps/replica:", 8, 16, "the only replica is 0: '/replica:0'", None),
+    ("/job:ps/replica:1", 8, 17, "the only replica is 0: '/replica:0'", None),
+    ("/job:ps/replica:01", 17, 18, "the only replica is 0: '/replica:0'", None),
     ("/job:ps/task:0-1", 15, 15, "unexpected '-'", "a task is one number or *"),
     (
         "/node:worker /cpu",
@@ -172,7 +178,7 @@ def test_the_empty_string_is_a_mistake_but_the_empty_place_prints_it() -> None:
 
 def test_a_long_place_is_refused_and_not_printed_whole() -> None:
     listed = ",".join(str(i) for i in range(0, 2 * MAX_LENGTH, 2))
-    with pytest.raises(PlaceError, match="characters long") as caught:
+    with pytest.raises(PlaceError, match="characters, more than") as caught:
         Place.parse(f"/gpu:{listed}")
     assert len(str(caught.value)) < 300
 

@@ -161,7 +161,7 @@ def test_files_that_are_run_must_have_a_hash(path, build):
     (build / path).write_text("raise SystemExit('changed')")
     rewrite_plan(build, files={k: v for k, v in plan.files.items() if k != path})
     assert refusal(build) == (
-        f"'BUILD/plan.json' has no hash of '{path}', which would be run"
+        f"'BUILD/plan.json' has no hash for '{path}', which nodes would run"
     )
 
 
@@ -179,7 +179,7 @@ def test_a_plan_or_sources_behind_a_link_are_refused(name, build, tmp_path):
     kept = (build / name).rename(tmp_path / name)
     (build / name).symlink_to(kept)
     assert refusal(build) == (
-        f"'BUILD/{name}' is a link, which a build folder must not contain"
+        f"'BUILD/{name}' is a link; links are not allowed in a build folder"
     )
 
 
@@ -237,7 +237,9 @@ def test_a_parent_folder_writable_by_everybody_must_be_sticky(
     else:
         with pytest.raises(BuildError, match="shared' is writable by every") as caught:
             read_plan(moved)
-        assert "move it to a folder that only you can write, such" in caught.value.hint
+        assert (
+            "move it to a folder that only you can write to, such" in caught.value.hint
+        )
         (tmp_path / "link").symlink_to(moved)
         assert "shared' is writable by everybody" in refusal(tmp_path / "link")
 
@@ -287,7 +289,7 @@ TABLE = ("nodes", 2, "tables", 0)
         ),
         (
             put("settings", "train", "eval", value={"every": "10s"}),
-            "an evaluation comes after a number of steps, not after a time",
+            "'every' of an evaluation must be in steps or epochs, not in seconds",
         ),
         (
             put("settings", "train", "checkpoint", value={"every": "soon"}),
@@ -312,16 +314,16 @@ TABLE = ("nodes", 2, "tables", 0)
         ),
         (
             put(*TABLE, "blocks", 0, "parameter", value="no"),
-            "node 'ps:0': table 'dense': block 'h.w' is of 'no', which is not a parameter",
+            "node 'ps:0': table 'dense': block 'h.w' belongs to the unknown parameter 'no'",
         ),
         (
             put(*TABLE, "blocks", 0, "stop", value=99_999),
-            "node 'ps:0': table 'dense': block 'h.w' has the elements 0 to 99999 of 256",
+            "node 'ps:0': table 'dense': block 'h.w' covers elements 0 to 99999, but the parameter has 256",
         ),
         (put(*TABLE, "devices", value="gpu:0"), "node 'ps:0': table 'dense': it has no 'gpu:0'"),
-        (put("step_edges", 0, "targets", value=["ps:9"]), "edge 1: there is no node 'ps:9'"),
+        (put("step_edges", 0, "targets", value=["ps:9"]), "edge 1: 'ps:9' is not a node of this plan"),
         (put("step_edges", 1, "id", value=1), "edge '1' is defined twice"),
-        (put("parameters", 0, "holders", value=[]), "no node stores 'h.w' from 0 on"),
+        (put("parameters", 0, "holders", value=[]), "no node stores 'h.w' from element 0"),
         (
             put("nodes", 0, "device_bytes", value={"least": 1}),
             "node 'worker:0': 'least' is not a valid name of a device",

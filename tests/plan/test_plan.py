@@ -80,7 +80,7 @@ def test_a_link_is_refused(build):
     kept = program.rename(build / "kept.py")
     program.symlink_to(kept)
     assert refusal(build) == (
-        "'BUILD/ps-0/program.py' is a link, which a build folder must not contain"
+        "'BUILD/ps-0/program.py' is a link; links are not allowed in a build folder"
     )
 
 
@@ -88,7 +88,7 @@ def test_a_folder_that_is_a_link_is_refused(build):
     (build / "ps-0").rename(build / "elsewhere")
     (build / "ps-0").symlink_to(build / "elsewhere")
     assert refusal(build) == (
-        "'BUILD/ps-0' is a link, which a build folder must not contain"
+        "'BUILD/ps-0' is a link; links are not allowed in a build folder"
     )
 
 
@@ -98,7 +98,7 @@ def test_a_folder_without_a_plan_is_not_a_build(tmp_path):
         "  hint: create one with: placer compile SPEC --out FOLDER"
     )
     (tmp_path / "model.yaml").touch()
-    assert "spec: placer.train runs it" in refusal(tmp_path / "model.yaml")
+    assert "run a spec with placer.train" in refusal(tmp_path / "model.yaml")
 
 
 @pytest.mark.parametrize("version", ["2", '"3"', "null"])

@@ -45,8 +45,8 @@ def changed(tree, settings=(), **table):
             {"settings": {"hyper": {"eps": -1.0}}},
             "Expected `float` >= 0.0 - at `$.eps`",
         ),
-        ({"dtype": "int32"}, "its rows are int32"),
-        ({"holders": ["ps:2"]}, "its holders are not nodes"),
+        ({"dtype": "int32"}, "its dtype is int32"),
+        ({"holders": ["ps:2"]}, "a node that stores it is missing from the plan"),
     ],
 )
 def test_a_table_that_cannot_be_shown_is_refused(tree, change, message):

@@ -232,8 +232,8 @@ def test_wrong_parameters_are_listed_by_name(build: Path, tmp_path: Path) -> Non
         "parameter out.b is missing; "
         "parameter out.c is not in the model; did you mean 'out.b'?; "
         "parameter out.w is float64[8, 1], the model has float32[8, 1]\n"
-        "  hint: use a file that the same model saved with --save-params, or a"
-        " checkpoint of it",
+        "  hint: use a file that --save-params wrote for this model, or a checkpoint of"
+        " this model",
         "ps:0",
     )
 

@@ -265,7 +265,7 @@ def test_a_link_that_is_cut_for_good_ends_the_run_and_is_named(
     assert "has been silent for" in err
     # Of the nodes on both sides of the cut, the one that finds the loss first says so.
     assert re.search(
-        r"^ps:[01]: seen from worker:[01]: lost: no heartbeat for 6 s; it last was at \w",
+        r"^ps:[01]: seen from worker:[01]: lost: no heartbeat for 6 s; its last status was: \w",
         err,
         re.MULTILINE,
     ), err
@@ -274,8 +274,8 @@ def test_a_link_that_is_cut_for_good_ends_the_run_and_is_named(
 @pytest.mark.parametrize(
     ("differs", "why"),
     [
-        ("key", "it has another key"),
-        ("build", "it refuses this node: it has another build"),
+        ("key", "the key is different"),
+        ("build", "the peer refused the connection: the build is different"),
     ],
 )
 def test_a_node_with_another_key_or_build_is_named_with_the_reason(

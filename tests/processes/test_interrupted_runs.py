@@ -148,7 +148,7 @@ def test_a_node_started_by_hand_ends_if_the_nodes_do_not_stop_in_time(tmp_path):
     assert ended["worker:0"].status == 128 + signal.SIGTERM
     assert ended["worker:0"].err.splitlines() == [
         "warning: interrupted: all nodes stop after the same step, within 0.2 s, and"
-        " save, within 600 s; another signal ends them at once",
+        " save, within 600 s; another signal ends them immediately",
         f"nothing was saved: {late}",
         "ended by SIGTERM",
     ]

@@ -155,7 +155,7 @@ def test_nodes_end_when_their_fork_server_was_killed(build: Path) -> None:
         ended = run.wait(END_TIMEOUT)
     assert ended.status == 1
     assert ended.last_message == (
-        "the fork server was killed by SIGKILL, and all nodes end with it"
+        "the fork server was killed by SIGKILL, which ends all nodes"
     )
     assert not node_processes(build)
 

@@ -232,7 +232,7 @@ def test_a_cell_over_the_limit_is_an_error(tmp_path, monkeypatch):
         DataError, match="line 53: a cell has more than 100 charac"
     ) as e:
         column(tmp_path, text, "float32")
-    assert "a quote that is not closed" in e.value.hint
+    assert "without its closing quote" in e.value.hint
     text = "a,b\n1,2\n3," + "4" * 101 + "\n"
     with pytest.raises(DataError, match="line 3: a cell has more than 100 characters"):
         column(tmp_path, text, "float32")
@@ -261,7 +261,7 @@ def test_a_mistake_far_below_is_reported_with_its_line(tmp_path):
     good = '"two\nlines",1\n\n' * 60_000
     for last, message in [
         ("x,oops\n", "line 180002, column 'a': 'oops' is not a number"),
-        ("x\n", "line 180002 has 1 cell, and there are 2 columns"),
+        ("x\n", "line 180002 has 1 cell, but the file has 2 columns"),
         ('x,"1"1\n', "line 180002: ',' expected after '\"'"),
     ]:
         with pytest.raises(DataError) as caught:
@@ -365,7 +365,7 @@ def test_train_and_test_split_a_fixed_permutation(tmp_path):
             "'0.5x' is not a number",
             'csv: {missing_values: {a: ["0.5x"]}, missing: {a: 0}}; a column of words',
         ),
-        ("5\0", "float32", "'5\\x00' has a NUL byte, and is not a number", "UTF-8"),
+        ("5\0", "float32", "'5\\x00' has a NUL byte, so it is not a number", "UTF-8"),
         ("1_000", "float32", "'1_000' is not a number", "vocabulary"),
         ("١", "int32", "is not a number", "vocabulary"),
         (
@@ -428,9 +428,7 @@ def test_an_unknown_word_is_reported_with_the_nearest_one(tmp_path):
 
 
 def test_the_number_for_missing_cells_must_fit(tmp_path):
-    with pytest.raises(
-        DataError, match=r"0\.5, which 'missing' specifies, is not a whole"
-    ):
+    with pytest.raises(DataError, match=r"0\.5, given by 'missing', is not a whole"):
         column(tmp_path, "a,b\n,1\n", "int32", missing={"a": 0.5})
     with pytest.raises(DataError, match=r"line 2, column 'a': 'y' does not fit int8"):
         column(tmp_path, "a\ny\n", "int8", vocabulary={"a": {"y": 200}})
@@ -441,26 +439,30 @@ def test_the_number_for_missing_cells_must_fit(tmp_path):
     [
         (
             "a,b\n1,2\n3\n",
-            "csv:t.csv: line 3 has 1 cell, and there are 2 columns",
+            "csv:t.csv: line 3 has 1 cell, but the file has 2 columns",
             "','",
         ),
-        ("a,b\n1,2,3\n", "csv:t.csv: line 2 has 3 cells, and there are 2 col", "','"),
+        (
+            "a,b\n1,2,3\n",
+            "csv:t.csv: line 2 has 3 cells, but the file has 2 col",
+            "','",
+        ),
         ("", "csv:t.csv is empty", "first row names the columns"),
         ("\n\n", "csv:t.csv is empty", "first row names the columns"),
         ("a,b\n", "csv:t.csv has no rows", "at least one row"),
         ("b,c\n1,2\n", "csv:t.csv has no column 'a' for input 'a'", "b, c; write"),
-        ("a,a\n1,2\n", "csv:t.csv has more than one column 'a'", "rename one"),
+        ("a,a\n1,2\n", "csv:t.csv has several columns named 'a'", "rename one"),
         (
             'a,b\n"1\n",2\n3,"4\n5,"6"\n',
-            "csv:t.csv: line 4: the row goes on to line 5: ',' expected after '\"'",
-            "a quote that is not closed",
+            "csv:t.csv: line 4: the row extends to line 5: ',' expected after '\"'",
+            "without its closing quote",
         ),
         (
             'a,b\n1,"2\n3,4\n',
-            "csv:t.csv: line 2: the row goes on to line 3: unexpected end of data",
-            "a quote that is not closed",
+            "csv:t.csv: line 2: the row extends to line 3: unexpected end of data",
+            "without its closing quote",
         ),
-        ('a,b\n1,"2"3\n', "csv:t.csv: line 2: ',' expected after '\"'", "quoted"),
+        ('a,b\n1,"2"3\n', "csv:t.csv: line 2: ',' expected after '\"'", "quote a cell"),
         (b"a,b\n1,2\n3,\xe9\n", "csv:t.csv: line 3 is not UTF-8", "as UTF-8"),
     ],
 )
@@ -473,7 +475,9 @@ def test_files_that_are_not_tables(text, message, hint, tmp_path):
 
 def test_a_row_of_empty_cells_between_tabs_has_as_many_as_there_are_columns(tmp_path):
     text = "a\tb\n1\t2\n\t\t\n"
-    with pytest.raises(DataError, match="line 3 has 3 cells, and there are 2 columns"):
+    with pytest.raises(
+        DataError, match="line 3 has 3 cells, but the file has 2 columns"
+    ):
         open_csv(tmp_path, text, [A], delimiter="\t")
 
 
@@ -518,13 +522,13 @@ def test_a_damaged_gz_file_that_is_not_utf_8_cannot_be_read(damage, tmp_path):
         (
             A,
             {"a": "*"},
-            "float32[batch] and reads 1 column of csv:t.csv, not 2",
-            "the columns that match are age, size",
+            "float32[batch] and needs 1 column of csv:t.csv, not 2",
+            "the glob matches age, size",
         ),
         (
             X,
             {"x": "age"},
-            "float32[batch, 2] and reads 2 columns of csv:t.csv, not 1",
+            "float32[batch, 2] and needs 2 columns of csv:t.csv, not 1",
             "glob",
         ),
         (X, {"x": ["age", "a*"]}, "input 'x' reads the column 'age' twice", "once"),
@@ -543,8 +547,11 @@ def test_columns_that_do_not_fit_the_input(column_, mapping, message, hint, tmp_
         ({"missing": {"b": 0}}, "csv:t.csv has no column 'b'"),
         ({"vocabulary": {"b*": ["x"]}}, "csv:t.csv has no column 'b*'"),
         ({"unknown": {"b": 0}}, "csv:t.csv has no column 'b'"),
-        ({"header": ["a"]}, "csv:t.csv: line 1 names the columns, as 'header' does"),
-        ({"header": ["a", "b"]}, "csv:t.csv: line 1 has 1 cell, and there are 2"),
+        (
+            {"header": ["a"]},
+            "csv:t.csv: line 1 names the columns, but the spec has a 'header' too",
+        ),
+        ({"header": ["a", "b"]}, "csv:t.csv: line 1 has 1 cell, but the file has 2"),
     ],
 )
 def test_a_form_that_does_not_fit_the_file(form, message, tmp_path):
@@ -558,7 +565,7 @@ def test_a_form_that_does_not_fit_the_file(form, message, tmp_path):
     [
         ({"delimiter": "::"}, ["delimiter"], "must be one character, not '::'"),
         ({"delimiter": '"'}, ["delimiter"], "'delimiter' must be one character"),
-        ({"comment": "#\n"}, ["comment"], "'comment' must be the start of a line"),
+        ({"comment": "#\n"}, ["comment"], "'comment' must not contain a line break"),
         ({"comment": ""}, ["comment"], "'comment' is empty"),
         ({"header": []}, ["header"], "'header' names no column"),
         ({"header": ["a", "b", "a"]}, ["header", 2], "names the column 'a' twice"),
@@ -620,5 +627,5 @@ def test_the_adult_census_rows(file, rows, monkeypatch):
 
 def test_keys_of_a_column_that_is_there_twice_are_an_error(tmp_path):
     (tmp_path / "t.csv").write_text("a,k,k\n1,2,3\n")
-    with pytest.raises(DataError, match="more than one column 'k'"):
+    with pytest.raises(DataError, match="several columns named 'k'"):
         read_keys(Data("csv:t.csv"), ["k"], tmp_path)

@@ -45,14 +45,14 @@ def model(content, form):
         try:
             row = next(reader, None)
         except csv.Error as error:
-            more = f": the row goes on to line {number}" if number > first else ""
+            more = f": the row extends to line {number}" if number > first else ""
             return f"{SOURCE}: line {first}{more}: {error}"
         is_start = True
         if row is None:
             break
         row = [cell.strip() for cell in row]
         if is_first and row and row == names:
-            return f"{SOURCE}: line {number} names the columns, as 'header'"
+            return f"{SOURCE}: line {number} names the columns, but the spec has a 'header'"
         is_first = is_first and not row
         if names is None:
             names = row if any(row) else None

@@ -319,7 +319,7 @@ def test_features_of_numbers_are_composed():
         ({"log1p": "c"}, [date(2024, 5, 1)],
          "column 'c', row 0: the column holds timestamp[us], not numbers"),
         ({"log1p": "c"}, [0, None],
-         "column 'c', row 1: the number is missing, and feature 'f' needs it"),
+         "column 'c', row 1: the number is missing, but feature 'f' needs it"),
         ({"log1p": "c"}, [0.0, -1.0],
          "column 'c', row 1: log1p of -1 is not a number"),
         ({"standardize": "c", "mean": 0, "std": 1e-10}, [0.0, 1e300],
@@ -327,7 +327,7 @@ def test_features_of_numbers_are_composed():
         ({"buckets": "c", "boundaries": [1]}, [0.0, math.inf],
          "column 'c', row 1: inf is not a finite number"),
         ({"buckets": "c", "boundaries": [1]}, [timedelta(1)],
-         "column 'c', row 0: no feature is computed from duration[us]"),
+         "column 'c', row 0: features cannot be computed from duration[us]"),
     ],
 )  # fmt: skip
 def test_a_value_without_a_result_is_an_error_with_its_row(feature, values, message):
@@ -341,12 +341,14 @@ def test_a_number_that_is_infinite_has_a_hint():
     with pytest.raises(DataError) as caught:
         compute(feature, "f", c=[0.0, math.inf])
     assert caught.value.hint.startswith(
-        "make it a missing value, and write its value: "
+        "make it a missing value, and give the value to use: "
     )
 
 
 def test_values_of_python_of_several_types_are_an_error():
-    with pytest.raises(DataError, match="no column of str, int: Expected bytes"):
+    with pytest.raises(
+        DataError, match="str, int do not form a column: Expected bytes"
+    ):
         compute({"f": {"hash": "c"}}, "f", c=["a", 1])
 
 
@@ -452,12 +454,12 @@ def test_usual_whole_numbers_of_a_csv_file_are_parsed_at_once(
     ("cell", "feature", "message", "hint"),
     [
         ("x", {"buckets": "n", "boundaries": [1]}, "'x' is not a number",
-         'to read it as missing, write csv: {missing_values: {n: ["x"]}, missing: {n: 0}};'
+         'to treat it as missing, write csv: {missing_values: {n: ["x"]}, missing: {n: 0}};'
          " a column of words needs features: {NAME: {hash: n}}"),
         ("1e999", {"log1p": "n"}, "'1e999' is not a finite number",
          'csv: {missing_values: {n: ["1e999"]}, missing: {n: 0}}'),
         ("1,5", {"standardize": "n", "mean": 0, "std": 1}, "'1,5' is not a number",
-         "write numbers to the file as 1234.5"),
+         "write numbers in the file like 1234.5"),
         ("2.5", {"hash": "n", "type": "integer"}, "2.5 is not a whole number", ""),
         ("9007199254740993.5", {"hash": "n", "type": "integer"},
          "9007199254740993.5 is not a whole number", ""),
@@ -512,14 +514,14 @@ def test_a_value_over_the_range_of_an_op_is_an_error(kind, tmp_path):
         ({"*.x": {"hash": ["word", "z*"]}, "x": {"log1p": "gain"}},
          "{} has no column 'z*' for feature '*.x'"),
         ({"x": {"log1p": "gain"}, "year": {"hash": "word"}},
-         "{} has a column 'year', and a feature has this name too"),
+         "'year' is both a feature and a column of {}"),
         ({"word.x": {"log1p": "gain"}, "*.x": {"hash": "word"}, "x": {"log1p": "gain"}},
          "two features are named 'word.x'"),
         ({"x": {"cross": ["word", "[gy]*"]}},
          "{} has no column '[gy]*' for feature 'x'"),
-        ({"x": {"log1p": "g*"}}, "'x' is one feature, and reads one column"),
+        ({"x": {"log1p": "g*"}}, "'x' is one feature, but 'g*' matches several columns"),
         ({"x": {"hash": "word"}},
-         "{}: 'x' has keys of 64 bits, and input 'x' is float64[batch]"),
+         "{}: 'x' has 64-bit keys, but input 'x' is float64[batch]"),
     ],
 )  # fmt: skip
 def test_features_that_do_not_fit_the_columns_are_an_error(
@@ -560,7 +562,7 @@ def test_columns_of_features_that_are_not_predicted_may_be_missing(kind, tmp_pat
 
 def test_a_column_that_no_feature_is_computed_from_is_an_error(tmp_path):
     columns = {"t": pa.array([0, 1], pa.time32("s"))}
-    with pytest.raises(DataError, match="from which no feature is computed"):
+    with pytest.raises(DataError, match="which features cannot be computed from"):
         open_rows(tmp_path, "parquet", columns, {"key": {"hash": "t"}}, [KEY])
 
 
@@ -610,7 +612,9 @@ def test_a_number_for_missing_ones_has_to_fit_the_column(tmp_path):
     columns = {"n": pa.array([1, None], pa.uint8())}
     features = {"b": {"buckets": "n", "boundaries": [6]}}
     inputs = [Column("b", "int32", ())]
-    with pytest.raises(DataError, match="holds uint8, and a missing number is -1"):
+    with pytest.raises(
+        DataError, match="holds uint8, which cannot hold the missing number -1"
+    ):
         open_rows(tmp_path, "parquet", columns, features, inputs, missing={"n": -1})
     options = {"n": 0.5}
     rows = read(tmp_path, "parquet", columns, features, inputs, missing=options)

@@ -57,7 +57,7 @@ def test_endless_rows_raise_at_the_memory_limit(tmp_path):
     # A row is two floats and an integer, twelve bytes.
     error = error_of(tmp_path, ENDLESS, nbytes=12_000)
     assert error.message == (
-        "python:rows:rows yields more than 1,000 rows, which is what the memory allows"
+        "python:rows:rows yields more than 1,000 rows, the limit of the memory"
     )
     assert "itertools.islice" in str(error.hint)
     assert "__getitem__" in str(error.hint)

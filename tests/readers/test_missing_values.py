@@ -133,7 +133,7 @@ def test_numbers_may_mean_missing_ones(kind, tmp_path):
     data = data_of(source, [N], missing_values=[-999])
     with pytest.raises(DataError, match="'n', row 1: -999 means a missing value") as e:
         read_all(tmp_path, data, [N])
-    assert e.value.hint == f"write its value: {kind}: {{missing: {{n: 0}}}}"
+    assert e.value.hint == f"give the value to use: {kind}: {{missing: {{n: 0}}}}"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_value_of_a_column_with_a_vocabulary_is_one_word(value, message, tmp_p
             {"vocabulary": {"n*": ["1"]}, "missing": {"n*": 0}},
             "missing",
             "n*",
-            "'missing' of 'n.' has no effect: it is for numbers",
+            "'missing' of 'n.' has no effect: it applies to numbers",
         ),
         ({"unknown": {"*": 0}}, "unknown", "*", "'unknown' of '.' has no effect"),
         (
@@ -306,7 +306,7 @@ def test_a_listed_value_without_a_number_is_an_error(kind, dtype, tmp_path):
     where = "line 5, column 'n'" if kind == "csv" else "column 'n', row 3"
     with pytest.raises(DataError, match=f"{where}: '-1' means a missing value") as e:
         read_all(tmp_path, data, inputs)
-    assert e.value.hint == f"write its value: {kind}: {{missing: {{n: 0}}}}"
+    assert e.value.hint == f"give the value to use: {kind}: {{missing: {{n: 0}}}}"
 
 
 @pytest.mark.parametrize("cell", ["true", "yes", "2024-05-01"])

@@ -73,7 +73,7 @@ def test_a_time_is_no_number(value, tmp_path):
     (tmp_path / "t.py").write_text(text)
     for what, column in INPUTS.items():
         data = settings_of("python:t:rows", what)
-        with pytest.raises(DataError, match=r"'v'.*(not numbers|no feature)"):
+        with pytest.raises(DataError, match=r"'v'.*(not numbers|features cannot)"):
             read_all(tmp_path, data, [column])
         prepare = prepare_of(data, [column])
         with pytest.raises((ValueError, TypeError), match=r"number|argument"):

@@ -143,16 +143,21 @@ X = Column("x", "float32", (2,))
         (
             {"x": np.zeros((3, 2, 1))},
             [X],
-            "column 'x' has shape [n, 2, 1], input 'x' is float32[batch, 2]",
+            "column 'x' has shape [n, 2, 1], but input 'x' is float32[batch, 2]",
             "declare x: float32[batch, 2, 1], and reshape",
         ),
         (
             {"x": np.zeros(3)},
             [Column("x", "float32", (1,))],
-            "column 'x' has shape [n], input 'x' is float32[batch, 1]",
+            "column 'x' has shape [n], but input 'x' is float32[batch, 1]",
             "declare x: float32[batch], and reshape it in the graph to [1] per row",
         ),
-        ({"x": 3.0}, [X], "column 'x' is one value, not rows", "leading dimension"),
+        (
+            {"x": 3.0},
+            [X],
+            "column 'x' is a single value, not rows",
+            "leading dimension",
+        ),
         ({"x": np.zeros((0, 2))}, [X], "column 'x' has no rows", "at least one row"),
         ({"x": [["a", "b"]]}, [X], "column 'x' holds <U1, not numbers", "float32"),
         (
@@ -443,7 +448,7 @@ def test_a_module_that_fails_to_load_is_reported_with_its_line(module, tmp_path)
     with pytest.raises(RunError, match="failed to load: ModuleNotFoundError") as caught:
         opened(source, [LABEL], tmp_path)
     hint = (
-        "see rows.py, line 2; pip install no_module_of_that_name; a module of your own"
+        "see rows.py, line 2; pip install no_module_of_that_name; your own modules"
         " must be in the folder of the spec"
     )
     assert caught.value.hint == hint
@@ -453,7 +458,7 @@ def test_a_module_that_fails_to_load_is_reported_with_its_line(module, tmp_path)
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("[]", "python:rows:train gave no rows"),
+        ("[]", "python:rows:train has no rows"),
         ("[(1, 2)]", "row 0 is a tuple, not a dict"),
         ("[{'labl': 1}]", "has no column 'label' for input 'label'"),
         ("[{'label': 1}, {}]", "row 1 lacks 'label', which row 0 has"),

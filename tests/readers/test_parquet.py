@@ -192,8 +192,8 @@ def test_a_number_for_missing_ones_that_does_not_fit_names_its_column(tmp_path):
     columns = {"a": pa.array([None, 2], pa.uint8())}
     message, hint = error_of(tmp_path, columns, [A], form=form)
     assert message == (
-        "parquet:t.parquet: column 'a', row 0: the column holds uint8, and a missing"
-        " number is -1, which does not fit it"
+        "parquet:t.parquet: column 'a', row 0: the column holds uint8, which"
+        " cannot hold the missing number -1"
     )
     assert hint == "change parquet: {missing: {a: -1}}"
 
@@ -217,7 +217,8 @@ def test_a_word_outside_of_the_vocabulary_is_named_with_its_row(tmp_path):
         "parquet:t.parquet: column 'label', row 9: 'hihg' is not in the vocabulary"
     )
     assert (
-        hint == "add it, or write parquet: {unknown: {label: N}}; did you mean 'high'?"
+        hint
+        == "add the word, or write parquet: {unknown: {label: N}}; did you mean 'high'?"
     )
 
 
@@ -258,15 +259,15 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             {"a": [[1], [2]]},
             [A],
             None,
-            "column 'a' holds lists, input 'a' is float32[batch]",
+            "column 'a' holds lists, but input 'a' is float32[batch]",
             "a: float32[batch, LENGTH]",
         ),
         (
             {"x": [[1, 2]] * 8 + [[1, 2, 3]]},
             [X],
             None,
-            "column 'x', row 8 has a list of 3 values, input 'x' is float32[batch, 2]",
-            "all lists have 2 values",
+            "column 'x', row 8 has a list of 3 values, but input 'x' is float32[batch, 2]",
+            "every list must have 2 values",
         ),
         (
             {"x": [[1, 2], None, [3, 4]]},
@@ -282,7 +283,7 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             "column 'x', row 1 is null",
             "replace nulls",
         ),
-        ({"x": [["1", "2"]]}, [X], None, "holds list<", "write numbers"),
+        ({"x": [["1", "2"]]}, [X], None, "holds list<", "convert the column"),
         (
             {"a": [1] * 9 + [None]},
             [A],
@@ -333,23 +334,23 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             {"x": lists(np.zeros((2, 3)), 3)},
             [X],
             None,
-            "column 'x' has shape [n, 3], input 'x' is float32[batch, 2]",
+            "column 'x' has shape [n, 3], but input 'x' is float32[batch, 2]",
             "declare x: float32[batch, 3]",
         ),
-        ({"x": [1]}, [X], None, "column 'x' has shape [n], input 'x'", "declare x"),
+        ({"x": [1]}, [X], None, "column 'x' has shape [n], but input 'x'", "declare x"),
         (
             {"p": [1], "q": lists(np.zeros((1, 2)), 2)},
             [X],
             {"x": ["p", "q"]},
-            "reads 2 columns, and column 'q' has the shape [n, 2]",
+            "reads 2 columns, but column 'q' has the shape [n, 2]",
             "one number in each row",
         ),
         (
             {"p": [1], "q": [2], "r": [3]},
             [X],
             {"x": "*"},
-            "reads 2 columns of parquet:t.parquet, not 3",
-            "the columns that match are p, q, r",
+            "needs 2 columns of parquet:t.parquet, not 3",
+            "the glob matches p, q, r",
         ),
         ({"b": [1]}, [A], None, "has no column 'a' for input 'a'", "b; write"),
         ({"age": [1]}, [A], {"a": "aeg"}, "no column 'aeg'", "did you mean 'age'?"),
@@ -366,7 +367,7 @@ def test_columns_that_do_not_fit(columns, inputs, mapping, message, hint, tmp_pa
 def test_two_columns_of_one_name(tmp_path):
     table = pa.table([[1], [2]], names=["a", "a"])
     pq.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="more than one column 'a'"):
+    with pytest.raises(DataError, match="several columns named 'a'"):
         open_source(Data("parquet:t.parquet"), [A], tmp_path)
 
 
@@ -377,7 +378,7 @@ def test_a_file_of_another_format(content, tmp_path):
         DataError, match=r"parquet:t.parquet cannot be read: ."
     ) as caught:
         open_source(Data("parquet:t.parquet"), [A], tmp_path)
-    assert "Apache Parquet format" in caught.value.hint
+    assert "Apache Parquet file" in caught.value.hint
 
 
 def test_a_damaged_file(tmp_path):
@@ -461,7 +462,7 @@ def test_two_nodes_train_with_a_file(columns, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ("[p, q, r]", "input 'x' is float32[batch, 2] and reads 2 columns"),
+        ("[p, q, r]", "input 'x' is float32[batch, 2] and needs 2 columns"),
         ("[p, p]", "input 'x' reads the column 'p' twice"),
     ],
 )
@@ -484,4 +485,4 @@ def test_a_row_without_a_label_is_to_be_removed(last, markers, tmp_path):
     column = Column("label", "int32", (), limits)
     form = Cells(missing_values=markers)
     _, hint = error_of(tmp_path, {"label": [1, last]}, [column], form=form)
-    assert hint == "input 'label' is a label: remove the rows without one"
+    assert hint == "input 'label' is a label: remove the rows without a label"

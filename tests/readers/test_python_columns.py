@@ -76,11 +76,11 @@ def test_every_column_is_compared_between_processes(tmp_path):
         ),
         (
             "{'x': [1, 2], 'label': 0}",
-            "python:rows:rows: column 'x' has shape [n], input 'x' is float32[batch, 2]",
+            "python:rows:rows: column 'x' has shape [n], but input 'x' is float32[batch, 2]",
         ),
         (
             "{'x': np.eye(2), 'label': 0}",
-            "python:rows:rows: column 'label' is one value, not rows",
+            "python:rows:rows: column 'label' is a single value, not rows",
         ),
         (
             "{'x': np.eye(2), 'label': [0, 0.5]}",

@@ -103,14 +103,14 @@ def test_columns_are_assigned_to_inputs(source, inputs, mapping, expected):
             DIABETES,
             {"x": "float32", "y": "float32"},
             None,
-            "feeds the float inputs 'x', 'y'",
+            "for the float inputs 'x', 'y' is ambiguous",
             "columns: {x: data, y: target}",
         ),
         (
             DIABETES,
             {"x": "float32", "y": "float32"},
             {"x": "data"},
-            "feeds the float input 'y'",
+            "for the float input 'y' is ambiguous",
             "columns: {y: target}",
         ),
         (
@@ -138,7 +138,7 @@ def test_columns_are_assigned_to_inputs(source, inputs, mapping, expected):
             NPZ,
             {"image": "float32"},
             {"image": ["a", "b"]},
-            "a list of columns is for csv:, parquet: and python: sources, not for npz:some/file.npz",
+            "a list of columns works with csv:, parquet: and python: sources, not with npz:some/file.npz",
             "name one column",
         ),
     ],
@@ -155,7 +155,7 @@ def test_only_bundled_sets_and_text_files_can_be_split():
     check_split(CSV, "test")
     check_split(NPZ, None)
     with pytest.raises(
-        DataError, match="'split' is for csv:, parquet: and sklearn: sources"
+        DataError, match="'split' works with csv:, parquet: and sklearn: sources"
     ):
         check_split(NPZ, "train")
     with pytest.raises(DataError, match="unknown split 'tran'") as caught:

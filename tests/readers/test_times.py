@@ -202,7 +202,7 @@ def test_a_missing_date_has_an_id_or_a_number(kind, tmp_path):
 
     data = data_of(source, days, features=FEATURES, **more)
     where = "line 3, column 't'" if kind == "csv" else "column 't', row 1"
-    message = f"{where}: the date is missing, and feature 'days' needs it"
+    message = f"{where}: the date is missing, but feature 'days' needs it"
     with pytest.raises(DataError, match=message) as caught:
         read_all(tmp_path, data, days)
     assert f"{kind}: {{missing: {{t: 0}}}}" in caught.value.hint

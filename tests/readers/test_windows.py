@@ -313,7 +313,7 @@ def test_a_row_with_too_few_cells_names_its_line(tmp_path):
     text = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(text.replace("\n900,", "\n"))
     message = error_of(lambda: read_ids(data, tmp_path))
-    assert message == "csv:rows.csv: line 1805 has 3 cells, and there are 4 columns"
+    assert message == "csv:rows.csv: line 1805 has 3 cells, but the file has 4 columns"
 
 
 def test_files_that_have_no_pieces(tmp_path):
@@ -364,7 +364,7 @@ def test_advice_for_large_pieces(source):
     assert rows.open_nbytes > 0
     assert advise(rows, window, 4 * rows.open_nbytes) is None
     large = replace(rows, open_nbytes=10**9)
-    assert "4 lanes, each of which reads a piece, may need 4.0 GB" in advise(
+    assert "4 lanes, with one open piece each, may need 4.0 GB" in advise(
         large, window, 2 * 10**9
     )
     few = replace(rows, counts=(2_000_000, 2_000_000))

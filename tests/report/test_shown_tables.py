@@ -50,19 +50,19 @@ def test_explain_a_table(tmp_path: Path) -> None:
     del lines[1]
     assert lines[:15] == [
         "u.table: sparse table float32[keys, 4], trained",
-        "  stored on ps:0-1: a parameter is where its optimizer (adagrad) is",
+        "  stored on ps:0-1: a parameter is stored with its optimizer (adagrad)",
         "    ps:0: partitions 0-127 of 256",
         "    ps:1: partitions 128-255 of 256",
         f"  table 1: {ADAGRAD} {SLOTS}",
         "  values begin as uniform(-0.05, 0.05)",
         "  a key gets a row at its 2nd occurrence; until then it reads 0",
-        "  a key is forgotten that has not occurred for 100 steps, or has values with a"
-        " norm below 0.5; a sweep takes 32 steps",
+        "  a key is forgotten if it has not occurred for 100 steps, or if it has values"
+        " with a norm below 0.5; a sweep takes 32 steps",
         "  a row takes 71-83 bytes: 16 of values, 16 of slots, 16 of metadata, 23-35 of"
         " the index",
-        "  a key that is counted and has no row takes 23-35 bytes",
+        "  a counted key without a row takes 23-35 bytes",
         "  100,000 rows expected, at least 8.6 MB, 4.3 MB on each node",
-        "  rows of it, their keys and gradients are sent between nodes:",
+        "  its rows, their keys and gradients are sent between nodes:",
         f"    edge 1: worker:0-1 -> ps:0-1, u.keys, {own}, to the nodes that hold them;"
         f" at most 1,440 bytes per step, {rows}",
         "    edge 4: ps:0-1 -> worker:0-1, u.found, to each node those of its keys; at"
@@ -80,18 +80,18 @@ def test_explain_what_a_table_is_told_to_do(tmp_path: Path) -> None:
     text = "\n".join(explained(build, "u.table"))
     for line in (
         "a key gets a row at about its 3rd occurrence; until then it reads 0",
-        "it has at most 1,000 rows, of which each partition has its share: the least"
-        " frequently used ones make room",
+        "it has at most 1,000 rows, shared equally by the partitions; a full"
+        " partition evicts its least frequently used rows",
         "elements are clipped to -1 to 1 after each update",
-        "the counters of keys without a row take 65.5 kB over all nodes",
+        "counters of keys without a row take 65.5 kB on all nodes together",
         "1,000 of 5,000 expected rows, at least",
     ):
         assert f"\n  {line}" in text
     text = "\n".join(explained(build, "i.table"))
     for line in (
-        "a key gets a row when its score is 2; until then it reads 0",
-        "the score of a key is 0.1 for each time that it is shown and not clicked, and 1"
-        " for each click, times 0.9 in each sweep",
+        "a key gets a row once its score is 2; until then it reads 0",
+        "the score of a key grows by 0.1 when it is shown and not clicked, and by 1"
+        " when it is clicked; each sweep multiplies it by 0.9",
         "a row takes 107-119 bytes: 32 of values, 32 of slots, 4 of its score, 16 of"
         " metadata, 23-35 of the index",
     ):
@@ -104,7 +104,7 @@ def test_explain_what_keys_read_in_a_table_that_is_not_trained(tmp_path: Path) -
     file.write_text(json.dumps({**json.loads(file.read_text()), "parameters": frozen}))
     build = load_build(file)
     assert "  a key without a row reads 0" in explained(build, "u.table")
-    first = "  a key without a row reads the values with which it would begin"
+    first = "  a key without a row reads its initial values"
     assert first in explained(build, "i.table")
 
 
@@ -121,9 +121,9 @@ def test_every_op_and_value_is_explained(
         for name in {*graph.values, *(op.name for op in graph.ops)}:
             assert explained(build, name)
     keys = "\n".join(explained(build, "u.keys"))
-    assert "u.keys is by key: each node has those of its rows of the batch" in keys
+    assert "u.keys is by key: each node has the keys of its rows of the batch" in keys
     rows = "\n".join(explained(build, "u.rows"))
-    assert "u.rows is by key: each node has those of the keys that it looks up" in rows
+    assert "u.rows is by key: each node has the keys that it looks up" in rows
     assert "exchange = give_rows" in rows
 
 

@@ -155,7 +155,10 @@ class RawNode:
         """
         self.send(self.hello(self.welcome(), **fields))
         answer = self.read()
-        if isinstance(answer, Refusal) and answer.why == "it has another connection":
+        if (
+            isinstance(answer, Refusal)
+            and answer.why == "the node is already connected"
+        ):
             self.connection.close()
             self.connection = self._connect()
             return self.greet(**fields)

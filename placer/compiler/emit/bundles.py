@@ -1,5 +1,6 @@
-"""Values that belong together as one Python value: the parameters of a table, and their
-gradients, are a NamedTuple with a field for each layer.
+"""NamedTuples for the parameters of a table and for their gradients.
+
+A program defines a class for each table, with a field for each layer:
 
     Fc = namedtuple("Fc", "w b")
 
@@ -8,7 +9,7 @@ gradients, are a NamedTuple with a field for each layer.
         h1: Fc  # w float32[64, 128], b float32[128]
         logits: Fc  # w float32[128, 10], b float32[10]
 
-A value of a bundle is written `p.h1.w`, all values of a layer `*p.h1`, and the whole `p`.
+`p.h1.w` is one value of the bundle `p`; `*p.h1` are all values of a layer.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ from placer.compiler.emit.code import Call, Expression, add_comment, literal
 from placer.compiler.emit.names import RESERVED_FOR_FIELDS, Names
 
 Role: TypeAlias = Literal["p", "state", "frozen"]
-"""The variable of the parameters of a table: `state` and `frozen` are not trained."""
+"""The variable of a table: `p` if it is trained, `state` if each step stores it (running
+averages), `frozen` otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A field of a bundle: the parameters of one layer, in a namedtuple of class `kind`
-    with a key for each; or one parameter, without `kind`."""
+    """A field of a bundle: the parameters of one layer, or one parameter without a layer.
+
+    Attributes:
+        name: the name of the field.
+        members: the parameters.
+        kind: the namedtuple class of the layer; empty for a parameter without a layer.
+        keys: the field of each parameter in the namedtuple.
+    """
 
     name: str
     members: tuple[str, ...]
@@ -44,11 +52,11 @@ class Bundle:
     Attributes:
         name: the name of the class.
         table: the name of the table.
-        layers: its fields.
-        types: the type of each parameter, in words.
-        variable: the variable of its parameters: `p`, `state` or `frozen`, with a number
-            if the program has several.
-        number: the number in the variables of the table; empty without one.
+        layers: the fields of the class.
+        types: the type of each parameter, such as `float32[64, 128]`.
+        variable: the variable of the parameters, such as `p` or `p0`.
+        number: the number in the variables of the table, such as `0` in `p0` and `g0`;
+            empty if they have none.
     """
 
     name: str
@@ -60,11 +68,10 @@ class Bundle:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The parameters of the table, in order."""
         return tuple(self.types)
 
     def fields(self, variable: str) -> dict[str, Expression]:
-        """Return the expression of each member, in a variable of this class."""
+        """Return the expression of each member of a variable of this class."""
         fields = {}
         for layer in self.layers:
             path = f"{variable}.{layer.name}"
@@ -74,7 +81,7 @@ class Bundle:
         return fields
 
     def lines(self) -> list[str]:
-        """Return the definition of the class."""
+
         head = f'class {self.name}(NamedTuple):  # table "{self.table}"'
         fields = []
         for layer in self.layers:
@@ -89,14 +96,14 @@ class Bundle:
 
 
 class Contents(NamedTuple):
-    """What a bundle contains.
+    """The parameters of one bundle.
 
     Attributes:
-        key: the name by which `Bundles.of_table` finds the bundle.
+        key: the key of the bundle in `Bundles.of_table`.
         table: the name of the table.
-        role: the variable of its parameters, without a number.
-        types: the type of each parameter, in words.
-        written: the names of parameters whose fields have another name.
+        role: the variable of the parameters, without a number.
+        types: the type of each parameter, such as `float32[64, 128]`.
+        written: the parameter that a local copy is named after.
     """
 
     key: str
@@ -106,8 +113,10 @@ class Contents(NamedTuple):
     written: Mapping[str, str]
 
     def named_layers(self) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-        """Yield the name, the parameters and the keys of each layer; a parameter that
-        belongs to no layer has no keys."""
+        """Yield the name, the parameters and the keys of each layer.
+
+        A parameter without a layer has no keys.
+        """
         named = {member: self.written.get(member, member) for member in self.types}
         parts = groupby(self.types, lambda m: named[m].partition(".")[:2])
         for (layer, dot), run in parts:
@@ -125,10 +134,14 @@ class Bundles:
     """The bundles of one program, by table and by parameter.
 
     Args:
-        contents: what each bundle contains, in the order of the classes.
+        contents: the parameters of each bundle, in the order of the classes.
         names: the names of the program.
         kinds: the kind of each layer.
-        numbered: the roles of which a hook uses several tables.
+        numbered: the roles for which variables have the number of their table.
+
+    Attributes:
+        of_table: each bundle by its key.
+        of_member: the bundle of each parameter.
     """
 
     def __init__(
@@ -180,12 +193,12 @@ class Bundles:
 
     @property
     def imports(self) -> list[str]:
-        """The imports that the classes need."""
+
         lines = ["from collections import namedtuple"] if self._kinds else []
         return [*lines, "from typing import NamedTuple"] if self.of_table else lines
 
     def lines(self) -> list[str]:
-        """Return the definitions of the classes."""
+
         lines = []
         for (_, keys), name in self._kinds.items():
             fields = [literal(name), literal(" ".join(keys))]
@@ -202,11 +215,7 @@ def _of_state(contents: Contents) -> str:
 def _name_kinds(
     layers: Iterable[tuple[str, tuple[str, ...]]], names: Names
 ) -> dict[tuple[str, tuple[str, ...]], str]:
-    """Return the class of the layers of each kind with these keys: `Fc`.
-
-    The class of a layer that is only partly in the program also names its keys, if there
-    are few: `FcB`, `FcWBlock1`, or else `FcPart`.
-    """
+    """Return class names by kind and keys: `Fc`, or for a part of a layer `FcWBlock1`."""
     keys_of: dict[str, list[tuple[str, ...]]] = {}
     kinds = [(kind, keys) for kind, keys in layers if keys]
     for kind, keys in kinds:
@@ -222,13 +231,12 @@ def _name_kinds(
 
 
 def _whole(key: str) -> str:
-    """Return the key of the parameter that a block belongs to."""
+    """Return the key of a parameter, given the key of one of its blocks."""
     return re.sub(r"_block\d+$", "", key)
 
 
 def _numbers(contents: Sequence[Contents], numbered: Container[str]) -> list[str]:
-    """Return the number of each table: the one in its name if all have one, or its
-    position; empty if tables of its role need none."""
+    """Return the number of each table: the number in its name, or else its position."""
     numbers = []
     for each in contents:
         same = dict.fromkeys(c.table for c in contents if c.role == each.role)
@@ -241,8 +249,7 @@ def _numbers(contents: Sequence[Contents], numbered: Container[str]) -> list[str
 
 
 def _table_classes(contents: Sequence[Contents]) -> list[str]:
-    """Return the proposed name of each class, without the devices of the table if the
-    name is unique without them."""
+    """Return the name of each class, with devices only where names would be equal."""
     short = [re.sub(r"_[a-z]+:[^ ]*", "", each.key) for each in contents]
     return [
         _class_name(name if short.count(name) == 1 else each.key.replace("-", "_to_"))
@@ -251,7 +258,7 @@ def _table_classes(contents: Sequence[Contents]) -> list[str]:
 
 
 def _identifier(name: str) -> str:
-    """Return a name as a field of a NamedTuple, which does not begin with `_`."""
+    """Return a name as a field of a NamedTuple, which cannot begin with `_`."""
     text = re.sub(r"\W", "_", name).lstrip("_")
     return text if text.isidentifier() else f"value{text}"
 

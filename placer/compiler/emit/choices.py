@@ -1,5 +1,4 @@
-"""The `choices` of a plan: every place that placer chose and every op that it inserted,
-each with the reason."""
+"""Lists the choices of the compiler, with reasons: chosen places and inserted ops."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from placer.plan.plan import Choice
 
 
 def explain_choices(model: Model, step: Graph) -> tuple[Choice, ...]:
-    """Return what the compiler chose or inserted for a step, in program order."""
+    """Return the choices of the compiler for a step, in program order."""
     return tuple(_choices(model, step))
 
 
@@ -22,7 +21,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if model.train.remainder == "drop":
         yield Choice(
             what="the short tail of a training epoch",
-            why="left out: data.train.remainder is drop, unless the spec sets keep",
+            why="left out, because data.train.remainder is drop",
         )
     for name in model.narrowed_inputs:
         yield Choice(
@@ -32,12 +31,12 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if model.settings.emulate:
         yield Choice(
             what="accelerators",
-            why="each is emulated by a CPU device: the spec has emulate",
+            why="CPU devices emulate them, because the spec sets emulate",
         )
     if any(op.structure.copies and "rows" in op.attrs for op in step):
         yield Choice(
             what="a short batch that the devices of a node cannot share evenly",
-            why="each device computes the whole batch: only even parts can be split",
+            why="each device computes the whole batch, because parts must be equal",
         )
     if step.microbatches > 1:
         yield Choice(
@@ -48,7 +47,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if buckets:
         yield Choice(
             what=f"{len(buckets)} buckets of gradients",
-            why="each is sent before the next one of its place is computed: the spec has"
+            why="a bucket is sent while the next one is computed, because the spec sets"
             " bucket_cap_mb",
         )
     if model.eval is not None:
@@ -61,8 +60,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
 
 
 def _why_inserted(step: Graph, op: Op) -> str:
-    """Why placer inserted an op, from the declaration of its kind; empty if it did
-    not."""
+    """Return the reason for an inserted op; empty for other ops."""
     template = op.structure.why
     if is_conversion(op.kind):
         template = "inserted: converts '{operands}' to layout {layout}"
@@ -75,7 +73,7 @@ def _why_inserted(step: Graph, op: Op) -> str:
 
 
 def _idle(step: Graph) -> Iterator[Choice]:
-    """Servers without blocks and ops."""
+    """Yield a choice about the servers without blocks and ops."""
     nodes = step.cluster.all_nodes()
     servers = [node for node in nodes if node.kind == SERVER]
     busy = {node for nodes in node_tuples(step) for node in nodes}

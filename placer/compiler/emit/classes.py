@@ -1,8 +1,9 @@
-"""Which outputs of a prediction score classes, and the names of these classes.
+"""Finds the outputs of a prediction that score classes, and names the classes.
 
-The losses of the graph say that: the logits of a `softmax_cross_entropy` have a number for
-each class, those of a `sigmoid_cross_entropy` one number for each row, and the label is an
-input. Outputs are logits, or the softmax or sigmoid of logits.
+The losses of the graph tell which values are scores. The logits of a
+`softmax_cross_entropy` have a number for each class; the logits of a
+`sigmoid_cross_entropy` have one number for each row. The label must be an input. An output
+scores classes if it is such logits, or their softmax or sigmoid.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _FORMS: Mapping[str, Form] = {
     "softmax_cross_entropy": "logits",
     "sigmoid_cross_entropy": "logit",
 }
-"""What the first operand of a loss has for each row."""
+"""The form of the first operand of each loss."""
 
 _SAME_SCORES = frozenset(
     {"reshape", "flatten", "squeeze", "expand_dims", "cast", "stop_gradient"}
 )
-"""Kinds whose result has the same scores, if it still has those of a row in one row."""
+"""Kinds that keep the scores of their operand. The scores of a row must stay in one row."""
 
 _BEFORE: Mapping[tuple[str, Form], Form] = {
     ("softmax", "probabilities"): "logits",
@@ -40,14 +41,14 @@ _BEFORE: Mapping[tuple[str, Form], Form] = {
     ("log", "logits"): "probabilities",  # softmax(log p) = p
     ("clip", "probabilities"): "probabilities",
 }
-"""What the operand of an op has, by the kind of the op and what its result has."""
+"""The form of an op's operand, by the kind of the op and the form of its result."""
 
 _AFTER: Mapping[tuple[str, Form], Form] = {
     ("softmax", "logits"): "probabilities",
     ("log_softmax", "logits"): "logits",
     ("sigmoid", "logit"): "probability",
 }
-"""What the result of an op has, by the kind of the op and what its operand has."""
+"""The form of an op's result, by the kind of the op and the form of its operand."""
 
 
 def name_classes(model: Model) -> Model:
@@ -58,11 +59,11 @@ def name_classes(model: Model) -> Model:
 def output_classes(graph: Graph, data: Data) -> dict[str, Classes]:
     """Return the classes of each output that scores classes.
 
-    An output that several losses compare with labels of different classes has none.
+    An output is left out if several losses compare it with different classes.
 
     Args:
         graph: the graph before the first pass.
-        data: the source of training, whose vocabularies name classes.
+        data: the source of the training rows; its vocabularies name the classes.
     """
     found: dict[str, set[Classes]] = {}
     for loss in graph.of_kind(*_FORMS):
@@ -79,8 +80,7 @@ def output_classes(graph: Graph, data: Data) -> dict[str, Classes]:
 
 
 def _label_classes(graph: Graph, loss: Op, data: Data) -> Classes | None:
-    """Return the classes of a loss; None unless each row has one class, which an input
-    gives as a word or as a whole number."""
+    """Return the classes of a loss if its label is an input of words or integers."""
     logits, label = graph.operand_types(loss)
     form = _FORMS[loss.kind]
     count = 2 if form == "logit" else int(logits.shape[-1])
@@ -99,7 +99,7 @@ def _label_classes(graph: Graph, loss: Op, data: Data) -> Classes | None:
 
 
 def _words(data: Data, name: str) -> dict[str, int] | None:
-    """Return the number of each word, and of `unknown` ones, of an input's column."""
+    """Return the vocabulary of an input's column: the number of each word."""
     column = (data.columns or {}).get(name, name)
     if not isinstance(column, str):
         if len(column) > 1:
@@ -118,7 +118,7 @@ def _words(data: Data, name: str) -> dict[str, int] | None:
 
 
 def _names(words: Mapping[str, int], count: int) -> tuple[str, ...]:
-    """Return the name of each class: the first word of its number, or else the number."""
+    """Return the name of each class: the first word with its number, or the number."""
     first: dict[int, str] = {}
     for word, number in words.items():
         first.setdefault(number, word)
@@ -130,7 +130,7 @@ def _names(words: Mapping[str, int], count: int) -> tuple[str, ...]:
 
 
 def _scores_of(graph: Graph, loss: Op, classes: Classes) -> dict[str, Form]:
-    """Return the values that score the classes of a loss, and what each has for a row."""
+    """Return the form of each value that scores the classes of a loss."""
     name, form = loss.operands[0], classes.form
     forms: dict[str, Form] = {name: form}
     while (op := graph.producers[name]).operands:
@@ -151,7 +151,7 @@ def _scores_of(graph: Graph, loss: Op, classes: Classes) -> dict[str, Form]:
 
 
 def _has_scores(graph: Graph, op: Op, name: str, form: Form, count: int) -> bool:
-    """Whether a value has scores in each row, and an op along an axis is along classes."""
+    """Whether a value holds scores by row, and the op's axis is the axis of classes."""
     type_ = graph.values[name].type
     return (
         isinstance(type_, TensorType)
@@ -162,7 +162,7 @@ def _has_scores(graph: Graph, op: Op, name: str, form: Form, count: int) -> bool
 
 
 def _is_of_rows(type_: TensorType, form: Form, count: int) -> bool:
-    """Whether a value has one number for each row, or one for each class and row."""
+    """Whether the shape of a value is the one of scores in this form."""
     if form in ("logits", "probabilities"):
         return type_.shape == (BATCH, count)
     rest = type_.shape[1:]

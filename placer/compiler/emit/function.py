@@ -1,4 +1,4 @@
-"""A segment of one node as a jitted function."""
+"""Emits the computation of one node between two messages as a jitted function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ from placer.compiler.schedule.units import Unit
 
 
 class Statement(NamedTuple):
-    """A statement of a function, and the static arguments that it uses."""
+    """A statement of a function.
+
+    Attributes:
+        call: the statement.
+        numbers: the static arguments that it uses.
+    """
 
     call: Call
     numbers: frozenset[str] = frozenset()
@@ -43,12 +48,12 @@ class Function:
     """A function of a program.
 
     Attributes:
-        name: its name.
-        parameters: its parameters, with the class of those that are bundles.
-        statements: its statements, without the `return` at the end.
-        results: the variables that it returns.
+        name: the name.
+        parameters: the class of each parameter; empty for arrays.
+        statements: the statements before the `return`.
+        results: the variables that the function returns.
         options: arguments of `jax.jit` besides the static arguments: `keep_unused`.
-        is_jitted: whether it is jitted, and not only called by jitted functions.
+        is_jitted: whether the function is jitted; otherwise jitted functions call it.
     """
 
     name: str
@@ -60,13 +65,13 @@ class Function:
 
     @property
     def numbers(self) -> list[str]:
-        """The static arguments."""
+
         used = frozenset().union(*(each.numbers for each in self.statements))
         return [number for number in STATIC_ARGUMENTS if number in used]
 
     @property
     def jit_options(self) -> list[str]:
-        """The arguments of `jax.jit`."""
+
         if not self.is_jitted or not (numbers := self.numbers):
             return [*self.options]
         names = literal(numbers if len(numbers) > 1 else numbers[0])
@@ -76,15 +81,15 @@ class Function:
         """Return the statement that calls the function.
 
         Args:
-            prefix: comes before the values of static arguments, such as `node.`.
-            targets: the variables that its results are assigned to.
+            prefix: the text before the values of static arguments, such as `node.`.
+            targets: the variables that the results are assigned to.
         """
         arguments = [Expression(variable, variable) for variable in self.parameters]
         numbers = [f"{number}={prefix}{number}" for number in self.numbers]
         return Call(self.name, [*arguments, *numbers], targets)
 
     def lines(self) -> list[Line]:
-        """Return the definition."""
+
         annotated = [f"{p}: {c}" if c else p for p, c in self.parameters.items()]
         annotated += ["*", *self.numbers] if self.numbers else []
         head = []
@@ -163,8 +168,7 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
 
 
 def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
-    """Let clipped or estimated gradients have the variables of the gradients before, if
-    nothing uses these again."""
+    """Assign clipped or estimated gradients to their operands' variables, if unused later."""
     op = unit.ops[position]
     if op.kind not in (CLIP_PART, ROW_ESTIMATE):
         return
@@ -178,7 +182,7 @@ def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
 
 
 def is_awaited(graph: Graph, names: Iterable[str]) -> bool:
-    """Whether some segment computes one of these values, here or on another node."""
+    """Whether a jitted function of any node computes one of these values."""
     for op in dict.fromkeys(map(graph.producers.__getitem__, names)):
         operands: Iterable[str] = ()
         if op.received_edge is not None:

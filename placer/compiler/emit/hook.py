@@ -1,4 +1,4 @@
-"""What the statements of one hook have in common: values, tables, and their uses."""
+"""The state of a hook while its statements are written."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class Hook:
 
     Attributes:
         names: the names of the program.
-        units: the units of the node.
+        units: the units of the node: each becomes a statement or a jitted function.
         constants: the constants of the program.
-        number: the number of the unit that is being written.
+        number: the number of the current unit.
         users: the numbers of the units that use each value, in order.
         tables: the table of each block that the node stores.
-        trained: the block that each gradient is the gradient of.
-        updates: the ops of all blocks of a table, by the identity of the last of them.
-        streamed: the messages of each table that is updated as they arrive.
+        trained: the block of each gradient.
+        updates: the updates of all blocks of a table, by the last of these ops.
+        streamed: the received messages of each table that applies gradients as they
+            arrive.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Hook:
         self._total_names = Names()
 
     def is_sparse(self, op: Op) -> bool:
-        """Whether an op of a table is one of a sparse table."""
+        """Whether an op reads or updates a sparse table."""
         return is_keyed(self.graph, op.operands[0])
 
     def edge(self, op: Op, attribute: str = "edge") -> str:
@@ -72,23 +73,28 @@ class Hook:
         return self.constants.edge(op.attrs[attribute])
 
     def targets(self, values: Iterable[str]) -> list[str]:
-        """Return the variables of values that a statement assigns."""
+        """Return the variables that a statement assigns values to."""
         return [self.scope.text(value) for value in values]
 
     def arguments(self, values: Iterable[str]) -> list[Expression]:
-        """Return values as arguments of a call: whole bundles, layers, single values."""
+        """Return the arguments of a call: whole bundles, layers and single values."""
         return self.scope.collapse([self.scope[v] for v in values], whole=True)
 
     def is_last_use(self, value: str) -> bool:
-        """Whether no later unit uses a value, or another one with its expression."""
+        """Whether no later unit uses a value, or another value of the same expression."""
         values = self.scope.values_of(self.scope[value])
         return all(self.users.get(v, [-1])[-1] <= self.number for v in values)
 
     def bundle_variable(
         self, bundle: Bundle, values: Sequence[str], proposal: str
     ) -> tuple[str, list[Call]]:
-        """Return the variable that holds a bundle of these values, one for each member,
-        and the statements that construct it, unless a variable holds it already."""
+        """Return a variable that holds a bundle, and the statements that construct it.
+
+        Args:
+            bundle: the bundle.
+            values: the value of each member.
+            proposal: the name of a new variable, if no variable holds the values.
+        """
         variable = self.scope.variable_of(bundle, values)
         if variable is not None:
             return variable, []
@@ -97,8 +103,11 @@ class Hook:
         return variable, [self.scope.construct(bundle, members, variable)]
 
     def bundle_target(self, bundle: Bundle, proposal: str) -> str:
-        """Return the variable to assign a bundle to: the proposal, if it is unused or
-        holds values of the same table that are not used again."""
+        """Return the variable to assign a bundle to.
+
+        It is the proposal if this name is unused, or if it holds older values of the same
+        table that no later statement uses.
+        """
         scope = self.scope
         held = scope.bundles.get(proposal)
         if (
@@ -111,7 +120,7 @@ class Hook:
         return scope.new_variable(proposal)
 
     def parameter_for(self, value: str) -> str | None:
-        """Return the parameter that a value is the gradient or the new value of."""
+        """Return the parameter of a gradient or of a new value; None for other values."""
         differentiable = differentiated(self.graph, value)
         if differentiable is not None:
             return parameter_of(self.graph, differentiable)
@@ -120,11 +129,12 @@ class Hook:
 
     @property
     def is_of_message(self) -> bool:
-        """Whether this is a case of the hook `serve`, which handles one message."""
+        """Whether this is a case of the hook `serve`, for one kind of messages."""
         return self.name == SERVE
 
     def total_name(self, expression: Expression) -> str:
-        """Return the name of a total: a variable, or a field written as one word."""
+        """Return the name of the sum over microbatches of an expression: `g_h1_w` for
+        `g.h1.w`."""
         text = expression.text
         if text not in self._totals:
             proposal = text.replace(".", "_")
@@ -132,32 +142,31 @@ class Hook:
         return self._totals[text]
 
     def computes(self, values: Iterable[str], about: About) -> None:
-        """Note that a jitted function computes values."""
+
         self._causes |= dict.fromkeys(values, (self.number, about))
 
     def about(self, ops: Sequence[Op]) -> About:
-        """Return what an error in the statement of structural ops is about.
+        """Return the function and the ops that an error in a statement concerns.
 
-        A jitted function computes in the background: its error is raised where one of
-        its results is read first.
+        JAX computes in the background: an error of a jitted function is raised by the
+        statement that first reads a result.
         """
         causes = [
             self._causes[n] for op in ops for n in op.operands if n in self._causes
         ]
         if not causes:
-            if ops[0].kind == "parameter":  # those of a whole table
+            if ops[0].kind == "parameter":  # the statement reads a whole table
                 return (self.name,)
             return self.name, spec_op(self.graph, ops[0])
         for op in ops:
-            if op.sent_edge is None:  # a request returns what another node computes
+            if op.sent_edge is None:  # another node computes the result of a request
                 results = (value.name for value in op.results)
                 self._causes |= dict.fromkeys(results, max(causes))
         return max(causes)[1]
 
 
 def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
-    """Return the ops by which a table is updated or stored, in the order of its blocks:
-    one statement, where the last of them is."""
+    """Return the updates of each table in the order of its blocks, by the last of them."""
     groups: dict[tuple[str, str], dict[str, Op]] = {}
     for unit in hook.units:
         op = unit.ops[0]
@@ -173,9 +182,9 @@ def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
 
 
 def _find_users(hook: Hook) -> Mapping[str, list[int]]:
-    """Return the numbers of the units whose statements use each value: what an update
-    uses, where the table is updated, without the parameter, which the table has."""
+    """Return the numbers of the units that use each value."""
     users: dict[str, list[int]] = {}
+    # The last update of a table uses the operands of all; the table has the parameters.
     for number, unit in enumerate(hook.units):
         used: Iterable[str] = unit.inputs
         if is_of_table(unit.ops[0]) and hook.is_sparse(unit.ops[0]):

@@ -1,4 +1,4 @@
-"""Which variables the tasks of a step keep of a microbatch for later tasks."""
+"""Keeps variables of a microbatch for the later tasks of a step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from placer.compiler.emit.code import About, Call, Expression, literal
 
 
 def assigned(statements: Sequence[Call]) -> list[str]:
-    """Return the variables that statements assign: each once, in order."""
+    """Return the variables that statements assign, in order and without repetition."""
     return [*dict.fromkeys(target for each in statements for target in each.targets)]
 
 
 def keep_variables(tasks: Sequence[Sequence[Call]], about: About) -> list[list[Call]]:
-    """Return the statements of tasks of a microbatch with those that get the variables of
-    earlier tasks, and those that keep variables for later ones.
+    """Return the statements of tasks that keep variables for later tasks and load them.
 
-    After the last task that uses a variable it is no longer kept. `about` is what an
-    error in the new statements is about.
+    The last task that uses a variable removes it from the kept variables.
+
+    Args:
+        tasks: the statements of each task of a microbatch.
+        about: the function that an error in the new statements concerns.
     """
     assigned_by = [assigned(task) for task in tasks]
     users: dict[tuple[int, str], list[int]] = {}  # by the task that assigns a variable

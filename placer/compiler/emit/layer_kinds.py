@@ -1,4 +1,4 @@
-"""The kind of each layer with parameters, after which programs name classes."""
+"""Finds the kinds of layers, after which programs name the classes of parameters."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import is_conversion, is_optimizer_part
 
 _COMPOSITES = {"normalize": "batch_norm", "replica_norm": "batch_norm"}
-"""The kind in the spec of an op that only a composite expands to."""
+"""The kind in the spec, by the kind of an op that only such a layer expands to."""
 
 
 def find_layer_kinds(graph: Graph) -> dict[str, str]:
     """Return the kind of each layer by its name, such as `fc` for the parameter `h1.w`.
 
-    The layer of a user's function has the name of the function. A layer whose parameters
+    The kind of a call of a user's function is named after the function. A layer whose parameters
     are used by ops of several kinds is a `layer`.
     """
     users: dict[str, dict[str, Op]] = {}
@@ -38,7 +38,8 @@ def _kind_of(graph: Graph, layer: str, users: dict[str, Op]) -> str:
 
 def _kind(op: Op) -> str:
     if op.kind == "call" and "fn" in op.attrs:
-        return str(op.attrs["fn"]).rpartition(":")[2].rpartition(".")[2]
+        function = str(op.attrs["fn"]).rpartition(":")[2].rpartition(".")[2]
+        return f"{function}_parameters"
     return _COMPOSITES.get(op.kind, op.kind)
 
 

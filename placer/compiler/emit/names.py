@@ -1,4 +1,4 @@
-"""Python names for the values of a graph: valid, unique and easy to recognize."""
+"""Chooses Python names for the values of a graph: valid, unique and easy to recognize."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _KEYWORDS = frozenset({*keyword.kwlist, *keyword.softkwlist})
 PYTHON_WORDS = _KEYWORDS | frozenset(dir(builtins))
 
 STATIC_ARGUMENTS = ("count", "rows", "share")
-"""The static arguments of jitted functions: the rows of the global batch, those of a
-microbatch, and the part of them that the node has."""
+"""The static arguments of jitted functions: the rows of the global batch, the rows of a
+microbatch, and the node's fraction of these rows."""
 _IMPORTED = ("functools", "jax", "namedtuple", "NamedTuple", "ops", "runtime")
 _VARIABLES = ("node", "message", "task")
 RESERVED = PYTHON_WORDS.union(HOOKS, _IMPORTED, _VARIABLES, STATIC_ARGUMENTS)
-"""The names that have one meaning in all node programs: no value has one of them."""
+"""The names with one meaning in all node programs; values have other names."""
 RESERVED_FOR_FIELDS = _KEYWORDS.union(n for n in dir(tuple) if not n.startswith("_"))
-"""What a field of a namedtuple cannot be called: keywords and the methods of tuples."""
+"""The names that a field of a namedtuple cannot have: keywords and methods of tuples."""
 
 
 class Names:
-    """The names of one program, or of a namespace in it.
+    """The names of one namespace, such as a program.
 
     The value `h1.w` is called `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
     A name is never special to Python, as `__class__` is.
@@ -61,7 +61,7 @@ class Names:
 
     def new_name(self, proposal: str) -> str:
         """Return the proposal, or if it is used, the first unused name of `proposal_2`,
-        `proposal_3` and so on."""
+        `proposal_3`, and so on."""
         assert _LEGAL.match(proposal), proposal
         name, number = proposal, 2
         while _SPECIAL.match(name) or self._is_used(name):
@@ -111,13 +111,13 @@ class HookNames(Names):
 
 
 def is_argument_name(text: str) -> bool:
-    """Whether a call can have a keyword argument of this name."""
+    """Whether a keyword argument of a call can have this name."""
     return text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
 
 
 def _readable(first: str, others: Sequence[str]) -> str:
-    """Return the name of a value as an identifier, from its parts between dots."""
-    # In the program of one node, a converted value has the name of the value itself.
+    """Return an identifier for a value, given the parts of its name between dots."""
+    # A received or converted value is named like the original value.
     parts = [first, *[part for part in others if part not in MOVING_KINDS]]
     if "grad" in others:
         at = parts.index("grad", 1)

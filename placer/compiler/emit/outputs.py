@@ -1,4 +1,4 @@
-"""Which values of a hook are grouped into one variable."""
+"""Groups values of a hook into one variable."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from placer.compiler.schedule.units import Unit
 def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
     """Return the variables that hold several outputs of a function.
 
-    The first hold values that only later functions use, those with the same users
-    together; the others the gradients, or new values, of all parameters of a table.
+    Returns:
+        Variables such as `s`, each with values that the same later functions use, and no
+        other statements. Then variables such as `g`, each with the gradients or the new
+        values of all parameters of a table.
     """
     scope, graph = hook.scope, hook.graph
     bundles: Held = {}
@@ -38,11 +40,11 @@ def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
 
 
 def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, list[str]]]]:
-    """Return the bundles of parameters that functions take, by the number of the unit
-    that assigns the last of their values.
+    """Return the bundles of parameters that functions take, with the value of each member.
 
-    A table whose functions take different values of one parameter, or values on several
-    sets of devices, has no bundle.
+    They are listed by the number of the unit that assigns the last value of the bundle. A
+    table has no bundle if functions take different values of one parameter, or values on
+    several sets of devices.
     """
     graph = hook.graph
     numbers = {
@@ -65,8 +67,7 @@ def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, list[str]]]]
 def _complete_bundles(
     hook: Hook, pairs: Iterable[tuple[str | None, str]]
 ) -> Iterator[tuple[Bundle, list[str]]]:
-    """Yield the bundles of which the pairs of parameters and values contain each
-    parameter, and none twice, with the value of each."""
+    """Yield the bundles with exactly one value for each parameter, and these values."""
     of_table: dict[str, list[tuple[str, str]]] = {}
     for parameter, value in pairs:
         bundle = hook.bundles.of_member.get(parameter or "")

@@ -1,4 +1,4 @@
-"""The plan of a compiled model: edges, reads, costs and choices."""
+"""Makes the plan of a compiled model: edges, reads, costs and choices."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def make_plan(
     """Return the plan of a build, without its digest.
 
     Args:
-        model: the model that was compiled.
-        graphs: the lowered graphs, the first of which is the step.
+        model: the compiled model.
+        graphs: the lowered graphs; the first is the step.
         tables: the tables of each node.
         schedule: the schedule of the step.
         programs: the path of the program that each node runs.
-        files: the sha256 of each file of the build, by path.
+        files: the SHA-256 of each file of the build, by path.
     """
     step = graphs[0].graph
     edges = {lowered.hook: _edges(lowered) for lowered in graphs}
@@ -122,7 +122,7 @@ def make_plan(
 
 
 def _host_memory(model: Model, node: NodeId) -> int | None:
-    """Return the bytes of host memory that the spec gives a node."""
+    """Return the host memory of a node in bytes, from the spec."""
     memory = model.memory.get((node.kind, CPU))
     return None if memory is None else memory.nbytes
 
@@ -157,14 +157,14 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
 
 
 def _class_of(graphs: Sequence[LoweredGraph], node: str) -> tuple[str, ...]:
-    """A key that nodes have in common if they are of one class in every graph."""
+    """Return a key that is equal for nodes that run the same ops in every graph."""
     return tuple([lowered.node_classes.representative(node) for lowered in graphs])
 
 
 def _computing_devices(
     graphs: Iterable[LoweredGraph], node: str, tables: Sequence[Table]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the sets of devices on which a node computes ops or updates tables."""
+    """Return the sets of devices that a node uses to compute ops or to update tables."""
     sets = [
         lowered.graph.devices(op)
         for lowered in graphs
@@ -183,7 +183,7 @@ def _list_devices(name: str) -> tuple[str, ...]:
 
 
 def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
-    """What each node reads, records and returns in the graph."""
+    """Return the inputs, metrics and outputs of each node in a graph."""
     graph, workers = lowered.graph, lowered.graph.cluster.workers
     reads: dict[str, list[Read]] = {}
     metrics: dict[str, dict[str, Metric]] = {}
@@ -216,7 +216,7 @@ def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
 
 
 def _outputs(model: Model) -> tuple[Output, ...]:
-    """Return the outputs of a model, whose graph is the one before the first pass."""
+    """Return the outputs of a model. Its graph has not run through passes."""
     graph = model.graph
     inputs: dict[str, frozenset[str]] = {}  # those that each value depends on
     outputs = []
@@ -291,7 +291,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
 
 
 def _mark_following(edges: Iterable[Edge]) -> Iterator[Edge]:
-    """Yield the edges with a mark on buckets that others go before, the same way."""
+    """Yield the edges; a bucket `follows` if an earlier bucket takes the same route."""
     firsts: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
     edges = tuple(edges)
     for edge in edges:
@@ -307,8 +307,8 @@ def _mark_following(edges: Iterable[Edge]) -> Iterator[Edge]:
 def _mark_sent_back(
     step: Graph, edges: Sequence[Edge], tables: Mapping[str, tuple[Table, ...]]
 ) -> tuple[Edge, ...]:
-    """Return the edges with a mark on those whose parameters a server can send while it
-    updates them: in place, by gradients that it applies as they arrive."""
+    """Return the edges; `sent_back` marks parameters that a server sends while updating."""
+    # Such a server updates the table in place, with gradients as they arrive.
     streamed: dict[str, list[set[str]]] = {}
     for node, of_node in tables.items():
         if any(table.in_place for table in of_node):
@@ -336,7 +336,7 @@ def _mark_sent_back(
 
 
 def _bytes_ahead(edges: Sequence[Edge], node: str) -> int:
-    """The bytes of the parameters of the next step that a node receives in this one."""
+    """Return the bytes of the next step's parameters that a node receives one step ahead."""
     return sum(
         value.size * ITEM_BYTES[value.dtype]
         for edge in edges_ahead(edges, node)
@@ -345,7 +345,7 @@ def _bytes_ahead(edges: Sequence[Edge], node: str) -> int:
 
 
 def _flat_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
-    """The bytes of an edge of ranges, which is sent once."""
+    """Return the bytes of an edge of ranges, which are sent once per step."""
     del lowered
     assert times == 1, edge.id
     nbytes = 0
@@ -359,7 +359,7 @@ def _flat_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
 
 
 def _keyed_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
-    """The bytes of an edge of rows by key, if all keys of a batch are different."""
+    """Return the bytes of an edge of rows by key, if all keys of a batch are different."""
     graph = lowered.graph
     return (
         sum(
@@ -372,7 +372,7 @@ def _keyed_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
 
 
 def _row_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
-    """The bytes of an edge of whole values and rows, which is sent so many times."""
+    """Return the bytes of an edge of whole values and rows, sent `times` times per step."""
     graph = lowered.graph
     crossing: dict[tuple[Layout, Layout], tuple[int, int]] = {}
     nbytes = 0
@@ -391,11 +391,9 @@ def _row_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
 def _edge_value(
     graph: Graph, send: Op, operand: str, result: str, *, is_ahead: bool
 ) -> EdgeValue:
-    """A value of an edge, by its name as sent and its name as received.
-
-    A `cut` is sent as a range of its operand, and what an `assemble` joins is received
-    into its place in the joined value, so that neither op copies.
-    """
+    """Return a value of an edge, given its name at the sender and at the receiver."""
+    # The range of a `cut` is sent without a copy; a block of an `assemble` is received
+    # into the joined value.
     kind = graph.tensor_type(operand)
     cut = graph.producers[operand]
     is_cut = cut.kind == "cut"
@@ -431,9 +429,8 @@ def _count_crossing(
     targets: Sequence[str],
     times: int,
 ) -> tuple[int, int]:
-    """The number of whole values, and of rows of a value, that cross between processes
-    in one of `times` messages of a step with a full batch. All targets of a class receive
-    the same number."""
+    """Return how many whole values, and how many rows, one message moves between processes."""
+    # All targets of a class receive the same number.
     batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
     conversion = Conversion(layouts, sources, targets, batch, workers)
     classes = lowered.node_classes.classes
@@ -447,8 +444,9 @@ def _count_crossing(
 
 
 def _columns(model: Model, graphs: Sequence[LoweredGraph]) -> tuple[Column, ...]:
-    """Return the inputs that a graph reads; of a build that only predicts all inputs of
-    the spec, because which column an input reads depends on the others."""
+    """Return the inputs that the graphs read."""
+    # A build that only predicts lists all inputs, because the column of an input depends
+    # on the other inputs.
     only_predicts = not model.settings.train.minimize
     used = {op.attrs["input"] for each in graphs for op in each.graph.of_kind("read")}
     return tuple(

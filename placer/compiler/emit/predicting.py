@@ -1,4 +1,4 @@
-"""The model of a build that only predicts, made of another build."""
+"""Makes a model that only predicts from a build."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from placer.plan.settings.run import TrainSettings
 
 
 def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
-    """Return the model of what a build predicts, for one process.
+    """Return the model that predicts with a build's parameters, in one process.
 
-    Its parameters are all of the build, so that a checkpoint of the build fits; their
+    It has all parameters of the build, so it can load the build's checkpoints. Their
     initial values are zeros.
 
     Args:
-        build: a build folder with `model.txt`.
-        plan, sources: what `build` contains.
+        build: the build folder, with the file `model.txt`.
+        plan: the plan of the build.
+        sources: the sources of the build.
     """
     text = read_file(build, MODEL, plan.files.get(MODEL)).decode()
     graph = parse_graph(text, str(build / MODEL))
@@ -48,7 +49,7 @@ def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
 
 
 def _as_written(op: Op, sources: Sources) -> Op:
-    """Return an op of `model.txt` as before the first pass, with its position."""
+    """Return an op of `model.txt` as it was before all passes, with its position."""
     attrs = {key: value for key, value in op.attrs.items() if key != "once"}
     attrs.pop("group", None)
     if op.kind == "parameter":
@@ -59,7 +60,7 @@ def _as_written(op: Op, sources: Sources) -> Op:
 
 
 def _unused(plan: Plan, graph: Graph) -> Iterator[Op]:
-    """Yield the parameters of a build that its predictions do not depend on."""
+    """Yield the parameters of a build that its predictions do not use."""
     used = {op.name for op in graph.parameters}
     for each in plan.parameters:
         if each.name not in used:

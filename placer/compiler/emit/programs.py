@@ -1,4 +1,4 @@
-"""The node programs of a build: jitted functions, and the steps that call them."""
+"""Emits the node programs of a build: jitted functions, and the hooks that call them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ from placer.plan.plan import Table
 class Programs:
     """The node programs of a build.
 
-    `files` are their texts, by path in the build folder; `of_node` is the path of the
-    program that each node runs. `about` says for lines of programs what an error there
-    is about, by path and number: a function, then ops of the spec.
+    Attributes:
+        files: the text of each program, by its path in the build folder.
+        of_node: the path of the program that each node runs.
+        about: for the lines of each program, by number: the function of the line, then
+            the ops of the spec that the line computes.
     """
 
     files: dict[str, str]
@@ -53,9 +55,8 @@ def emit_programs(
 ) -> Programs:
     """Emit the program of every node of the graph's cluster.
 
-    Nodes of a kind with equal programs share one file without a node's name, such as
-    `worker/program.py`. A process without a program of its own also gets
-    `worker-0/program.py`, which a user can start.
+    Nodes of one kind with equal programs share a file, such as `worker/program.py`. For
+    each process of these nodes, a short program such as `worker-0/program.py` starts it.
     """
     bodies: dict[str, _Body] = {}
     kinds = find_layer_kinds(graphs[0].graph)
@@ -92,8 +93,7 @@ def emit_programs(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A program after its docstring: its text, its hooks, what an error in its lines is
-    about, and the conventions of its names."""
+    """A program without its docstring, which explains the names in `conventions`."""
 
     text: str
     hooks: Sequence[str]
@@ -109,13 +109,7 @@ def _shared_path(kind: str, used: Container[str]) -> str:
 
 
 def _emit_starter(process: str, paths: Sequence[str], graph: Graph) -> str:
-    """Return the program that starts a process whose code is in other files.
-
-    Args:
-        process: the name of the process.
-        paths: the program of each of its nodes.
-        graph: a graph of the model.
-    """
+    """Return the program that starts a process and runs the programs of other files."""
     of_others = "which other nodes share"
     if len(paths) > 1:
         of_others = f"in {len(paths)} threads"
@@ -132,11 +126,8 @@ def _emit_main(hooks: str) -> str:
 
 
 def _group_by_program(graphs: Sequence[LoweredGraph]) -> dict[NodeId, NodeId]:
-    """Return for each node the first node with an equal program.
-
-    They are of one class in every graph, and their programs do not contain the indices
-    of the rows that each of them has.
-    """
+    """Return for each node the first node with an equal program."""
+    # Such nodes run the same ops, and their programs contain no indices of rows.
     representatives: dict[tuple[str, ...], NodeId] = {}
     has_indices: dict[str, bool] = {}
     equal = {}
@@ -203,7 +194,7 @@ def _emit_body(
 
 
 def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator[Line]:
-    """Yield the lines of a hook, which calls some functions by their new names."""
+    """Yield the lines of a hook, with the new names of the functions that it calls."""
     for item in hook:
         if isinstance(item, Line):
             yield item
@@ -213,7 +204,6 @@ def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator
 
 
 def _renamed(about: About, renamed: Mapping[str, str]) -> About:
-    """Return what an error is about, with the new name of its function."""
     function, *ops = about
     return (renamed[function], *ops) if function in renamed else about
 
@@ -225,8 +215,7 @@ def _bundles(
     names: Names,
     kinds: Mapping[str, str],
 ) -> Bundles:
-    """Return bundles of the tables of a node, and of the parameters of other nodes that
-    its functions use, in the order of the tables' names."""
+    """Return the bundles of the node's tables and of received parameters, by table name."""
     graph = graphs[0].graph
     contents: dict[str, Contents] = {}
     for table in tables[node]:
@@ -274,7 +263,7 @@ def _bundles(
 def _numbered(
     node: str, graphs: Sequence[LoweredGraph], contents: Iterable[Contents]
 ) -> set[str]:
-    """Return the roles of which a hook of a node uses several tables."""
+    """Return the roles for which a hook of the node uses several tables."""
     contents_of = {member: each for each in contents for member in each.types}
     numbered: set[str] = set()
     for lowered in graphs:
@@ -292,7 +281,7 @@ def _numbered(
 
 
 def _role(graph: Graph, table: Table) -> Role:
-    """Return the variable of the parameters of a table."""
+
     if table.rule is not None:
         return "p"
     is_state = graph.producers[table.blocks[0].name].attrs.get("state")
@@ -306,7 +295,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
-    """Return the modules of the spec whose functions the node's ops call."""
+    """Return the user modules that define functions called by the node's ops."""
     called = {
         op.attrs["fn"].partition(":")[0]
         for lowered in graphs
@@ -321,7 +310,7 @@ def _import(module: str, name: str) -> str:
 
 
 def program_path(node: str) -> str:
-    """Return the path, in the build folder, of the program that starts a node."""
+    """Return the path of the program that starts a node, relative to the build folder."""
     return f"{NodeId(node).stem}/program.py"
 
 
@@ -334,11 +323,11 @@ _CONVENTIONS = {
     r"s": "values saved for a later function",
     r"d_x": "the gradient of x",
 }
-"""What names with these patterns stand for."""
+"""The meaning of conventional names, by a pattern of the names."""
 
 
 def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
-    """Return the docstring of a program, with the conventions of names that it uses."""
+    """Return the docstring of a program; it explains the conventional names in use."""
     used = []
     for pattern, text in _CONVENTIONS.items():
         names = sorted(n for n in conventions if re.fullmatch(pattern, n))

@@ -1,5 +1,5 @@
-"""What a value of the graph is in the model: a parameter, a gradient, an activation;
-and of which op of the spec."""
+"""Finds the role of a value in the model, such as parameter or gradient, and its op in the
+spec."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from placer.compiler.graph.structural_ops import (
 
 
 def origin(graph: Graph, name: str) -> tuple[Op, int]:
-    """Return the op that first computes or reads a value, and the index of the value in
-    its results: copies, messages and conversions are followed back."""
+    """Return the op that computes or reads a value, and the index of the result.
+
+    Copies, messages and conversions are followed back to the original value.
+    """
     while True:
         op = graph.producers[name]
         index = graph.result_indices[name]
@@ -32,9 +34,9 @@ def origin(graph: Graph, name: str) -> tuple[Op, int]:
 def spec_op(graph: Graph, op: Op) -> str:
     """Return the name of the op in the spec that an op of the graph belongs to.
 
-    It is that of the forward op for a gradient op, of the composite for one of its
-    parts, of the op that computes the value for an op that sends or stores one. The ops
-    of an optimizer, which has no name, keep their own.
+    A gradient op belongs to its forward op, and a part of a composite to the composite. An
+    op that sends or stores a value belongs to the op that computes the value. The ops of
+    an optimizer keep their names, since an optimizer has none.
     """
     if is_optimizer_part(op.kind) or op.kind == "optimizer":
         return op.name
@@ -43,10 +45,10 @@ def spec_op(graph: Graph, op: Op) -> str:
 
 
 def parameter_of(graph: Graph, name: str) -> str | None:
-    """Return the parameter, or the block of one, that a value is a copy of; None for any
-    other value."""
+    """Return the parameter, or the block of a parameter, that a value is a copy of; None
+    for other values."""
     if name not in graph.producers:
-        return None  # of a forward op that is not in this graph
+        return None  # the forward op is not in this graph
     op, _ = origin(graph, name)
     if op.kind in ("parameter", "local_parameter"):
         return op.name
@@ -57,7 +59,7 @@ def parameter_of(graph: Graph, name: str) -> str | None:
 
 
 def differentiated(graph: Graph, name: str) -> str | None:
-    """Return the value that a gradient is the cotangent of; None for other values."""
+    """Return the value that a gradient belongs to; None for values without one."""
     op, index = origin(graph, name)
     if op.kind in ("cut", "clip_part", ROW_ESTIMATE):
         return differentiated(graph, op.operands[index])
@@ -72,7 +74,7 @@ def differentiated(graph: Graph, name: str) -> str | None:
 
 
 def describe(graph: Graph, names: Sequence[str]) -> str:
-    """Return what values are, in words: "parameters", "activations and gradients"."""
+    """Return the roles of values as text, such as "activations and gradients"."""
     return " and ".join(dict.fromkeys(_word(graph, name) for name in names))
 
 

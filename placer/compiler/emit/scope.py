@@ -1,4 +1,4 @@
-"""The Python expressions of the values of one hook and its functions."""
+"""The Python expression of each value in one hook and its functions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from placer.compiler.emit.code import Call, Expression
 from placer.compiler.emit.names import Names
 
 Held = dict[str, tuple[Bundle, Mapping[str, str]]]
-"""Variables that hold bundles, each with the value of each member."""
+"""The bundle of each variable, and the value of each member."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Expressions that, in this order, are written as one: `*p.h1`, or `p` if `whole`."""
+    """An expression such as `*p.h1`, or `p` if `whole`, that stands for several arguments."""
 
     expression: Expression
     texts: tuple[str, ...]
@@ -26,10 +26,10 @@ class Scope:
     """The expressions of values: variables, fields of variables, numbers.
 
     Attributes:
-        names: the names of the program.
-        bundles: the variables that hold bundles, each with the value of each member.
-        part: the part of the hook that is being written: a task, or what is before or
-            in a loop.
+        names: the names of the hook.
+        bundles: the bundle of each variable, and the value of each member.
+        part: the number of the current part of the hook: a task, a loop, or the
+            statements before a loop.
         parts: the part in which each variable was assigned.
     """
 
@@ -43,7 +43,7 @@ class Scope:
         self._runs: dict[str, list[_Run]] = {}
 
     def __getitem__(self, value: str) -> Expression:
-        """Return the expression of a value; the first use of an unbound one names it."""
+        """Return the expression of a value; by default a variable with a new name."""
         found = self._expressions.get(value)
         if found is None:
             name = self.names.name_of(value)
@@ -52,33 +52,32 @@ class Scope:
         return found
 
     def is_bound(self, value: str) -> bool:
-        """Whether a value has an expression."""
+
         return value in self._expressions
 
     def text(self, value: str) -> str:
-        """Return the expression of a value as text."""
+
         return self[value].text
 
     def bind(self, value: str, expression: Expression) -> None:
-        """Set the expression of a value."""
+
         self._expressions[value] = expression
         self._values.setdefault(expression.text, []).append(value)
 
     def values_of(self, expression: Expression) -> list[str]:
-        """Return the values that have this expression."""
+
         values = self._values.get(expression.text, ())
         return [value for value in values if self._expressions[value] == expression]
 
     def new_variable(self, proposal: str) -> str:
-        """Return a variable that is unused in this hook, the proposal if possible."""
+        """Return a new variable of the hook, named like the proposal if possible."""
         self.names.conventions.add(proposal)
         return self.names.new_name(proposal)
 
     # Bundles.
 
     def hold(self, variable: str, bundle: Bundle, values: Mapping[str, str]) -> None:
-        """Let a variable hold a bundle: from now on the values, one for each member, are
-        fields of it."""
+        """Make the values of the bundle's members fields of a variable."""
         values = {member: values[member] for member in bundle.members}
         self.bundles[variable] = bundle, values
         fields = bundle.fields(variable)
@@ -91,7 +90,7 @@ class Scope:
             self.bind(values[member], field)
 
     def bind_list(self, variable: str, values: Sequence[str]) -> None:
-        """Let a variable hold a list of values."""
+        """Make the values items of a variable, which holds a list."""
         items = [Expression(f"{variable}[{i}]", variable) for i in range(len(values))]
         self._add_run(Expression(f"*{variable}", variable), items, whole=False)
         for value, item in zip(values, items, strict=True):
@@ -108,8 +107,10 @@ class Scope:
     def collapse(
         self, expressions: Sequence[Expression], *, whole: bool = False
     ) -> list[Expression]:
-        """Return the same arguments, with `*p.h1` for all values of a layer, and with
-        `p` for all values of a bundle if `whole`."""
+        """Return the same arguments, with `*p.h1` for all values of a layer.
+
+        If `whole`, `p` stands for all values of a bundle.
+        """
         texts = tuple([expression.text for expression in expressions])
         if self._runs.keys().isdisjoint(texts):
             return [*expressions]
@@ -126,8 +127,10 @@ class Scope:
         return collapsed
 
     def grouped(self, values: Iterable[str]) -> list[tuple[Expression, list[str]]]:
-        """Return values, which may be in any order, as arguments, each with its values:
-        a bundle for all of its values, and other values alone."""
+        """Return arguments for values in any order, each with its values.
+
+        The values of a complete bundle are one argument.
+        """
         given = dict.fromkeys(values)
         members: dict[str, list[str]] = {}
         for variable in {self[value].variable for value in given} & self.bundles.keys():
@@ -143,8 +146,7 @@ class Scope:
         return [*groups.values()]
 
     def variable_of(self, bundle: Bundle, values: Sequence[str]) -> str | None:
-        """Return the variable that holds a bundle of just these values, if there is
-        one."""
+        """Return the variable that holds a bundle of exactly these values, or None."""
         variable = self[values[0]].variable
         held = self.bundles.get(variable)
         if held is None or held[0] is not bundle or [*held[1].values()] != [*values]:
@@ -154,8 +156,7 @@ class Scope:
     def construct(
         self, bundle: Bundle, values: Mapping[str, str], variable: str
     ) -> Call:
-        """Return the statement that makes a bundle of its values, one for each member,
-        and let the variable hold it."""
+        """Return the statement that makes a bundle of its members' values in a variable."""
         arguments = []
         for layer in bundle.layers:
             items = self.collapse([self[values[member]] for member in layer.members])

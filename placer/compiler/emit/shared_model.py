@@ -1,7 +1,7 @@
-"""The model stands once in a program: evaluation and prediction call the same function.
+"""Moves the statements that evaluation and prediction share into a function.
 
-Consecutive statements that both have become a function that both call, so tracing by JAX
-gives the same equations in the same order as without it.
+The model then stands once in a program. Only consecutive statements move, so JAX traces the
+same equations in the same order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from placer.compiler.emit.names import Names
 
 _VARIABLE = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(\.?)")
 _FEWEST = 2
-"""The fewest statements that are worth a function."""
+"""The smallest number of statements to move into a function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,10 @@ class SharedModel:
     """The functions of evaluation and prediction.
 
     Attributes:
-        models: the functions that both use.
-        others: the other functions, first those of the evaluation.
-        renamed: the new name of functions that are one of the models.
+        models: the shared functions.
+        others: the other functions: first the evaluation's, then the prediction's.
+        renamed: the names of equal functions, with the name of the function that
+            replaces them.
     """
 
     models: Sequence[Function]
@@ -40,10 +41,10 @@ class SharedModel:
 def share_model(
     evaluation: Sequence[Function], prediction: Sequence[Function], names: Names
 ) -> SharedModel:
-    """Return the functions of evaluation and prediction with common parts in functions.
+    """Return the functions of evaluation and prediction, with shared functions.
 
-    Equal functions become one jitted function. Other common statements become a
-    function that is not jitted.
+    Two equal functions become one jitted function. Consecutive statements of two other
+    functions become a function without `jax.jit`, which both call.
     """
     equal = {
         theirs.name: ours
@@ -79,11 +80,11 @@ class _Run:
     """Equal consecutive statements of two functions.
 
     Attributes:
-        statements: the statements, as in the first function.
-        starts: the first of them in each function, by its name.
-        classes: the classes of the parameters of the functions.
-        inputs: the variables that the statements use.
-        outputs: the variables that they assign and that either function uses later.
+        statements: the statements.
+        starts: the index of the first statement in each function, by its name.
+        classes: the class of each input that is a bundle; empty for arrays.
+        inputs: the variables that the statements read.
+        outputs: the assigned variables that either function uses afterwards.
     """
 
     statements: Sequence[Statement]
@@ -93,7 +94,7 @@ class _Run:
     outputs: Sequence[str]
 
     def function(self, name: str) -> Function:
-        """Return the statements as a function."""
+
         about = [(name, *each.call.about[1:]) for each in self.statements]
         statements = [
             each._replace(call=structs.replace(each.call, about=new))
@@ -127,8 +128,7 @@ def _common_runs(ours: Function, theirs: Function) -> Iterator[_Run]:
 
 
 def _with_calls(function: Function, called: Mapping[str, _Run]) -> Function:
-    """Return a function that calls other functions, by their names, instead of its runs
-    of statements."""
+    """Return a function with its runs replaced by calls of functions with these names."""
     statements = [*function.statements]
     runs = {name: run for name, run in called.items() if function.name in run.starts}
     for name, run in sorted(
@@ -158,7 +158,7 @@ def _content(function: Function) -> tuple[object, ...]:
 
 
 def _inputs(statements: Sequence[Statement]) -> list[str]:
-    """Return the variables that statements use and do not assign before."""
+    """Return the variables that statements read before they assign them."""
     known: set[str] = set()
     used: dict[str, None] = {}
     for each in statements:
@@ -173,7 +173,7 @@ def _used_after(function: Function, position: int) -> set[str]:
 
 
 def _used(call: Call) -> Iterator[str]:
-    """Yield the variables that a statement uses, also those of which it assigns a field."""
+    """Yield the variables that a statement reads; assigning a field reads its variable."""
     yield from call.reads
     for variable, is_field in _targets(call):
         if is_field:
@@ -185,8 +185,7 @@ def _assigned(call: Call) -> Iterator[str]:
 
 
 def _targets(call: Call) -> Iterator[tuple[str, bool]]:
-    """Yield the variables in the targets of a statement, and whether a field of each is
-    assigned."""
+    """Yield the variables in the targets, and whether the statement assigns a field."""
     for target in call.targets:
         for match in _VARIABLE.finditer(target):
             if match[1] != "_":

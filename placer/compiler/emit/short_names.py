@@ -1,4 +1,4 @@
-"""Shorter names for gradients and sums than those of their values in the graph."""
+"""Shortens the names of gradients and sums."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DROPPED = re.compile(rf"clipped|{ROW_ESTIMATE}|part\d+")
 
 
 def shorten_values(graph: Graph, units: Iterable[Unit]) -> Mapping[str, str]:
-    """Return shorter values to name some values after, such as `x.grad` for
-    `x.grad.clipped`, and `x.sum` for a sum that several nodes have sent.
+    """Return shorter names for gradients and received sums.
 
-    A gradient keeps its name if two values of the units would share the shorter one.
+    A gradient `x.grad.clipped` becomes `x.grad`, unless another value of the units would
+    have the same name. A sum that several nodes sent becomes `x.sum`.
     """
     short = {
         value.name: _shorten(graph, value.name)
@@ -39,7 +39,7 @@ def shorten_values(graph: Graph, units: Iterable[Unit]) -> Mapping[str, str]:
 
 
 def is_sum_of_nodes(graph: Graph, name: str) -> bool:
-    """Whether a node has received a value as the sum of what several nodes have sent."""
+    """Whether a value is received as the sum of values that several nodes sent."""
     while True:
         op = graph.producers[name]
         index = graph.result_indices[name]

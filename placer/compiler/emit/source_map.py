@@ -1,4 +1,4 @@
-"""The content of sources.json: where each op, and each line of a program, comes from."""
+"""Makes sources.json: the position in the spec of each op and of each line of a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_sources(
 ) -> Sources:
     """Return the sources of a build in the folder `out`.
 
-    Ops of a Python module that the spec names have no position in the spec.
+    Ops that a Python module of the spec defines have no position.
     """
     located = [
         (lowered.graph, op, (op.source.line, op.source.column))
@@ -32,8 +32,8 @@ def make_sources(
     for graph, op, position in located:
         positions.setdefault(spec_op(graph, op), position)
 
-    # All lines of a statement share one tuple of the ops that they are about, which may
-    # be all ops of a function: it is looked up by identity, without hashing it.
+    # All lines of a statement share one tuple of ops, which may be long. It is looked up by
+    # identity, because hashing it takes time.
     shortened: dict[int, tuple[str, ...]] = {}
     for lines in programs.about.values():
         for about in lines.values():

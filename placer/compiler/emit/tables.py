@@ -1,4 +1,4 @@
-"""The tables of every node: the parameters, or blocks of them, that it stores."""
+"""Plans the tables of every node: the parameters, or blocks of parameters, that it stores."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ def plan_tables(
 ) -> dict[str, tuple[Table, ...]]:
     """Return the tables of each node.
 
-    A node has a table for each optimizer, dtype and set of devices, and likewise for
-    the parameters that are not trained. Without lockstep, parameters whose gradients
-    come from heter nodes have a table of their own: a worker and its heter node push at
-    different times. `evaluation` is None for a model without one.
+    A table has the parameters of one optimizer, dtype and set of devices. Parameters that
+    are not trained are in separate tables. So are, with asynchronous updates, parameters
+    with gradients from heter nodes: a worker and its heter node push at different times.
+
+    Args:
+        model: the model.
+        step: the graph of a step.
+        evaluation: the graph of an evaluation; None without evaluations.
     """
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
@@ -39,7 +43,7 @@ def plan_tables(
     }
     gradients = {
         op.operands[0]: _as_pushed(step, op.operands[1])
-        for op in reversed(step.ops)  # so that the first phase of a rule counts
+        for op in reversed(step.ops)  # of optimizers with two phases, keep the first
         if op.structure.update
     }
     stored = step.of_kind("parameter", "local_parameter")
@@ -65,7 +69,7 @@ def plan_tables(
         blocks = tuple(
             _make_block(op, gradients.get(op.name)) for op in parameters[node][key]
         )
-        # Without lockstep, workers read versions that are not the newest one.
+        # Asynchronous workers also read older versions, which must not change.
         in_place = key.devices == MEMORY and _is_synchronous(step, key)
         in_place = in_place and analysis.can_update_in_place(
             node, [block.name for block in blocks]
@@ -88,8 +92,7 @@ def plan_tables(
 
 
 def _as_pushed(step: Graph, gradient: str) -> str:
-    """Return the gradient that a worker has pushed, if this is a copy of one on devices;
-    else the gradient itself."""
+    """Return the pushed gradient that a gradient on devices is a copy of, or itself."""
     op = step.producers[gradient]
     if op.structure.copies:
         operand = op.operands[step.result_indices[gradient]]
@@ -107,7 +110,7 @@ def _is_pushed_by_heter_nodes(step: Graph, gradient: str | None) -> bool:
 
 
 def _with_ranges(step: Graph, node: str, table: Table) -> Table:
-    """Return the table with the ranges of this node, where parameters are in ranges."""
+    """Return the table with the node's range of each parameter that is split in ranges."""
     if all(step.values[block.name].flat is None for block in table.blocks):
         return table
     blocks = []
@@ -122,10 +125,7 @@ def _with_ranges(step: Graph, node: str, table: Table) -> Table:
 
 
 class _TableKey(NamedTuple):
-    """What the parameters of one table have in common.
-
-    The name is unique on a node: it includes the optimizer, the dtype and the devices.
-    """
+    """The properties that the parameters of one table share; the name is unique on a node."""
 
     name: str
     group: int | None
@@ -165,7 +165,7 @@ def _is_synchronous(step: Graph, key: _TableKey) -> bool:
 
 
 def _mode(step: Graph, key: _TableKey) -> Mode | None:
-    """Return how the workers agree on updates of a table; None in lockstep."""
+    """Return the asynchronous mode of a table; None if workers train synchronously."""
     return None if key.group is None else step.modes[key.group]
 
 

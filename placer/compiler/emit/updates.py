@@ -1,4 +1,4 @@
-"""Updates and stores as calls of the node: one for all blocks of a table."""
+"""Emits the update of a table as one call of the node."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from placer.plan.settings.training import optimizers
 
 
 def emit_update(hook: Hook, op: Op) -> list[Call]:
-    """Return the statements of all ops of a kind on a table, after the last of them."""
+    """Return the statement that updates or stores a whole table.
+
+    It stands at the op of the last block; the ops of the other blocks emit nothing.
+    """
     ops = hook.updates.get(op)
     if ops is None:
         return []
     table = hook.tables[op.operands[0]]
     if op.kind == "store":
         if is_update(hook.graph.producers[op.operands[1]].kind):
-            return []  # the update has stored it
+            return []  # updates also store
         return _call(hook, table, ops, "store", "new")
     if not is_update(op.kind):
         return _direction(hook, table, ops)
@@ -47,8 +50,7 @@ def _call(
     operand: int = 1,
     note: str = "",
 ) -> list[Call]:
-    """Return a call with an operand of each op, as one bundle, and with the scales that
-    come after it."""
+    """Return a call with one operand of each op as a bundle, then the scales."""
     bundle = hook.bundles.of_table[table.name]
     operands = [op.operands[operand] for op in ops]
     proposal += bundle.number
@@ -65,7 +67,7 @@ def _call(
 
 
 def _direction(hook: Hook, table: Table, ops: Sequence[Op]) -> list[Call]:
-    """Return the first phase of a two-phase rule, which returns a bundle."""
+    """Return the first phase of an optimizer with two phases, such as `lamb`."""
     note = f"{table.rule}: the update direction"
     *made, call = _call(hook, table, ops, "compute_directions", "g", note=note)
     bundle = hook.bundles.of_table[table.name]

@@ -1,4 +1,4 @@
-"""Specs: reads a model from YAML, with errors that point into the file."""
+"""Reads the model of a spec. Errors name the position in the file."""
 
 from placer.compiler.frontend.jsonschema import json_schema
 from placer.compiler.frontend.parse import load, load_text

@@ -16,10 +16,8 @@ _REF = "#/$defs/{name}"
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a spec, for completion in editors.
-
-    It does not cover all that the loader checks, such as types, shapes and places.
-    """
+    """Return the JSON Schema (draft 2020-12) of a spec, for completion in editors. It
+    covers less than the compiler checks: types, shapes and places are missing."""
     _, defs = msgspec.json.schema_components(
         [Spec, Scope, ParameterOp, CallOp, TraceOp], ref_template=_REF
     )
@@ -65,7 +63,7 @@ def _op(declaration: OpKind) -> dict[str, Any]:
     if shared:
         properties["params"] = {
             "type": "object",
-            "description": "parameters of other ops that this op shares",
+            "description": "names of parameters of other ops to share",
             "properties": {operand: {"type": "string"} for operand in shared},
             "additionalProperties": False,
         }
@@ -101,7 +99,9 @@ def _attr(attr: Attr) -> dict[str, Any]:
 
 
 def _remove_tag(struct: dict[str, Any]) -> None:
-    """Remove the key with the name of a struct, which a plan has and a spec has not."""
+    """Remove the key that tags a struct with its name: a plan has it, a spec does
+    not.
+    """
     del struct["properties"]["type"]
     struct["required"].remove("type")
 

@@ -1,4 +1,4 @@
-"""The ops by their names in Keras, Flax and PyTorch, such as `Dense` or `nn.Linear`."""
+"""Maps op names of Keras, Flax and PyTorch, such as `nn.Linear`, to ops of placer."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _SYNONYMS: Final = {
     "mse": "mean_squared_error",
     "mseloss": "mean_squared_error",
 }
-"""Other names whose counterpart is certain, in lower case and without underscores."""
+"""Other names with a clear counterpart, in lower case and without underscores."""
 
 
 def op_hint(name: str, kinds: Collection[str]) -> str:
-    """Return the hint for an op that none of `kinds` is."""
+    """Return the hint for an unknown op. `kinds` are the valid ops."""
     plain = _plain(name)
     same = {_plain(kind): kind for kind in kinds}
     meant = same.get(plain) or _SYNONYMS.get(plain) or nearest(name, kinds)
@@ -52,5 +52,5 @@ def op_hint(name: str, kinds: Collection[str]) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return the letters of a name without its module, such as `dense` of `nn.Dense`."""
+    """Return the letters of a name without its module: `dense` for `nn.Dense`."""
     return name.rpartition(".")[2].replace("_", "").casefold()

@@ -1,4 +1,4 @@
-"""Parses a spec to a Model: section by section, with all errors reported together."""
+"""Parses a spec to a Model, section by section, and reports all errors together."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def load(
 
     Args:
         path: The spec. /dev/stdin and other open file descriptors may be pipes.
-        nodes: Numbers of nodes by node kind, which replace those of the spec.
-        overrides: Keys whose values replace those of the spec, in order.
+        nodes: Numbers of nodes by node kind. They replace the numbers in the spec.
+        overrides: Keys with values that replace values of the spec, in order.
 
     Raises:
         SpecError: The spec has an error, or cannot be read.
@@ -88,8 +88,9 @@ def _table_error(path: Path) -> SpecError:
 
 
 def _content(path: Path) -> bytes:
-    """Read a spec from a regular file, or from an open file descriptor such as
-    /dev/stdin."""
+    """Read a spec from a regular file, or an open file descriptor such as
+    /dev/stdin.
+    """
     if not _IS_OPEN(str(path)):
         return read_regular(path, MAX_BYTES)
     with path.open("rb") as file:
@@ -97,7 +98,7 @@ def _content(path: Path) -> bytes:
 
 
 _IS_OPEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+").fullmatch
-"""Matches paths of the file descriptors of this process."""
+"""Matches the paths of this process's file descriptors."""
 
 
 def load_text(
@@ -108,10 +109,14 @@ def load_text(
     nodes: Mapping[str, int] | None = None,
     overrides: Sequence[Override] = (),
 ) -> Model:
-    """Load a model from the text of a spec, as `load` does from a file.
+    """Load a model from the text of a spec; see `load`.
 
-    `file` is the name of the text in errors; paths in the spec are relative to
-    `folder`.
+    Args:
+        text: The YAML text.
+        file: The name of the text in errors.
+        folder: Paths in the spec are relative to this folder.
+        nodes: Numbers of nodes by node kind, as in `load`.
+        overrides: Replaced values, as in `load`.
     """
     root, errors = parse_yaml(text, file)
     return load_tree(
@@ -129,16 +134,24 @@ def load_tree(
     errors: Iterable[SpecError] = (),
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Model:
-    """Load a model from the tree of a spec, as `load_text` does from its text.
+    """Load a model from the tree of a spec; see `load_text`.
 
-    `errors` are those of parsing the text. `files` are the contents of the files of
-    initial values that are not in `folder`, by name.
+    Args:
+        root: The tree; None for an empty document.
+        file: The name of the spec in errors.
+        folder: Paths in the spec are relative to this folder.
+        nodes: Numbers of nodes by node kind, as in `load`.
+        overrides: Replaced values, as in `load`.
+        errors: Errors from parsing the text.
+        files: Contents of files with initial values that are not in `folder`, by name.
     """
     problems = Problems(errors)
     if not isinstance(root, MappingNode):
         span = root.span if root is not None else None
         problems.add(
-            f"{file} is empty" if root is None else "a spec is a mapping of sections",
+            f"{file} is empty"
+            if root is None
+            else "a spec must be a mapping of sections",
             span,
             "start with name, nodes, inputs, data, graph and train",
         )
@@ -203,13 +216,14 @@ def load_tree(
 
 
 def name_from_file(file: str) -> str:
-    """Return a valid name from that of a file, with `_` for other characters."""
+    """Return a valid model name from the name of a file: other characters become
+    `_`.
+    """
     stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
     return stem if is_name(stem) else f"spec_{stem}"[:64]
 
 
 def _input_spans(section: SpecNode | None) -> dict[str, Span]:
-    """Return the positions of the types of inputs, as `inputs.NAME`."""
     entries = section.entries if isinstance(section, MappingNode) else {}
     return {f"inputs.{name}": inner_span(node) for name, node in entries.items()}
 
@@ -217,7 +231,9 @@ def _input_spans(section: SpecNode | None) -> dict[str, Span]:
 def _declare_keys(
     rows: RowSources, types: Mapping[str, TensorType | None], context: Context
 ) -> None:
-    """Declare which inputs hold keys of 64 bits, unless JAX has such integers."""
+    """Declare the inputs that hold 64-bit keys, unless JAX has 64-bit integers
+    enabled.
+    """
     for data in (rows.train, rows.eval):
         if context.is_float64 or data is None or data.features is None:
             continue
@@ -229,11 +245,9 @@ def _declare_keys(
 
 
 def _training_ops(values: Values, training: Training) -> list[Op]:
-    """Return the ops `record`, `optimizer` and `minimize` of the section `train`.
-
-    A loss that is not among the metrics is recorded too, in training only, so that the
-    run can stop if it is not finite.
-    """
+    """Return the ops `record`, `optimizer` and `minimize` for the section `train`. A
+    loss that is not a metric is recorded too, in training only. The run stops if the
+    loss is not finite."""
     ops = []
     for node in training.metrics:
         if values.check_scalar(node, "loss" if node is training.minimize else "metric"):
@@ -244,7 +258,7 @@ def _training_ops(values: Values, training: Training) -> list[Op]:
     for group in training.groups:
         ops.append(Op("optimizer", (), (), group.attrs, group.place, group.span))
     loss = training.minimize
-    # A loss that is among the metrics has been checked above.
+    # If the loss is a metric, the check above has covered it.
     if loss and (loss in training.metrics or values.check_scalar(loss, "loss")):
         if loss.text not in {node.text for node in training.metrics}:
             watched = {"metric": loss.text, "watched": True}

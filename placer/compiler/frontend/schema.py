@@ -1,7 +1,7 @@
 """The sections of a spec as msgspec structs: keys, types, defaults and descriptions.
 
-`decode` checks the mappings of a spec by these structs, and `placer schema` prints
-them as JSON Schema. The operands and attributes of ops are declared in `placer.ops`.
+`decode` checks the mappings of a spec by these structs. `placer schema` prints them as
+JSON Schema. The operands and attributes of ops are declared in `placer.ops`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import Async, Geo, Sync
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
-# At most as many as a place string can name.
+# A place string cannot name more nodes.
 MAX_NODES = 100_000
 NodeCount = Annotated[int, Meta(ge=1, le=MAX_NODES)]
-# Its own reader checks it, so it is not checked here.
+# The reader of types checks the text.
 TypeText = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Positive = Annotated[float, Meta(gt=0)]
 
@@ -37,14 +37,17 @@ class Device(Struct, forbid_unknown_fields=True):
     count: Annotated[NodeCount, doc("number of devices on each node")] = 1
     memory: Annotated[
         str | None,
-        doc("memory of each device, such as 80GiB, which the compiler then checks"),
+        doc(
+            "memory of each device, such as 80GiB; the compiler checks that the model"
+            " fits"
+        ),
     ] = None
 
 
 class Nodes(Struct, forbid_unknown_fields=True):
     """The nodes of one kind."""
 
-    count: Annotated[NodeCount, doc("number of nodes, whose ids count from 0")] = 1
+    count: Annotated[NodeCount, doc("number of nodes; their ids count from 0")] = 1
     devices: Annotated[
         dict[str, NodeCount | Device], doc("devices of each node; {cpu: 1} by default")
     ] = {}
@@ -63,20 +66,22 @@ class Scope(Struct, forbid_unknown_fields=True):
     ops: Annotated[list[Any], doc("ops and scopes, in program order")]
     place: PlaceText = None
     remat: Annotated[
-        bool, doc("true recomputes the scope in the backward pass, to save memory")
+        bool, doc("true: recompute the ops in the backward pass, to save memory")
     ] = False
 
 
 class ParameterRule(Struct, forbid_unknown_fields=True):
     """Settings of the parameters that match a pattern. The first match applies."""
 
-    match: Annotated[str, doc("a glob over parameter names such as h1.w")]
-    init: Annotated[Any, doc("the initializer, instead of that of the op")] = None
+    match: Annotated[str, doc("a glob over parameter names, such as h1.w")]
+    init: Annotated[Any, doc("an initializer that replaces the op's initializer")] = (
+        None
+    )
     trainable: Annotated[bool, doc("false: the parameter keeps its initial values")] = (
         True
     )
     decay: Annotated[
-        bool, doc("false: the weight_decay of the optimizer does not apply")
+        bool, doc("false: exclude the parameter from the optimizer's weight_decay")
     ] = True
 
 
@@ -95,9 +100,10 @@ class Clip(Struct, forbid_unknown_fields=True):
 class Slicing(Struct, forbid_unknown_fields=True):
     """How parameters are divided into blocks for servers."""
 
-    min_block: Annotated[Count, doc("smallest number of values in a block")] = 8192
+    min_block: Annotated[Count, doc("smallest number of elements in a block")] = 8192
     rounding: Annotated[
-        Literal["ceil", "floor"], doc("rounding of the number of blocks")
+        Literal["ceil", "floor"],
+        doc("how the number of blocks, elements / min_block, is rounded"),
     ] = "ceil"
     dispatch: Annotated[
         Literal["balanced", "round_robin", "hash", "merged"],
@@ -106,29 +112,35 @@ class Slicing(Struct, forbid_unknown_fields=True):
 
 
 class Update(Struct, forbid_unknown_fields=True, rename={"async_": "async"}):
-    """A mode with settings."""
+    """An update mode with its settings."""
 
     sync: Annotated[
-        Sync | None, doc("all workers go in lockstep, but for backup workers")
+        Sync | None, doc("workers train synchronously, optionally with backup workers")
     ] = None
-    async_: Annotated[Async | None, doc("servers apply gradients as they arrive")] = (
-        None
-    )
+    async_: Annotated[
+        Async | None,
+        doc(
+            "workers train asynchronously; servers apply each gradient when it arrives"
+        ),
+    ] = None
     geo: Annotated[
-        Geo | None, doc("workers train by themselves, and exchange differences")
+        Geo | None,
+        doc("workers train local copies and exchange the changes every few steps"),
     ] = None
 
 
 class Outer(Struct, forbid_unknown_fields=True):
-    """An optimizer of servers, which takes a step by the mean of what workers have
-    trained. Hyperparameters are further keys."""
+    """The servers' optimizer. Its gradient is the mean of the workers' changes.
+
+    Hyperparameters are further keys.
+    """
 
     op: Annotated[str, doc("the update rule")]
     learning_rate: Annotated[Rate, doc("a number or a schedule")]
 
 
 class Optimizer(Struct, forbid_unknown_fields=True):
-    """A group of parameters and its update rule. Hyperparameters are further keys."""
+    """An update rule and its parameters. Hyperparameters are further keys."""
 
     op: Annotated[str, doc("the update rule")]
     learning_rate: Annotated[Rate, doc("a number or a schedule")]
@@ -141,17 +153,21 @@ class Optimizer(Struct, forbid_unknown_fields=True):
         str | None,
         doc("a glob over parameter names; by default all remaining parameters"),
     ] = None
-    clip: Annotated[Clip | None, doc("for the gradients of this group")] = None
+    clip: Annotated[
+        Clip | None, doc("clips the gradients of this optimizer's parameters")
+    ] = None
     shard_state: Annotated[
         bool,
-        doc("true: each worker stores and updates a range of the parameters only"),
+        doc("true: each worker stores and updates only a part of the parameters"),
     ] = False
     all_reduce: Annotated[
-        Literal["direct", "ring"], doc("how gradients move between workers")
+        Literal["direct", "ring"], doc("how workers exchange gradients")
     ] = "direct"
     sum: Annotated[
         str | None,
-        doc("place of servers that sum the gradients; each worker updates by the sum"),
+        doc(
+            "place of servers that only sum the gradients; each worker applies the sum"
+        ),
     ] = None
 
 
@@ -160,31 +176,38 @@ class Train(TrainKeys, frozen=True, kw_only=True):
 
     optimizer: Annotated[
         Optimizer | list[Optimizer],
-        doc("one optimizer, or one for each group of parameters"),
+        doc("one optimizer, or a list with one for each group of parameters"),
     ]
     backward: Annotated[
         str | None,
-        doc("place of the ops without a place that have gradients"),
+        doc("default place of the ops that have gradients"),
     ] = None
     gradient_accumulation: Annotated[
-        Count | None, doc("another name of microbatches")
+        Count | None, doc("another name for microbatches")
     ] = None
     threads: Annotated[
-        Count | None, doc("step loops of each worker, each on a part of its rows")
+        Count | None,
+        doc(
+            "number of training threads in each worker; each trains on a part of the"
+            " worker's rows"
+        ),
     ] = None
-    clip: Annotated[Clip | None, doc("for the gradients of all groups")] = None
+    clip: Annotated[Clip | None, doc("clips all gradients of the model together")] = (
+        None
+    )
     slicing: Slicing | None = None
     bucket_cap_mb: Annotated[
-        Positive | None, doc("size of the buckets of gradients for servers, in MiB")
+        Positive | None,
+        doc("size of a bucket in MiB; gradients go to the servers in buckets"),
     ] = None
 
 
 class Predict(Struct, forbid_unknown_fields=True):
-    """What a prediction returns."""
+    """The outputs of a prediction."""
 
     outputs: Annotated[
         Annotated[list[str], Meta(min_length=1)],
-        doc("values with rows, such as [probability]"),
+        doc("names of values with a batch dimension, such as [probability]"),
     ]
 
 
@@ -199,15 +222,17 @@ class Spec(ModelKeys, frozen=True, kw_only=True):
     graph: Annotated[list[Any], doc("ops and scopes, in program order")]
     train: Train
     predict: Predict | None = None
-    name: Annotated[Name | None, doc("by default the name of the file")] = None
+    name: Annotated[
+        Name | None, doc("name of the model; the name of the file by default")
+    ] = None
     parameters: Annotated[
         list[ParameterRule],
-        doc("settings of parameters that differ from those of their ops"),
+        doc("settings for single parameters, which replace settings of their ops"),
     ] = msgspec.field(default_factory=list)
 
 
 class CallParameter(Struct, forbid_unknown_fields=True):
-    """A parameter of a `call` or `trace` op, or a part of the state of a `call`."""
+    """A parameter of a `call` or `trace` op, or an entry of a `call` op's state."""
 
     shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
     init: Annotated[Any, doc("the initializer")]
@@ -217,21 +242,21 @@ class CallParameter(Struct, forbid_unknown_fields=True):
 
 
 class ParameterOp(CallParameter, kw_only=True):
-    """A parameter that belongs to no layer: an op of kind `parameter`."""
+    """A parameter that belongs to no layer: the op `parameter`."""
 
     name: Annotated[Name, doc("name of the parameter")]
     op: Literal["parameter"]
 
 
 class CallOp(Struct, forbid_unknown_fields=True):
-    """A JAX function in a file beside the spec, as an op of kind `call`.
+    """A JAX function in a file next to the spec: the op `call`.
 
     `fn(params, state, *inputs, rng, training)` returns its outputs and its new state.
     """
 
     name: Annotated[Name, doc("name of the op")]
     op: Literal["call"]
-    fn: Annotated[str, doc("MODULE:FUNCTION, in a file beside the spec")]
+    fn: Annotated[str, doc("MODULE:FUNCTION, in a file next to the spec")]
     out: Annotated[
         str | list[dict[Name, TypeText]],
         doc('names and types of the results, such as [y: "float32[batch, 64]"]'),
@@ -239,15 +264,15 @@ class CallOp(Struct, forbid_unknown_fields=True):
     in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter | str] | None,
-        doc("parameters, or the names of shared ones"),
+        doc("shapes of new parameters, or names of parameters to share"),
     ] = None
     state: Annotated[
         dict[Name, CallParameter] | None,
-        doc("values that the function updates itself"),
+        doc("values that the function updates"),
     ] = None
     batch: Annotated[
         Literal["rows", "whole"],
-        doc("rows: row i of every output depends on row i of the inputs only"),
+        doc("rows: row i of every output depends only on row i of the inputs"),
     ] = "whole"
     place: PlaceText = None
 
@@ -265,26 +290,29 @@ class Region(Struct, forbid_unknown_fields=True):
 
 
 class TraceOp(Struct, forbid_unknown_fields=True):
-    """A JAX function in a file beside the spec that is cut into regions: an op of kind
-    `trace`, which `placer.trace` writes."""
+    """A JAX function in a file next to the spec, cut into regions: the op `trace`.
+
+    `placer.trace` writes this op.
+    """
 
     name: Annotated[
-        Name, doc("name of the only result; several are NAME.out0 and so on")
+        Name,
+        doc("name of the result; several results are called NAME.out0, NAME.out1, …"),
     ]
     op: Literal["trace"]
-    fn: Annotated[str, doc("MODULE:FUNCTION, in a file beside the spec")]
+    fn: Annotated[str, doc("MODULE:FUNCTION, in a file next to the spec")]
     args: Annotated[
         list[dict[str, Any]],
         doc("the arguments, such as [{make: model}, {in: x}]"),
     ]
-    regions: Annotated[list[Region], doc("the regions, one for each place")]
+    regions: Annotated[list[Region], doc("the regions; each runs at one place")]
     in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter] | None,
-        doc("parameters, which regions use as NAME.KEY"),
+        doc("parameters; regions call them NAME.KEY"),
     ] = None
     batch: Annotated[
         Literal["rows", "whole"],
-        doc("rows: row i of every result depends on row i of the inputs only"),
+        doc("rows: row i of every result depends only on row i of the inputs"),
     ] = "whole"
-    place: Annotated[str | None, doc("place of regions that have none")] = None
+    place: Annotated[str | None, doc("place of regions without a place")] = None

@@ -1,4 +1,4 @@
-"""The keys of a spec by the names that users give them, such as `lr` or `batch_size`."""
+"""Finds keys of the spec from names that users try, such as `lr` or `batch_size`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PATHS: Final = {
     "max_grad_norm": "train.clip.global_norm",
     "clip_grad_norm": "train.clip.global_norm",
 }
-"""Usual names of keys whose own name says less."""
+"""Common names for keys that are spelled differently in a spec."""
 _SECTIONS: Final[dict[str, type[Struct]]] = {
     "": Spec,
     "data.": DataSection,
@@ -67,11 +67,9 @@ _KINDS: Final = {
 
 
 def setting_paths() -> dict[str, str]:
-    """Return the path of each key that takes a single value, by its name.
-
-    These are the keys of the sections that a spec must have, and the hyperparameters of
-    optimizers. Of keys with the same name, the one of the outermost section counts.
-    """
+    """Return the paths of all keys with a single value, by key name. Covers the
+    required sections of a spec and the hyperparameters of optimizers. If several
+    sections have a key, the outermost section counts."""
     paths: dict[str, str] = dict(_PATHS)
     for path in sorted(_paths(Spec, ""), key=lambda path: path.count(".")):
         paths.setdefault(path.rpartition(".")[2], path)
@@ -82,12 +80,9 @@ def setting_paths() -> dict[str, str]:
 
 
 def find_setting(name: str, others: Collection[str] = ()) -> str | None:
-    """Return the path of the key that a name means, such as `train.epochs` for `epoch`.
-
-    None if there is no such key. Letter case, hyphens, a plural and a prefix such as
-    `num-` make no difference. Nor do small mistakes, unless `others`, names of something
-    else, has a name that is closer.
-    """
+    """Return the path of the key that a name means: `train.epochs` for `epoch`. None if
+    no key fits. Letter case, hyphens, a plural and a prefix such as `num-` are ignored.
+    Typing errors are ignored too, unless a name in `others` is closer."""
     paths = setting_paths()
     for each in _forms(name):
         path = paths.get(_SYNONYMS.get(each, each))
@@ -99,8 +94,7 @@ def find_setting(name: str, others: Collection[str] = ()) -> str | None:
 
 
 def find_elsewhere(key: str, section: str) -> str | None:
-    """Return the path of a key that a section does not have, in another section; None if
-    no section has it."""
+    """Return the path of a key that belongs to another section, or None."""
     name = _SYNONYMS.get(key, key)
     for prefix, struct in _SECTIONS.items():
         for field in fields(struct):
@@ -110,12 +104,11 @@ def find_elsewhere(key: str, section: str) -> str | None:
 
 
 def find_node_kind(name: str) -> str | None:
-    """Return the usual node kind of a name such as `workers`, or None."""
+    """Return the node kind for a common name such as `workers`, or None."""
     return next((_KINDS[each] for each in _forms(name) if each in _KINDS), None)
 
 
 def _forms(name: str) -> Iterator[str]:
-    """Yield the forms of a name in which keys are looked up."""
     plain = _plain(name)
     short = re.sub("^(num|n|max|train|training)_", "", plain)
     for each in (plain, short):
@@ -129,7 +122,7 @@ def _plain(name: str) -> str:
 
 
 def _paths(section: type[Struct], prefix: str) -> Iterator[str]:
-    """Yield the paths of the keys of a section, and of the sections it must have."""
+    """Yield the paths of a section's keys, including its required sections."""
     hints = get_type_hints(section)
     for field in fields(section):
         path = f"{prefix}{field.encode_name}"
@@ -144,7 +137,6 @@ def _paths(section: type[Struct], prefix: str) -> Iterator[str]:
 
 
 def _members(hint: Any) -> Iterator[Any]:
-    """Yield the types of a union without their annotations."""
     origin = get_origin(hint)
     if origin is Annotated:
         yield from _members(get_args(hint)[0])

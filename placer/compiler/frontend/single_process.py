@@ -1,4 +1,4 @@
-"""Turns a model into one that a single process computes, without places."""
+"""Turns a model into one for a single process, without places."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from placer.plan.settings.training.update_modes import Sync
 
 
 def to_single_process(model: Model) -> Model:
-    """Return a model for one worker with one device of the default kind.
-
-    The result of any placement can be compared with that of this model.
-    """
+    """Return the model for one worker with one device of the default kind. Results of
+    any placement can be compared with the results of this model."""
     (device, _), *_ = model.graph.cluster.default.devices
     graph = replace(
         model.graph,
@@ -31,8 +29,7 @@ def to_single_process(model: Model) -> Model:
 
 
 def _without_place(op: Op) -> Op:
-    """Return an op without its place, and an optimizer without what needs several
-    nodes."""
+    """Return an op without its place and its settings for several nodes."""
     if op.kind == "optimizer":
         kept = {k: v for k, v in op.attrs.items() if k not in OF_SEVERAL_NODES}
         op = structs.replace(op, attrs={**kept, "update": Sync()})

@@ -1,4 +1,4 @@
-"""The error of a keyword argument that a function of `placer` does not have."""
+"""The error for an unknown keyword argument of a function of `placer`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FUNCTIONS: Final = ("compile", "train", "launch", "predict", "export")
 _OF_SPECS: Final = ("compile", "train")
 """The functions that compile a spec."""
 _OTHER_NAMES: Final = {"params": "init_params", "init_params": "params"}
-"""The name that an argument has in other functions."""
+"""How other functions name this argument."""
 
 
 def hides_rest(function: Function) -> Function:
-    """Let `help` not show the rest `**unknown` of a function, which it refuses."""
+    """Hide `**unknown` from `help`: the function takes it to raise a helpful error."""
     signature = inspect.signature(function)
     *own, rest = signature.parameters.values()
     assert rest.kind is inspect.Parameter.VAR_KEYWORD
@@ -30,14 +30,14 @@ def hides_rest(function: Function) -> Function:
 
 
 def refuse_unknown(function: str, given: Mapping[str, object]) -> None:
-    """Raise PlacerError for a keyword argument that a function of `placer` does not have.
+    """Raise PlacerError for an unknown keyword argument of a function of `placer`.
 
-    The hint is the key of the spec that the name means, the functions that have such an
-    argument, or a similar argument.
+    The hint names the spec key that the user means, the functions with this argument,
+    or a similar argument.
 
     Args:
-        function: the name of the function, such as `compile`.
-        given: its keyword arguments, or some of them.
+        function: The name of the function, such as `compile`.
+        given: Its keyword arguments, or some of them.
     """
     known = _arguments(function)
     for name, value in given.items():
@@ -57,7 +57,7 @@ def _hint(
     if instead := _setting(name, value, [*known, *([name] if having else [])]):
         if function in _OF_SPECS:
             return f"did you mean {instead}?"
-        return f"a build is compiled already: compile its spec again with {instead}"
+        return f"a build is already compiled: compile its spec again with {instead}"
     if having:
         listed = ", ".join(f"placer.{each}" for each in having)
         return f"it is an argument of: {listed}"
@@ -65,8 +65,7 @@ def _hint(
 
 
 def _setting(name: str, value: object, others: list[str]) -> str | None:
-    """Return the argument that sets the key of a spec, or the number of nodes, which a
-    name means; None if it means no such thing."""
+    """Return the argument that sets this spec key or number of nodes, or None."""
     if name in ("set", "overrides"):
         return f"overrides={value!r}"
     if (kind := find_node_kind(name)) is not None:
@@ -77,7 +76,7 @@ def _setting(name: str, value: object, others: list[str]) -> str | None:
 
 
 def _arguments(function: str) -> Mapping[str, object]:
-    """Return the arguments of a function. It is imported by its public name: some are
-    above this module."""
+    """Return the arguments of a function. The function is imported by its public name:
+    some functions are in modules above this one."""
     found = getattr(importlib.import_module("placer"), function)
     return inspect.signature(found).parameters

@@ -1,8 +1,9 @@
-"""The attributes that the compiler writes: those of structural ops, and those that passes
-add to computed ops. Their `default` is UNSET: an op without the attribute does not have it.
+"""Attributes that only the compiler writes: of structural ops, and added to computed
+ops.
 
-`placer.compiler.graph.declared` looks the attribute of an op up; the parser of graphs and
-the verifier refuse any other attribute, and a value of another type.
+Their `default` is UNSET: an op may lack the attribute. `placer.compiler.graph.declared`
+looks up attributes of an op. The parser of graphs and the verifier reject undeclared
+attributes and values of a wrong type.
 """
 
 from __future__ import annotations
@@ -21,72 +22,89 @@ from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.update_modes import Settings
 
 Attributes = Mapping[str, Attr]
-"""Attributes by their names."""
+"""Attributes by name."""
 
 
 def own(
     name: str, type_: Any, doc: str, *, required: bool = False, passed: bool = False
 ) -> Attr:
-    """Return an attribute that no spec writes. A program has it as an argument if it is
-    `passed`."""
+    """Return an attribute that no spec writes. If `passed`, it becomes an argument in
+    programs."""
     return Attr(name, type_, doc, UNSET, required, compiler_only=not passed)
 
 
 def attributes(*attrs: Attr) -> Attributes:
-    """Return attributes by their names."""
     return {attr.name: attr for attr in attrs}
 
 
-GROUP = own("group", int, "the number of the optimizer that the op belongs to")
-GROUP_OF_UPDATE = own("group", int, "the number of the optimizer", required=True)
-DECAY = own("decay", bool, "whether that optimizer applies weight decay")
+GROUP = own("group", int, "index of the optimizer that the op belongs to")
+GROUP_OF_UPDATE = own("group", int, "index of the optimizer", required=True)
+DECAY = own("decay", bool, "whether the optimizer applies weight decay")
 INIT = own("init", Init, "the initializer", required=True)
 INIT_OF_ROWS = own(
-    "init", dict, "the initializer, as a distribution and its arguments", required=True
+    "init", dict, "the initializer: a distribution and its arguments", required=True
 )
-TRAINABLE = own("trainable", bool, "whether an optimizer may update the values")
-WHOLE = own("whole", str, "the name of the parameter in the spec")
-CLIP = own("clip", dict[str, float], "how gradients are clipped: {global_norm: 1.0}")
-_BUCKET = own("bucket", int, "the number of the bucket of gradients that this is of")
-_RING = own("ring", bool, "the message of this op goes from node to node, in a ring")
+TRAINABLE = own("trainable", bool, "whether an optimizer updates the values")
+WHOLE = own("whole", str, "name of the parameter in the spec")
+CLIP = own(
+    "clip", dict[str, float], "how gradients are clipped, such as {global_norm: 1.0}"
+)
+_BUCKET = own("bucket", int, "index of the bucket that holds this gradient")
+_RING = own("ring", bool, "whether the message passes from node to node in a ring")
 
 ANY: Final = attributes(
-    own("segment", int, "the number of the jitted function that computes the op"),
-    own("once", bool, "computed once, before the first batch of an evaluation"),
-    own("after_bucket", int, "the op runs after the message of this bucket was sent"),
+    own("segment", int, "index of the jitted function that computes the op"),
+    own(
+        "once",
+        bool,
+        "whether the op runs once, before the first batch of an evaluation",
+    ),
+    own(
+        "after_bucket",
+        int,
+        "index of a bucket; the op runs after the bucket's message is sent",
+    ),
 )
-"""Those of ops of any kind."""
+"""Attributes of all ops."""
 
 COMPUTED: Final = attributes(
-    own("remat", int, "the number of the block that the backward pass recomputes"),
-    own("again", bool, "the op is a recomputation"),
+    own("remat", int, "index of the block that the backward pass recomputes"),
+    own("again", bool, "whether the op is a recomputation"),
 )
-"""Those of computed ops, besides those of their declarations in `placer.ops`."""
+"""Attributes of computed ops, in addition to those that `placer.ops` declares."""
 
 GRADIENT: Final = attributes(
     own(
         "wrt",
         tuple[int, ...],
-        "the operands of the forward op that have gradients",
+        "indices of the forward op's operands that have gradients",
         required=True,
     ),
-    own("cotangents", tuple[int, ...], "the results of it with cotangents, if not all"),
+    own(
+        "cotangents",
+        tuple[int, ...],
+        "indices of the forward op's results that have cotangents; by default all",
+    ),
 )
-"""Those of gradient ops, besides those of their forward ops."""
+"""Attributes of gradient ops, in addition to the forward op's attributes."""
 
 SUM: Final = attributes(
     own("of", str, "the value that this sum is the gradient of", required=True),
-    own("part", bool, "this sums the gradients of one place; another sum the places"),
+    own(
+        "part",
+        bool,
+        "whether the sum covers one place only; another sum adds up the places",
+    ),
 )
-"""Those of `accumulate`."""
+"""Attributes of `accumulate`."""
 
 CONVERSION: Final = attributes(GROUP, _BUCKET, _RING)
-"""Those of ops that change a layout."""
+"""Attributes of ops that change a layout."""
 
 _OF_EXCHANGES: Final = attributes(
-    own("first", int, "how many workers a step takes the gradients of"),
-    own("every", int, "how many steps of a worker are between two exchanges"),
-    own("dtype", str, "the dtype in messages"),
+    own("first", int, "number of workers that a step uses gradients of"),
+    own("every", int, "number of steps of a worker between two exchanges"),
+    own("dtype", str, "dtype in messages"),
 )
 
 OPTIMIZER: Final = attributes(
@@ -101,13 +119,17 @@ OPTIMIZER: Final = attributes(
         compiler_only=True,
     ),
     own("learning_rate", Rate, "a number or a schedule", required=True),
-    own("update", Settings, "how the workers agree on updates; by default sync"),
+    own("update", Settings, "how the workers agree on updates; sync by default"),
     CLIP,
     own("slicing", dict, "how parameters are sliced into blocks for servers"),
-    own("bucket_cap_mb", float, "the size of a bucket of gradients, in MiB"),
-    own("shard_state", bool, "whether each worker updates a range of the parameters"),
-    own("all_reduce", str, "ring, if gradients are summed in one"),
-    own("sum", Place, "the servers that sum gradients; workers update by the sum"),
+    own("bucket_cap_mb", float, "size of a bucket of gradients, in MiB"),
+    own(
+        "shard_state",
+        bool,
+        "whether each worker updates only a range of the parameters",
+    ),
+    own("all_reduce", str, "ring, if gradients are summed in a ring"),
+    own("sum", Place, "place of servers that sum gradients; workers apply the sum"),
     *(
         own(name, hyper.type, hyper.doc)
         for rule in optimizers.RULES.values()

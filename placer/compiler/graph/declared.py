@@ -1,5 +1,4 @@
-"""The attributes of an op as they are declared, and what the rules in the declaration of a
-computed op are called with."""
+"""Looks up the declared attributes of an op, and the arguments of declaration rules."""
 
 from __future__ import annotations
 
@@ -19,16 +18,14 @@ from placer.place.types import TensorType
 
 
 def is_declared(kind: str) -> bool:
-    """Whether there are ops of a kind."""
+    """Return True if an op kind exists."""
     forward = kind.removesuffix(".grad")
     return kind in KINDS or is_conversion(kind) or forward in DECLARATIONS
 
 
 def attribute(kind: str, name: str) -> Attr:
-    """Return the declaration of an attribute of the ops of a kind.
-
-    Raises OpError for an unknown kind, and for an attribute that its ops do not have.
-    """
+    """Return the declaration of an attribute of an op kind. Raises OpError if the kind
+    or the attribute is unknown."""
     attributes = _attributes(kind)
     if name in attributes:
         return attributes[name]
@@ -37,8 +34,7 @@ def attribute(kind: str, name: str) -> Attr:
 
 
 def check_attributes(op: Op) -> None:
-    """Raise OpError for an attribute of an op that is not declared, or whose value has
-    another type than the declared one, and for an op that lacks one."""
+    """Raise OpError if an attribute is undeclared, missing, or of the wrong type."""
     for name, value in op.attrs.items():
         check_value(op.kind, attribute(op.kind, name), value)
     for attr in _required(op.kind):
@@ -49,8 +45,8 @@ def check_attributes(op: Op) -> None:
 
 @cache
 def _attributes(kind: str) -> Attributes:
-    """Return all attributes that the ops of a kind may have."""
-    parts = [ANY, KINDS.get(kind, COMPUTED).attrs]  # the first one with a name counts
+    # The first attribute of each name counts.
+    parts = [ANY, KINDS.get(kind, COMPUTED).attrs]
     if kind not in KINDS:
         parts.append(_declared_in_ops(kind))
         if kind.endswith(".grad"):
@@ -64,14 +60,13 @@ def _attributes(kind: str) -> Attributes:
 
 @cache
 def _required(kind: str) -> tuple[Attr, ...]:
-    """Return the attributes that each op of a kind has."""
     return tuple(attr for attr in _attributes(kind).values() if attr.required)
 
 
 @cache
 def _declared_in_ops(kind: str) -> Attributes:
-    """Return the attributes that `placer.ops` declares of a kind of computed op, or of the
-    forward op of a gradient."""
+    """Return the attributes that `placer.ops` declares for a computed op. A gradient op
+    has the attributes of its forward op."""
     if is_conversion(kind):
         return {}
     attrs = ops.find(kind.removesuffix(".grad")).attrs
@@ -79,14 +74,13 @@ def _declared_in_ops(kind: str) -> Attributes:
 
 
 def declared_attrs(op: Op) -> dict[str, Any]:
-    """Return the attributes of a computed op that `placer.ops` declares, as they are."""
+    """Return the attributes that `placer.ops` declares for a computed op."""
     names = _declared_in_ops(op.kind)
     return {name: value for name, value in op.attrs.items() if name in names}
 
 
 def passed_attrs(op: Op) -> Mapping[str, Any]:
-    """Return the attributes that programs pass: to the function of a computed op, or to the
-    method of a node."""
+    """Return the attributes that programs pass to an op's function or node method."""
     declared_ones = _declared_in_ops(op.kind) if op.is_computed else op.structure.attrs
     return {
         name: value
@@ -98,15 +92,15 @@ def passed_attrs(op: Op) -> Mapping[str, Any]:
 def declared(
     graph: Graph, op: Op
 ) -> tuple[Declaration, list[TensorType], dict[str, Any]]:
-    """Return the declaration of a forward op, the types of its operands, and all of its
-    attributes, with defaults."""
+    """Return the declaration of a forward op, its operand types, and its attributes.
+    Attributes include default values."""
     declaration = ops.find(op.kind)
     attrs = complete(declaration, declared_attrs(op))
     return declaration, graph.operand_types(op), attrs
 
 
 def works_by_rows(graph: Graph, op: Op) -> bool:
-    """Whether each row of the results depends on the same row of the operands only."""
+    """Return True if row i of the results depends only on row i of the operands."""
     if not op.is_computed:
         return False
     declaration, types, attrs = declared(graph, op)
@@ -115,6 +109,7 @@ def works_by_rows(graph: Graph, op: Op) -> bool:
 
 
 def calls_user_code(op: Op) -> bool:
-    """Whether the op calls a function of a module of the spec."""
-    declaration = DECLARATIONS.get(op.kind)  # an op of the compiler may have none
+    """Return True if the op calls a function in a module of the spec."""
+    # An op of the compiler may lack a declaration.
+    declaration = DECLARATIONS.get(op.kind)
     return declaration is not None and declaration.calls_user_code

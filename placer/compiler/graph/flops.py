@@ -1,4 +1,4 @@
-"""The declared FLOPs of ops."""
+"""Counts the FLOPs of ops, as declared."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from placer.plan.settings.training import optimizers
 
 
 class FlopsCache:
-    """Results of `op_flops`: by op, and by what the FLOPs of an op depend on beside the
-    number of rows, so that equal ops share them."""
+    """Results of `op_flops`, shared by equal ops.
+
+    Keyed by op, and by everything that the FLOPs depend on except the number of rows.
+    """
 
     def __init__(self) -> None:
         self.of_op: dict[Op, dict[int, int]] = {}
@@ -22,11 +24,9 @@ class FlopsCache:
 
 
 def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
-    """Return the declared FLOPs of an op for `rows` local rows.
-
-    The op is computed, an update or an update direction. Gradient ops are counted by
-    the declaration of their forward op.
-    """
+    """Return the declared FLOPs of an op for `rows` local rows. The op is a computed
+    op, an update or an update direction. The declaration of the forward op also counts
+    its gradient op."""
     by_rows = cache.of_op.get(op)
     if by_rows is None:
         by_rows = cache.of_op[op] = cache.of_signature.setdefault(
@@ -49,7 +49,7 @@ def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
 
 def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
     if is_update_direction(op.kind):
-        return 0  # the FLOPs that a rule declares include both phases; see below
+        return 0  # The rule of the update counts the FLOPs of both phases; see below.
     if is_update(op.kind):
         per_element = optimizers.RULES[op.kind].flops
         return per_element * _sized(graph, op.operands[1], rows).numel()
@@ -63,9 +63,8 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
 
 
 def _sized(graph: Graph, name: str, rows: int) -> TensorType:
-    """Return the type of a value for `rows` local rows; of rows by key, as if all keys
-    were different. A whole sparse table counts as a row: what looks up rows depends on
-    its columns only."""
+    """Return the type of a value for `rows` local rows. Keys count as all distinct. A
+    whole sparse table counts as one row: only its columns matter for lookups."""
     kind = graph.tensor_type(name)
     if kind.is_keyed:
         is_table = graph.producers[name].kind == "sparse_table"

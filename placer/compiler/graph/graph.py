@@ -1,9 +1,9 @@
-"""The SSA graph: values, ops, and the graph, which lists ops in program order.
+"""The graph of a step, in SSA form: values, ops, and the graph with its ops in order.
 
-Everything here is immutable: a pass returns a new graph. Values are identified by name,
-a name is defined once, and the operands of an op are defined before the op.
+Everything is immutable: a pass returns a new graph. A value is identified by its name.
+Each name is defined once, before the ops that use it.
 
-Values and ops are structs of msgspec: a frozen dataclass takes ten times as long to
+Values and ops are msgspec structs. Frozen dataclasses take ten times as long to
 construct, and a compilation constructs dozens for each op of a spec.
 """
 
@@ -32,12 +32,12 @@ from placer.plan.settings.training.update_modes import Mode, Sync, mode_of
 class Value(msgspec.Struct, frozen=True):
     """One result of an op.
 
-    `layout` is how the value is distributed over the nodes of its place, and None
-    before the layout pass. `microbatch_layout` is how it is distributed over the
-    microbatches of a step in the same sense: S if each microbatch has its own rows, P
-    if the value is the sum over the microbatches, R if it is the same in all of them.
-    It is None for a value that is computed once a step. A value of layout F has
-    `flat`: where it is among the values that are divided together.
+    Attributes:
+        layout: How the nodes of the place share the value; None before the layout pass.
+        microbatch_layout: How the microbatches of a step share the value: S (each has
+            its own rows), P (the value is the sum over them) or R (the same in all).
+            None if the value is computed once a step.
+        flat: For layout F, the position among the values that are divided together.
     """
 
     name: str
@@ -48,14 +48,15 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Op(msgspec.Struct, frozen=True, eq=False):
-    """One operation: a kind, the names of its operands, its results and attributes.
+    """One operation: a kind, operand names, results and attributes.
 
-    `place` is None if the spec names no place and the place pass has not run. `source`
-    is the position in the spec. `why` is why a pass chose the place of the op, or
-    inserted the op, and empty otherwise.
+    Ops are compared by identity, so they can be keys of dictionaries. Graphs compare
+    the content of their ops.
 
-    Ops are compared by identity, so that they can be keys of dictionaries. Graphs are
-    compared by what their ops are.
+    Attributes:
+        place: None if the spec sets no place and the place pass has not run.
+        source: The position in the spec.
+        why: Why a pass chose the place or inserted the op; otherwise empty.
     """
 
     kind: str
@@ -66,8 +67,7 @@ class Op(msgspec.Struct, frozen=True, eq=False):
     source: Span | None = None
     why: str = ""
     structure: StructuralKind = COMPUTED
-    """The declaration of a structural op, which the kind determines; `COMPUTED` for a
-    computed op."""
+    """The declaration of the structural kind; `COMPUTED` for a computed op."""
 
     def __post_init__(self) -> None:
         structure = KINDS.get(self.kind, COMPUTED)
@@ -79,7 +79,7 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def name(self) -> str:
-        """The name of the first result; without results, the kind and first operand."""
+        """The name of the first result, or else the kind and the first operand."""
         if self.results:
             return self.results[0].name
         return f"{self.kind}.{self.operands[0]}" if self.operands else self.kind
@@ -92,7 +92,7 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tensors(self) -> tuple[Value, ...]:
-        """The results without the residual, which is the last one if there is one."""
+        """The results without a residual. A residual is always last."""
         if self.has_residual:
             return self.results[:-1]
         return self.results
@@ -115,38 +115,39 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def sent_edge(self) -> int | None:
-        """The number of the edge whose message the op sends, if it sends one."""
+        """The number of the edge whose message the op sends, if any."""
         return int(self.attrs["edge"]) if self.structure.sends else None
 
     @property
     def received_edge(self) -> int | None:
-        """The number of the edge whose message the op receives, if it receives one."""
+        """The number of the edge whose message the op receives, if any."""
         if not self.structure.receives:
             return None
-        # One that sends, too, waits for a reply.
+        # An op that also sends receives the reply.
         return int(self.attrs["back" if self.structure.sends else "edge"])
 
     @property
     def exchange(self) -> Exchange | None:
-        """The declaration of the exchange that the op, or the message of its edge, belongs
-        to, if it belongs to one."""
+        """The exchange of the op, or of its edge's message; None if it has none."""
         return EXCHANGES.get(self.attrs.get("exchange", self.kind))
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether no node waits for a step of all others at the exchange of the op."""
+        """True if the exchange is asynchronous: no node waits for all others."""
         exchange = self.exchange
         return exchange is not None and exchange.is_free("group" in self.attrs)
 
     @property
     def is_push(self) -> bool:
-        """Whether one worker at a time gives others what tables are updated by."""
+        """True if the op sends one worker's gradients or changes, for other nodes
+        to apply.
+        """
         exchange = self.exchange
         return exchange is not None and exchange.is_push and self.is_asynchronous
 
     @property
     def is_once(self) -> bool:
-        """Whether an evaluation runs the op once, before its first batch."""
+        """True if an evaluation runs the op once, before its first batch."""
         return bool(self.attrs.get("once", False))
 
     @property
@@ -155,13 +156,13 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def forward_kind(self) -> str:
-        """The kind without `.grad`: the declaration that the op belongs to."""
+        """The kind without `.grad`. Its declaration covers the gradient op too."""
         return self.kind.removesuffix(".grad")
 
-    # Passes copy most ops. `msgspec.structs.replace` takes longer.
+    # Passes copy most ops, and `msgspec.structs.replace` takes longer.
 
     def with_place(self, place: Place | None, why: str = "") -> Op:
-        """Return the op at another place, which was chosen because of `why`."""
+        """Return the op at another place. `why` is the reason for this place."""
         why = why or self.why
         same = self.kind, self.operands, self.results, self.attrs
         return Op(*same, place, self.source, why)
@@ -172,13 +173,13 @@ class Op(msgspec.Struct, frozen=True, eq=False):
         return Op(self.kind, operands, results, *same)
 
     def with_operands(self, operands: tuple[str, ...]) -> Op:
-        """Return the op with other operands; the op itself if they are its own."""
+        """Return the op with other operands. Returns the same op if nothing changes."""
         if operands == self.operands:
             return self
         return self.with_values(operands, self.results)
 
     def with_attrs(self, **attrs: Any) -> Op:
-        """Return the op with these attributes added to its own."""
+        """Return the op with these attributes added."""
         new, same = {**self.attrs, **attrs}, (self.place, self.source, self.why)
         return Op(self.kind, self.operands, self.results, new, *same)
 
@@ -187,10 +188,13 @@ class Op(msgspec.Struct, frozen=True, eq=False):
 class Graph:
     """A named list of ops in program order, for one cluster and one batch size.
 
-    `batch` is the number of rows of the global batch; it passes through the ops in
-    `microbatches` equal parts. `evaluation_batch` is the number of rows of a batch of an
-    evaluation, if the graph is to become one, too. The messages of the graph are
-    numbered from `first_edge`.
+    Attributes:
+        batch: The number of rows of the global batch.
+        microbatches: The number of equal parts in which the batch passes through the
+            ops.
+        evaluation_batch: The number of rows of an evaluation batch, if the graph will
+            also become an evaluation.
+        first_edge: The messages of the graph are numbered from here.
     """
 
     name: str
@@ -202,19 +206,15 @@ class Graph:
     first_edge: int = 1
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
-        """Return the graph with these ops instead.
-
-        If they are the graph's own ops, return the graph itself: it keeps its cached
-        properties, and the verifier recognizes it.
-        """
+        """Return the graph with other ops. Returns the same graph if the ops are its
+        own. It keeps its cached properties, and the verifier recognizes it."""
         new_ops = tuple(ops)
         if len(new_ops) == len(self.ops) and all(map(is_, new_ops, self.ops)):
             return self
         return replace(self, ops=new_ops)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same header and ops; positions and reasons do not
-        count."""
+        """Compare headers and ops, but not positions and reasons."""
         if not isinstance(other, Graph):
             return NotImplemented
         return self._content() == other._content()
@@ -227,10 +227,8 @@ class Graph:
         return self.name, self.cluster, numbers, ops
 
     def is_repeated(self, op: Op) -> bool:
-        """Whether the op runs once per microbatch, rather than once per step.
-
-        It does if it uses or computes values of single microbatches.
-        """
+        """Return True if the op runs once per microbatch, rather than once per step.
+        Such an op uses or computes values of single microbatches."""
         return op in self._repeated
 
     @cached_property
@@ -248,7 +246,7 @@ class Graph:
 
     @cached_property
     def values(self) -> dict[str, Value]:
-        """All values by name."""
+        """All values, by name."""
         return {value.name: value for op in self.ops for value in op.results}
 
     @cached_property
@@ -258,7 +256,7 @@ class Graph:
 
     @cached_property
     def result_indices(self) -> dict[str, int]:
-        """Which result of its op each value is."""
+        """The index of each value among the results of its op."""
         return {v.name: i for op in self.ops for i, v in enumerate(op.results)}
 
     @cached_property
@@ -273,21 +271,18 @@ class Graph:
         return users
 
     def tensor_type(self, name: str) -> TensorType:
-        """Return the type of a value that is a tensor.
-
-        Raises TypeError if the value is a residual.
-        """
+        """Return the type of a tensor. Raises TypeError for a residual."""
         value_type = self.values[name].type
         if isinstance(value_type, ResidualType):
             raise TypeError(f"'{name}' is a residual, not a tensor")
         return value_type
 
     def operand_types(self, op: Op) -> list[TensorType]:
-        """Return the types of an op's operands, which are tensors."""
+        """Return the types of an op's operands, which must be tensors."""
         return [self.tensor_type(name) for name in op.operands]
 
     def layout(self, name: str) -> Layout:
-        """Return the layout of a value of a laid-out graph."""
+        """Return the layout of a value. The graph must be laid out."""
         layout = self.values[name].layout
         assert layout is not None, name
         return layout
@@ -301,7 +296,8 @@ class Graph:
 
     def nodes(self, op: Op) -> tuple[NodeId, ...]:
         """Return the nodes (`worker:0`, …) of a placed op, in the order of its
-        place."""
+        place.
+        """
         entry = self._nodes.get(id(op.place))
         if entry is None:
             place = op.known_place
@@ -310,13 +306,12 @@ class Graph:
 
     @cached_property
     def _nodes(self) -> dict[int, tuple[tuple[NodeId, ...], Place]]:
-        """Nodes by `id(place)`. An entry references its place, so that the id stays
-        valid. The key is not the place itself, because hashing a place costs more than
-        the lookup, and `nodes` is called often."""
+        """Nodes by `id(place)`. `nodes` is called often, and hashing a place costs more
+        than the lookup. Each entry keeps its place alive, so the id stays valid."""
         return {}
 
     def devices(self, op: Op) -> str:
-        """Return the devices of a placed op on each of its nodes, as `gpu:0-7`."""
+        """Return the devices of a placed op on each node, such as `gpu:0-7`."""
         entry = self._devices.get(id(op.place))
         if entry is None:
             place = op.known_place
@@ -329,14 +324,15 @@ class Graph:
         return {}
 
     def ops_on(self, node: str) -> list[Op]:
-        """Return the ops that one node runs, in program order. The graph is placed."""
+        """Return the ops that a node runs, in program order. The graph must be
+        placed.
+        """
         at = (ops for nodes, ops in self._by_place if node in nodes)
         return [op for _, op in merge(*at, key=itemgetter(0))]
 
     @cached_property
     def _by_place(self) -> list[tuple[tuple[NodeId, ...], list[tuple[int, Op]]]]:
-        """The nodes of each place, and the ops there with their position in program
-        order."""
+        """The nodes of each place, and its ops with their position in program order."""
         places: dict[int, tuple[tuple[NodeId, ...], list[tuple[int, Op]]]] = {}
         for i, op in enumerate(self.ops):
             entry = places.get(id(op.place))
@@ -362,12 +358,12 @@ class Graph:
 
     @cached_property
     def optimizers(self) -> dict[int, Op]:
-        """The optimizers, by the number of their group."""
+        """The optimizers, by index."""
         return {op.attrs["group"]: op for op in self.of_kind("optimizer")}
 
     @cached_property
     def modes(self) -> dict[int, Mode | None]:
-        """How the workers of each optimizer agree on updates; None in lockstep."""
+        """The update mode of each optimizer; None if it is synchronous."""
         return {g: mode_of(op.attrs.get("update")) for g, op in self.optimizers.items()}
 
     @cached_property
@@ -381,18 +377,18 @@ class Graph:
 
     @cached_property
     def sends(self) -> dict[int, Op]:
-        """The op that sends the message of each edge, by the edge's number."""
+        """The op that sends the message of each edge, by edge number."""
         return {edge: op for op in self.ops if (edge := op.sent_edge) is not None}
 
     @cached_property
     def receives(self) -> dict[int, Op]:
-        """The op that receives the message of each edge, by the edge's number; its
-        results are the values of the edge."""
+        """The op that receives the message of each edge, by edge number. Its results
+        are the values of the edge."""
         return {edge: op for op in self.ops if (edge := op.received_edge) is not None}
 
     @property
     def next_edge(self) -> int:
-        """The first number after those of the graph's edges."""
+        """The number after the graph's last edge."""
         return max(self.sends, default=self.first_edge - 1) + 1
 
     def of_kind(self, *kinds: str) -> tuple[Op, ...]:

@@ -1,7 +1,7 @@
-"""Choose one side of each `if_training` op, for a training step or an evaluation.
+"""Resolves `if_training` ops, for a training step or an evaluation.
 
-An `if_training` op is its first operand in a training step and its second operand in an
-evaluation; its gradient is that of the first operand.
+An `if_training` op has the value of its first operand in training, and of its second in
+evaluation. Its gradient is the gradient of the first operand.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ IF_TRAINING = "if_training"
 
 
 def is_metric(op: Op) -> bool:
-    """Whether the op records a metric, not the loss that only training watches."""
+    """Return True if the op records a metric that evaluations compute too."""
     return op.kind == "record" and not op.attrs.get("watched")
 
 
 def is_output(op: Op) -> bool:
-    """Whether the op returns a value from a prediction."""
+    """Return True if the op outputs a value of a prediction."""
     return op.kind == OUTPUT
 
 
 def is_training_effect(op: Op) -> bool:
-    """Whether a training step runs the op even if its results are not used."""
+    """Return True if a training step runs the op even when its results are unused."""
     return op.structure.effect and not is_output(op)
 
 
@@ -36,8 +36,13 @@ def resolve_if_training(
 ) -> list[Op]:
     """Replace each `if_training` by one of its operands, and remove unneeded ops.
 
-    `operand_index` is 0 for a training step, 1 for an evaluation and a prediction. Returns the ops
-    for which `is_root` is true and all ops that these need, in program order.
+    Args:
+        graph: The graph.
+        operand_index: 0 for a training step, 1 for an evaluation or a prediction.
+        is_root: Whether an op must be kept.
+
+    Returns:
+        The roots and all ops that they need, in program order.
     """
     replacements: dict[str, str] = {}
     rewriter = Rewriter(graph)

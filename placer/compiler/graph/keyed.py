@@ -1,5 +1,4 @@
-"""Values with a row for each key of a batch: where their keys come from, how many there can
-be, and their layouts."""
+"""Values with a row for each key of a batch: their keys, sizes and layouts."""
 
 from __future__ import annotations
 
@@ -14,18 +13,18 @@ from placer.place.types import ITEM_BYTES, TensorType
 from placer.plan.exchanges import EXCHANGES
 
 OCCURRENCE_BYTES = 4
-"""The bytes that say how often a key occurs, which is sent with it."""
+"""Bytes of the count that is sent with each key: how often it occurs."""
 
 
 def is_keyed(graph: Graph, name: str) -> bool:
-    """Whether a value has a row for each of some keys."""
+    """Return True if a value has a row for each key."""
     kind = graph.values[name].type
     return isinstance(kind, TensorType) and kind.is_keyed
 
 
 def keys_of(graph: Graph, name: str) -> Op:
-    """Return the op that collects the keys which a value has rows of: of a sum by key
-    those of its first term."""
+    """Return the op that collects the keys of a value's rows. For a sum by key, these
+    are the keys of its first term."""
     while True:
         op = graph.producers[name]
         index = graph.result_indices[name]
@@ -47,13 +46,13 @@ def keys_of(graph: Graph, name: str) -> Op:
 
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:
-    """Return how many keys a value has rows of at most, for `rows` rows of a batch."""
+    """Return the largest number of keys of a value, for `rows` rows of a batch."""
     ids = keys_of(graph, name).results[1:]
     return sum(graph.tensor_type(each.name).numel(rows) for each in ids)
 
 
 def row_bytes(kind: TensorType) -> int:
-    """Return the bytes of one row of a value with a row for each key, in a message."""
+    """Return the bytes of one row of a keyed value in a message."""
     if kind == DISTINCT_KEYS:
         return ITEM_BYTES[kind.dtype] + OCCURRENCE_BYTES
     return TensorType(kind.dtype, kind.shape[1:]).nbytes()
@@ -62,12 +61,11 @@ def row_bytes(kind: TensorType) -> int:
 def keyed_signature(
     graph: Graph, op: Op, have: Sequence[Layout]
 ) -> LayoutSignature | None:
-    """Return the layouts that a structural op on rows by key needs and gives; None for
-    any other op.
+    """Return the layouts of operands and results of a structural op on keyed rows.
 
-    Of a table, and of what is sent to its nodes, each of several nodes has the rows of
-    its own keys (S). A node that looks up rows has a replica (R) of the table, of which
-    only the rows of its keys are there: so their gradient is its part of a sum (P).
+    Returns None for any other op. Each of several storage nodes holds the rows of its
+    own keys: layout S. A node that looks up rows has a replica (R) of the table with
+    only its own keys, so its gradient is a part of a sum (P).
     """
     names = (*op.operands, *(value.name for value in op.results))
     if op.is_computed or not any(is_keyed(graph, name) for name in names):
@@ -90,8 +88,8 @@ def keyed_signature(
 
 
 def ahead_of(graph: Graph, push: Op) -> list[int]:
-    """Return the edges of keys that a node can send a step ahead, when it sends the
-    gradients of rows: keys of inputs, which do not wait for anything."""
+    """Return the edges of keys that a node can send one step ahead of a push of
+    gradients. These are keys of inputs: no other value has to be computed first."""
     if graph.microbatches > 1:
         return []
     asked = {
@@ -110,7 +108,7 @@ def ahead_of(graph: Graph, push: Op) -> list[int]:
 
 
 def is_of_inputs(graph: Graph, ask: Op) -> bool:
-    """Whether all keys that are sent are those of inputs."""
+    """Return True if all keys in the message are inputs."""
     return all(
         graph.producers[each].structure.anywhere
         for name in ask.operands

@@ -1,4 +1,4 @@
-"""Levels: how many messages, or first phases of updates, an op has to wait for."""
+"""Levels: how many messages, or first phases of updates, an op must wait for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from placer.compiler.graph.structural_ops import is_update_direction
 
 
 class LevelItem(NamedTuple):
-    """An item of a program, as far as levels depend on it.
+    """An item of a program, reduced to the facts that decide its level.
 
-    The names that it `defines` are available `delay` levels after the item, and after all
-    others that define them. Items of
-    one `group` run at the same level; an item without a group is independent.
+    Attributes:
+        uses: Names that the item waits for.
+        defines: Names available `delay` levels after the last item that defines them.
+        delay: The number of levels.
+        group: Items of one group run at the same level. None: the item is independent.
     """
 
     uses: Sequence[str]
@@ -26,12 +28,12 @@ class LevelItem(NamedTuple):
 def compute_levels(items: Sequence[LevelItem]) -> list[int]:
     """Return the earliest level of each item. The items are in program order.
 
-    Without groups, one pass over the items gives the longest path in levels. A group
-    has the level of its latest member, which delays the users of all its members and
-    thereby possibly other groups. So the passes repeat, each with the group levels of
-    the pass before as lower bounds, until these do not change: a fixpoint. Bounds only
-    grow, so this ends, as long as no group depends on itself; it is the least fixpoint,
-    so every item has its earliest level.
+    Without groups, one pass computes the longest path to each item. A group runs at the
+    level of its latest member. This delays the users of all its members, and perhaps
+    other groups. So passes repeat with the group levels of the last pass as lower
+    bounds, until nothing changes. Bounds only grow, so this ends, provided no group
+    depends on itself. The result is the least fixpoint: every item has its earliest
+    level.
     """
     group_levels: dict[Hashable, int] = {}
     while True:
@@ -53,16 +55,15 @@ def compute_levels(items: Sequence[LevelItem]) -> list[int]:
 
 
 def awaited_by(op: Op) -> Sequence[str]:
-    """Return the names that an op uses in a `LevelItem`: its operands, and the bucket of
-    gradients that is sent before."""
+    """Return the names that an op waits for in a `LevelItem`. These are its operands,
+    and the bucket of gradients that must be sent before it."""
     if (number := op.attrs.get("after_bucket")) is None:
         return op.operands
     return *op.operands, _sent_bucket(number)
 
 
 def sent_buckets(attrs: Mapping[str, Any]) -> Sequence[str]:
-    """Return the name that what sends a bucket of gradients, by its attributes, defines in
-    a `LevelItem`; nothing for what sends none."""
+    """Return the `LevelItem` name defined by sending a bucket, if `attrs` has one."""
     return [_sent_bucket(attrs["bucket"])] if "bucket" in attrs else []
 
 
@@ -73,9 +74,8 @@ def _sent_bucket(number: int) -> str:
 def level_group(op: Op) -> Hashable:
     """Return the group of an op in a `LevelItem`.
 
-    The parameters of an optimizer share one table on each node, which computes all
-    their update directions in one call: these ops are a group. The call comes after the
-    jitted functions of its level, so the norms of the directions are computed a level
-    later.
+    Each node updates an optimizer's parameters in one table, which computes all update
+    directions in one call. So these ops form a group. The call follows the jitted
+    functions of its level, so norms of the directions are computed one level later.
     """
     return op.attrs["group"] if is_update_direction(op.kind) else None

@@ -16,7 +16,7 @@ from placer.plan.settings.run import RunSettings
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The number of bytes that one device can store, with its position in the spec."""
+    """The memory of one device in bytes, with its position in the spec."""
 
     nbytes: int
     span: Span
@@ -26,9 +26,10 @@ class Memory:
 class Model:
     """One model: the graph of one step in one process, the data and the settings.
 
-    The graph contains the `read` and `parameter` ops, the forward ops, one `record` op
-    per metric and one for the minimized loss, one `output` op per output of a
-    prediction, one `optimizer` op per group, and `minimize`. Places are as in the spec.
+    The graph contains `read` and `parameter` ops and the forward ops. It has one
+    `record` op for each metric and for the loss, one `output` op for each output of a
+    prediction, one `optimizer` op for each optimizer, and `minimize`. Places are as in
+    the spec.
     """
 
     graph: Graph
@@ -38,22 +39,20 @@ class Model:
     settings: RunSettings
     folder: Path
     file: str
-    """The name of the spec or of the Python file, as in the positions of ops."""
+    """The name of the spec or Python file, as in the positions of ops."""
     prediction: RowSource | None = None
-    """The rows of a prediction, if the graph has `output` ops: by default those of the
-    evaluation, or else of training, all of them in their order."""
+    """The rows of a prediction, if the graph has `output` ops. By default all rows of
+    the evaluation source, or else of the training source, in order."""
     modules: tuple[str, ...] = ()
     """The names of the Python modules that the spec imports."""
     classes: Mapping[str, Classes] = field(default_factory=dict)
-    """The classes of the outputs of predictions that score classes."""
+    """The class names of prediction outputs that score classes."""
     narrowed_inputs: tuple[str, ...] = ()
-    """Inputs that the spec declares with 64-bit integers and the graph has in 32
-    bits."""
+    """Inputs with 64-bit integers in the spec, but 32 bits in the graph."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Files of initial values that are not in a folder, by name."""
+    """Contents of files with initial values that are not in a folder, by name."""
     overrides: tuple[str, ...] = ()
-    """The keys of the spec that were set from outside, as `KEY=VALUE`."""
+    """The overridden keys of the spec, as `KEY=VALUE`."""
     data_spans: Mapping[str, Span] = field(default_factory=dict)
-    """The positions of the keys of `data`, such as `train.columns.image`, and of
-    `inputs.image`."""
+    """Positions of the keys of `data`, as `train.columns.image`, and `inputs.NAME`."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

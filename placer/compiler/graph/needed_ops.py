@@ -1,4 +1,4 @@
-"""The ops that others need."""
+"""Finds the ops that other ops need."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ def needed_ops(
     is_root: Callable[[Op], bool],
     operands_of: Callable[[Op], Iterable[str]] = attrgetter("operands"),
 ) -> list[Op]:
-    """Return the ops for which `is_root` is true and all ops that these need, in
-    program order.
+    """Return the roots and all ops that they need, in program order.
 
-    `operands_of` returns the operands that an op needs.
+    Args:
+        ops: All ops, in program order.
+        is_root: Whether an op is a root.
+        operands_of: Returns the operands that an op needs.
     """
     needed: set[str] = set()
     kept: list[Op] = []

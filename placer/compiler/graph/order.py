@@ -1,8 +1,7 @@
-"""The order of the ops of a step: their levels, and the order within a level.
+"""Orders the ops of a step: by level, and within a level.
 
-A level starts where messages arrive. Within a level, ops run by `LevelPhase`. In a step
-with microbatches, all this repeats for each microbatch, in the part of the step that
-`LoopPart.INSIDE` names.
+A level starts where messages arrive. Within a level, ops run by `LevelPhase`. With
+microbatches, the ops that are `LoopPart.INSIDE` run again for each microbatch.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ def level_phase(graph: Graph, op: Op) -> LevelPhase:
 
 
 def level_delay(graph: Graph, op: Op) -> int:
-    """Return how many levels after the op its results, or its message, are there.
-
-    An op may delay users of an earlier phase: within the same level, that phase has
-    ended when the op runs.
-    """
+    """Return how many levels after the op its results, or its message, become
+    available. An op may delay users with an earlier phase: that phase has ended when
+    the op runs."""
     if op.structure.delays_earlier_phases:
         own_phase = level_phase(graph, op)
-        # What uses the positions of keys waits for the rows of these keys anyway.
+        # Users of the keys' positions wait for the rows of these keys anyway.
         results = op.results[:1] if op.kind == "distinct_keys" else op.results
         users = [u for value in results for u in graph.uses.get(value.name, ())]
         return int(any(level_phase(graph, user) < own_phase for user in users))
@@ -46,7 +43,7 @@ def level_delay(graph: Graph, op: Op) -> int:
 
 
 class LoopPart(IntEnum):
-    """Where an op of a step is in relation to the loop over the microbatches."""
+    """The position of an op relative to the loop over microbatches."""
 
     BEFORE = 0
     """Once, before the first microbatch."""
@@ -59,14 +56,15 @@ class LoopPart(IntEnum):
 def loop_parts(graph: Graph) -> list[LoopPart]:
     """Return the loop part of each op.
 
-    An op that runs once a step is BEFORE, unless it depends on microbatches. Then it is
-    AFTER, unless other microbatch ops depend on it: such an op is INSIDE, between the
-    last microbatch that it waits for and the first that waits for it. Updates and
-    records are never BEFORE: no parameter changes until the last microbatch has passed.
+    An op that runs once a step is BEFORE if it does not depend on microbatches.
+    Otherwise it is AFTER, unless ops of microbatches depend on it. Such an op is
+    INSIDE: after the last microbatch that it needs, and before the first that needs it.
+    Updates and records are never BEFORE: parameters stay constant until the last
+    microbatch has passed.
     """
     if graph.microbatches == 1:
         return [LoopPart.BEFORE] * len(graph.ops)
-    late: set[str] = set()  # depends on microbatches or updates
+    late: set[str] = set()  # Values that depend on microbatches or updates.
     parts: list[LoopPart] = []
     for op in graph.ops:
         uses, defines = _uses_and_definitions(op)
@@ -75,7 +73,7 @@ def loop_parts(graph: Graph) -> list[LoopPart]:
             parts.append(LoopPart.AFTER)
         else:
             parts.append(LoopPart.BEFORE)
-    # From the end: what a microbatch op needs cannot be AFTER.
+    # Iterate from the end: an op that a microbatch needs cannot be AFTER.
     awaited: set[str] = set()
     for i in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[i]
@@ -89,8 +87,8 @@ def loop_parts(graph: Graph) -> list[LoopPart]:
 
 
 def _uses_and_definitions(op: Op) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names that an op uses and defines. A message counts as a value, which
-    `send` defines and `listen_and_serv` uses."""
+    """Return the names that an op uses and defines. A message counts as a value: `send`
+    defines it, and `listen_and_serv` uses it."""
     defines: Sequence[str] = [value.name for value in op.results]
     if (sent := op.sent_edge) is not None:
         return op.operands, (f"edge {sent}", *sent_buckets(op.attrs))
@@ -100,7 +98,7 @@ def _uses_and_definitions(op: Op) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def earliest_levels(graph: Graph) -> list[int]:
-    """Return the earliest level of each op. The graph is transferred."""
+    """Return the earliest level of each op. The graph has sends and receives."""
     return compute_levels(
         [
             LevelItem(

@@ -1,4 +1,4 @@
-"""A rewriter: builds the graph after a pass from that before it, op by op."""
+"""Builds the graph after a pass from the graph before it, op by op."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from placer.place.layouts.ranges import Flat
 class Rewriter:
     """Builds a graph from another one, op by op in program order.
 
-    A loop over the rewriter gets the ops of the old graph, which does not change. The body
-    of the loop says what becomes of the current op; without a call, the op stays. The time
-    is proportional to the number of ops, the inserted ones included.
+    Iterating over the rewriter yields the ops of the old graph, which does not change.
+    The loop body decides what replaces the current op; without a call, the op stays.
+    The time is proportional to the number of ops, including inserted ones.
 
     Args:
         graph: The old graph.
@@ -52,7 +52,7 @@ class Rewriter:
         self._is_complete = False
 
     def __iter__(self) -> Iterator[Op]:
-        assert not self._is_complete, "a rewriter is for one loop"
+        assert not self._is_complete, "a rewriter can be iterated only once"
         for op in self._graph.ops:
             self._current = op
             yield op
@@ -68,8 +68,7 @@ class Rewriter:
         return set(self._graph.values)
 
     def new_name(self, wish: str) -> str:
-        """Return a name that no value has: `wish`, or `wish.1`, `wish.2`, … if it is in
-        use."""
+        """Return an unused name: `wish`, or `wish.1`, `wish.2`, … if it is taken."""
         return unique_name(wish, self._used_names)
 
     def new_value(
@@ -80,8 +79,8 @@ class Rewriter:
         layout: Layout | None = None,
         flat: Flat | None = None,
     ) -> Value:
-        """Return a value like one of the old graph, `%h`, under the new name `%h.suffix`,
-        and in another layout if one is given."""
+        """Return a copy of the old graph's value `%h` with the new name `%h.suffix`.
+        `layout` and `flat`, if given, replace those of the value."""
         value, name = self._graph.values[like], self.new_name(f"{like}.{suffix}")
         return Value(
             name,
@@ -92,22 +91,22 @@ class Rewriter:
         )
 
     def insert(self, *ops: Op) -> None:
-        """Insert ops before the current op; after the loop, at the end."""
+        """Insert ops before the current op, or at the end after the loop."""
         self._ops += ops
 
     def insert_after(self, *ops: Op) -> None:
-        """Insert ops after the current op, and after those inserted there before."""
+        """Insert ops after the current op, and after ops already inserted there."""
         assert self._current is not None, _NO_OP
         self._after += ops
 
     def replace(self, *ops: Op) -> None:
-        """Replace the current op by these, of which the last is then the current one."""
+        """Replace the current op. The last of `ops` becomes the current op."""
         assert self._current is not None, _NO_OP
         self._ops += ops[:-1]
         self._current = ops[-1] if ops else None
 
     def replace_operands(self, names: Mapping[str, str]) -> None:
-        """Replace those operands of the current op that have a new name in `names`."""
+        """Rename operands of the current op, by `names` from old to new names."""
         op = self._current
         assert op is not None, _NO_OP
         if not names.keys().isdisjoint(op.operands):
@@ -115,11 +114,11 @@ class Rewriter:
             self._current = op.with_operands(operands)
 
     def erase(self) -> None:
-        """Replace the current op by none."""
+        """Remove the current op."""
         self.replace()
 
     def graph(self) -> Graph:
-        """Return the new graph; the old one itself if nothing has changed."""
+        """Return the new graph, or the old graph if nothing has changed."""
         assert self._is_complete, "the loop has not reached the last op"
         return self._graph.with_ops(self._ops)
 

@@ -1,7 +1,7 @@
-"""The layouts that an op needs of its operands, and those of its results.
+"""The layouts that any op needs for its operands, and the layouts of its results.
 
-The pass `layout` asks with the layouts in which operands arrive, and the verifier with the
-layouts in the graph.
+The pass `layout` passes the layouts in which operands arrive, the verifier the layouts
+in the graph.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def signature(
     needed: Callable[[Op], Layouts],
     forward: Callable[[Op], LayoutSignature],
 ) -> LayoutSignature:
-    """Return the layouts that an op needs of its operands, and those of its results. On a
-    single node every value is R.
+    """Return the layouts that an op needs for its operands, and the layouts of its results.
+
+    On a single node every layout is R.
 
     Args:
-        graph: the graph of the op.
-        op: any op but a conversion.
-        layouts: those of the op's operands, and of the values before it.
-        needed: returns the layouts that a forward op needs, for its gradient.
-        forward: returns the signature of a computed op that is not a gradient or a sum of
-            gradients, on several nodes.
+        graph: The graph of the op.
+        op: Any op except a conversion.
+        layouts: Layouts of the op's operands and all earlier values.
+        needed: Returns the layouts that a forward op needs, for its gradient op.
+        forward: Returns the signature of a forward op on several nodes.
     """
     have = tuple(layouts[name] for name in op.operands)
     keyed = keyed_signature(graph, op, have)
@@ -64,7 +64,6 @@ def signature(
 
 
 def _structural_signature(graph: Graph, op: Op, have: Layouts) -> LayoutSignature:
-    """Return the signature of a structural op, as declared."""
     match op.structure.layout:
         case "operands" if have:
             return have, have[:1] * len(op.results)
@@ -73,6 +72,6 @@ def _structural_signature(graph: Graph, op: Op, have: Layouts) -> LayoutSignatur
         case "rows":
             types = (graph.tensor_type(value.name) for value in op.results)
             return (), tuple("S" if each.has_rows else "R" for each in types)
-    # "gathered" ops, too, have replicas. Each microbatch has rows of every node, so the
-    # local rows of all microbatches are not a contiguous part of the batch.
+    # Kinds with "gathered" need replicas too. Each microbatch has rows of every node,
+    # so the local rows of all microbatches are not a contiguous part of the batch.
     return replicated_signature(op)

@@ -1,5 +1,4 @@
-"""Sums of squares over values at several places: one sum for each place, and what
-combines them."""
+"""Splits a sum of squares over several places into one sum for each place."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from placer.place import Cluster, Place
 
 
 def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
-    """Return a sum of squares as one sum for each place, of its operands there."""
+    """Return one sum of squares for each place, over the operands at that place."""
     sums = []
     for i, (at, names) in enumerate(operands.items()):
         name = op.name if len(operands) == 1 else f"{op.name}.{i}"
@@ -22,6 +21,6 @@ def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
 
 
 def combine_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
-    """Return an op, such as a scale, as the one that combines these sums."""
+    """Return `op`, such as a scale, with these sums as its operands."""
     at = cluster.place_of_sum(each.known_place for each in sums)
     return replace(op, operands=tuple(each.name for each in sums), place=at)

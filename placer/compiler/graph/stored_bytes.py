@@ -1,4 +1,4 @@
-"""The bytes of memory that parameters need where they are stored and updated."""
+"""The memory of parameters and slots on the nodes that store and update them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from placer.plan.settings.training.optimizers import (
 
 
 def find_update(graph: Graph, parameter: str) -> Op | None:
-    """Return the op that computes the parameter's new value; None if it is frozen."""
+    """Return the op that computes the parameter's new value; None if it is not
+    trained.
+    """
     users = graph.uses.get(parameter, ())
     return next((op for op in users if is_update(op.kind)), None)
 
 
 def stored_bytes(graph: Graph) -> dict[str, int]:
-    """Return the bytes of each parameter and of the slots of its optimizer, by name."""
+    """Return the bytes of each parameter and its optimizer slots, by name."""
     slot_counts = {
         group: len(rule_of(op.attrs).first_slots)
         for group, op in graph.optimizers.items()
@@ -36,6 +38,6 @@ def stored_bytes(graph: Graph) -> dict[str, int]:
 
 
 def rule_of(attrs: Mapping[str, Any]) -> Rule:
-    """Return the rule of an optimizer, with the hyperparameters among its attributes."""
+    """Return the rule of an optimizer, with hyperparameters from its attributes."""
     declared = hyperparameters(RULES[attrs["rule"]])
     return read_rule(attrs["rule"], {k: attrs[k] for k in declared if k in attrs})

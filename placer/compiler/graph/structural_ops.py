@@ -1,9 +1,8 @@
-"""The declarations of the structural ops: these read, store, send, copy and update.
+"""Declares the structural ops: they read, store, send, copy and update values.
 
-Passes, analyses and the emitter ask the declaration of a kind for all that they need to
-know, so a new structural op is declared here, inserted by its pass, and run by a method
-of `placer.runtime.node.node.Node` with its name. Computed ops are declared in
-`placer.ops`.
+Passes and the emitter look up everything they need in these declarations. To add a
+structural op: declare it here, insert it in its pass, and add a method of its name to
+`placer.runtime.node.node.Node`. Computed ops are declared in `placer.ops`.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ COMPUTED = StructuralKind(
     attrs=attr.COMPUTED,
     phase=LevelPhase.COMPUTE,
 )
-"""What the declarations below say of a computed op, which has its own declaration in
-`placer.ops`."""
+"""The structural properties of all computed ops. `placer.ops` declares the rest."""
 
 _UPDATE = StructuralKind(
     name="",
@@ -58,7 +56,7 @@ _UPDATE = StructuralKind(
 _COPY = StructuralKind(
     name="",
     doc="copy values between host memory and the devices of a node",
-    attrs=attributes(own("rows", int, "how many results have rows: the first ones")),
+    attrs=attributes(own("rows", int, "number of results with rows; these come first")),
     why="inserted: {operands} used on {devices}",
     infer=operand_types,
     phase=LevelPhase.COPY_IN,
@@ -91,7 +89,6 @@ _SCATTER = StructuralKind(
 
 
 def _moving(exchange: Exchange) -> StructuralKind:
-    """Return the declaration of the ops of an exchange."""
     return StructuralKind(
         name=exchange.name,
         doc=exchange.doc,
@@ -113,7 +110,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="read",
             doc="read an input from the source",
-            attrs=attributes(own("input", str, "the name of the input", required=True)),
+            attrs=attributes(own("input", str, "name of the input", required=True)),
             phase=LevelPhase.READ,
             grouped=True,
             per_batch=True,
@@ -131,10 +128,10 @@ KINDS: dict[str, StructuralKind] = {
                 attr.DECAY,
                 attr.TRAINABLE,
                 attr.WHOLE,
-                own("state", bool, "whether the step itself updates it"),
-                own("shape", tuple[int, ...], "the shape of the whole parameter"),
-                own("start", int, "the first element of the block"),
-                own("stop", int, "the element after the last of the block"),
+                own("state", bool, "whether the step updates it directly"),
+                own("shape", tuple[int, ...], "shape of the whole parameter"),
+                own("start", int, "index of the block's first element"),
+                own("stop", int, "index after the block's last element"),
             ),
             phase=LevelPhase.ENTRY,
             effect=True,
@@ -151,11 +148,11 @@ KINDS: dict[str, StructuralKind] = {
                 attr.DECAY,
                 attr.TRAINABLE,
                 own("sparse", dict, "the settings of the table", required=True),
-                own("rows", int, "the rows by which random values are scaled"),
+                own("rows", int, "number of rows that scales random initial values"),
                 own(
                     "inputs",
                     dict[str, tuple[str, str]],
-                    "the names and types of the inputs that it needs beside keys",
+                    "names and types of the inputs that it reads in addition to keys",
                 ),
             ),
             phase=LevelPhase.ENTRY,
@@ -163,15 +160,23 @@ KINDS: dict[str, StructuralKind] = {
             allocates=False,
             in_table=True,
         ),
-        # The name of the lookup is that of PaddlePaddle's op.
+        # `distributed_lookup_table` is PaddlePaddle's name.
         StructuralKind(
             name="distinct_keys",
-            doc="collect the keys that a node looks up in a sparse table, each once; and"
-            " give each key its position among them",
+            doc="collect the distinct keys that a node looks up in a sparse table,"
+            " and the position of each key among them",
             attrs=attributes(
                 own("table", str, "the sparse table", required=True),
-                own("inputs", tuple[str, ...], "what the last operands are"),
-                own("padding", tuple[int | None, ...], "no key, of each operand"),
+                own(
+                    "inputs",
+                    tuple[str, ...],
+                    "names of the values in the last operands",
+                ),
+                own(
+                    "padding",
+                    tuple[int | None, ...],
+                    "for each operand, the number that stands for no key",
+                ),
             ),
             why="inserted: the lookup of {operands} by key",
             infer=distinct_types,
@@ -196,8 +201,8 @@ KINDS: dict[str, StructuralKind] = {
         ),
         StructuralKind(
             name="sum_by_key",
-            doc="add up the gradients of each key: over lookups, microbatches and nodes,"
-            " in this order",
+            doc="add up the gradients of each key: first over lookups, then"
+            " microbatches, then nodes",
             why="inserted: sums gradients by key",
             infer=sum_by_key_types,
             delays_earlier_phases=True,
@@ -206,8 +211,8 @@ KINDS: dict[str, StructuralKind] = {
         ),
         StructuralKind(
             name="exact_squares",
-            doc="the sum of the squares of gradients, without rounding: of a sparse table"
-            " those of the partitions that the node holds",
+            doc="sum the squares of gradients without rounding; for a sparse table,"
+            " over the node's partitions",
             why="inserted: a part of a norm, without rounding, so that the norm does not"
             " depend on the number of servers",
             infer=exact_squares_types,
@@ -218,7 +223,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="rounded_sum",
             doc="add up exact sums, and round the result",
-            attrs=attributes(own("dtype", str, "that of the sum", required=True)),
+            attrs=attributes(own("dtype", str, "dtype of the sum", required=True)),
             why="inserted: the only rounding of a sum",
             infer=rounded_sum_types,
             delays_earlier_phases=True,
@@ -227,7 +232,7 @@ KINDS: dict[str, StructuralKind] = {
         ),
         StructuralKind(
             name="optimizer",
-            doc="declare the rule and the settings that update a group of parameters",
+            doc="declare the update rule and settings for a group of parameters",
             attrs=attr.OPTIMIZER,
             phase=LevelPhase.READ,
             effect=True,
@@ -253,9 +258,13 @@ KINDS: dict[str, StructuralKind] = {
             doc="record the value of a metric",
             attrs=attributes(
                 own("metric", str, "its name", required=True),
-                own("final", str, "how the reported number is computed"),
+                own("final", str, "function that computes the reported number"),
                 own("minimized", bool, "whether it is the loss"),
-                own("watched", bool, "whether the best value counts"),
+                own(
+                    "watched",
+                    bool,
+                    "whether it is a loss that training only checks to be finite",
+                ),
             ),
             effect=True,
             grouped=True,
@@ -280,8 +289,8 @@ KINDS: dict[str, StructuralKind] = {
             name="cut",
             doc="slice a contiguous range out of a gradient, as a view",
             attrs=attributes(
-                own("start", int, "the first element", required=True),
-                own("stop", int, "the element after the last", required=True),
+                own("start", int, "index of the first element", required=True),
+                own("stop", int, "index after the last element", required=True),
             ),
             infer=cut_types,
             delays_earlier_phases=True,
@@ -300,10 +309,10 @@ KINDS: dict[str, StructuralKind] = {
         ),
         StructuralKind(
             name="local_parameter",
-            doc="read a worker's own values of a parameter, which it trains by itself;"
-            " changes that servers have sent are added to them",
+            doc="read a worker's own copy of a parameter, after adding the changes"
+            " that servers have sent",
             attrs=attributes(attr.WHOLE, attr.GROUP, attr.DECAY),
-            why="inserted: each worker trains its own values of '{whole}'",
+            why="inserted: each worker trains its own copy of '{whole}'",
             infer=assemble_types,
             phase=LevelPhase.ENTRY,
             effect=True,
@@ -313,19 +322,19 @@ KINDS: dict[str, StructuralKind] = {
         ),
         StructuralKind(
             name="delta",
-            doc="how far a worker's own values of a parameter are from what the servers"
-            " know of them: the old values minus the new ones",
+            doc="the change of a worker's copy of a parameter since its last"
+            " exchange with the servers: old values minus new values",
             infer=operand_types,
             allocates=False,
             waits_for_microbatches=True,
             in_table=True,
         ),
         *map(_moving, EXCHANGES.values()),
-        # The names of these three are those of PaddlePaddle's ops.
+        # `send`, `listen_and_serv` and `send_and_recv` are PaddlePaddle's names.
         StructuralKind(
             name="send",
             doc="send the message of an edge",
-            attrs=attr.of_message(own("to", Place, "who receives it", required=True)),
+            attrs=attr.of_message(own("to", Place, "the receiver", required=True)),
             why="inserted: {operands} needed at {to} (edge {edge})",
             phase=LevelPhase.SEND,
             delay=1,
@@ -336,7 +345,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="listen_and_serv",
             doc="receive the message of an edge",
-            attrs=attr.of_message(own("from", Place, "who sends it", required=True)),
+            attrs=attr.of_message(own("from", Place, "the sender", required=True)),
             phase=LevelPhase.RECEIVE,
             level="fixed",
             effect=True,
@@ -346,8 +355,13 @@ KINDS: dict[str, StructuralKind] = {
             name="send_and_recv",
             doc="send a message to a heter node and wait for the reply",
             attrs=attr.of_message(
-                own("to", Place, "who receives it, and replies", required=True),
-                own("back", int, "the number of the reply's edge", required=True),
+                own(
+                    "to",
+                    Place,
+                    "the heter node that receives the message and replies",
+                    required=True,
+                ),
+                own("back", int, "edge number of the reply", required=True),
             ),
             why="inserted: the ops at {to} use {operands} (edges {edge} and {back})",
             level="fixed",
@@ -378,22 +392,20 @@ KINDS: dict[str, StructuralKind] = {
         ),
     )
 }
-"""The declaration of each structural kind."""
+"""All structural kinds, by name."""
 
 OUTPUT = "output"
-"""The kind of the ops that only a prediction runs: its roots."""
+"""The kind of the ops that are the roots of a prediction."""
 
 MICROBATCH_REDUCTIONS: Mapping[Layout, str] = {
     kind.reduces: name for name, kind in KINDS.items() if kind.reduces is not None
 }
-"""The kind that reduces the values of all microbatches to one value of the step, by the
-microbatch layout of the value."""
+"""For each microbatch layout, the op kind that reduces all microbatches to one value."""
 
 MICROBATCH_SCATTERS: Mapping[Layout, str] = {
     kind.scatters: name for name, kind in KINDS.items() if kind.scatters is not None
 }
-"""The kind that distributes a value that is computed once a step over the microbatches,
-by the microbatch layout that the users need."""
+"""For each microbatch layout, the op kind that distributes a value of the step."""
 
 CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("R", "R"): "copy",
@@ -408,34 +420,36 @@ CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("P", "F"): "reduce_scatter",
     ("F", "R"): "all_gather",
 }
-"""The kind of the op that converts the first layout to the second, between any two sets
-of nodes; `conversion_kind` knows the one exception. Only the pass `exchange` divides
-values into ranges (F), and joins these again."""
+"""The op kind that converts the first layout of the key to the second, between any sets
+of nodes. `conversion_kind` handles the one exception. Only the pass `exchange` divides
+values into ranges (F) and joins them again."""
 
 PARTIAL = CONVERSIONS["R", "P"]
 
 ROW_SHARE = "row_share"
-"""The kind of the computed op that is used instead of `PARTIAL` without lockstep."""
+"""The computed op that replaces `PARTIAL` if workers are asynchronous."""
 
 ROW_ESTIMATE = "row_estimate"
-"""The kind of the computed op by which a worker has a sum over rows by itself."""
+"""The computed op with which a worker estimates a sum over all rows from its own
+rows.
+"""
 
 REDUCE = "reduce"
-"""The kind of a conversion from P to R that has a single target node."""
+"""The conversion from P to R with a single target node."""
 
 CONVERSION_KINDS = frozenset({*CONVERSIONS.values(), REDUCE})
 
 MOVING_KINDS = CONVERSION_KINDS | {kind.name for kind in KINDS.values() if kind.moves}
-"""The kinds of ops whose results are values of other nodes."""
+"""The op kinds that move values between nodes."""
 
 SCALES = frozenset({"clip_scale", "trust_ratio"})
-"""Ops that compute a scalar from sums of squares; updates are multiplied by it."""
+"""Ops that compute a scalar factor for updates from sums of squares."""
 
 CLIP_PART = "clip_part"
-"""The kind of the computed op that clips what one worker has computed."""
+"""The computed op that clips the gradients of one worker."""
 
 COMPUTED_ON_RANGES = frozenset({"clip_value", "sum_of_squares"})
-"""The computed ops that can work on each node's ranges of values of layout F."""
+"""Computed ops that can work on each node's ranges of values of layout F."""
 
 _OPTIMIZER_PARTS = SCALES | {
     "sum_of_squares",
@@ -448,37 +462,34 @@ VALUE_SUFFIXES = frozenset(
     {"grad", "res", "again", "h2d", "d2h", "d2d", *MOVING_KINDS}
     | {"total", "each", "local", "trained", "delta", ROW_SHARE, ROW_ESTIMATE}
 )
-"""What the compiler appends to the name of a value of an op, after a dot. A parameter
-of an op cannot have such a name."""
+"""Suffixes that the compiler appends to names of values, after a dot. Parameters of an
+op cannot have these names."""
 
 
 def conversion_kind(have: Layout, need: Layout, targets: int) -> str:
-    """Return the kind of the op that converts a value to another layout.
-
-    `targets` is the number of nodes that the converted value is needed on. A sum that a
-    single node needs is a `reduce`; `all_reduce` gives it to several nodes.
-    """
+    """Return the op kind that converts a value to another layout. `targets` is the
+    number of nodes that need the value. A sum for a single node is a `reduce`, for
+    several nodes an `all_reduce`."""
     if (have, need) == ("P", "R") and targets == 1:
         return REDUCE
     return CONVERSIONS[have, need]
 
 
 def is_conversion(kind: str) -> bool:
-    """Whether the kind changes the layout or the place of a value."""
+    """Return True if the kind changes the layout or the place of a value."""
     return kind in CONVERSION_KINDS
 
 
 def is_update(kind: str) -> bool:
-    """Whether the kind is an optimizer rule, whose result is a parameter's new
-    value."""
+    """Return True for an optimizer rule, whose result is a parameter's new value."""
     return KINDS.get(kind, COMPUTED).update == "value"
 
 
 def is_update_direction(kind: str) -> bool:
-    """Whether the kind is the first phase of a two-phase rule."""
+    """Return True for the first phase of a two-phase rule."""
     return KINDS.get(kind, COMPUTED).update == "direction"
 
 
 def is_optimizer_part(kind: str) -> bool:
-    """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
+    """Return True for kinds of optimizers: clipping, norms, scales and updates."""
     return kind in _OPTIMIZER_PARTS or KINDS.get(kind, COMPUTED).update is not None

@@ -1,5 +1,4 @@
-"""The types of the results of structural ops, from those of the operands. The functions raise
-OpError if the operands do not fit."""
+"""Infers the result types of structural ops. Raises OpError for wrong operands."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ EXACT_SUM = TensorType("int64", (LIMBS,))
 """The type of a sum without rounding; see `placer.tables.exact_squares`."""
 
 DISTINCT_KEYS = TensorType("key", (KEYS,))
-"""The type of the keys of a batch, each once."""
+"""The type of the distinct keys of a batch."""
 
 
 def operand_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
@@ -25,8 +24,8 @@ def operand_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]
 
 
 def update_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    """The type of the parameter, which the gradient has, too. More operands are
-    scales."""
+    """Return the type of the parameter. The gradient must have the same type; further
+    operands are scales."""
     check_equal_types(op, operands[:2], 2)
     return operands[:1]
 
@@ -51,9 +50,9 @@ def lookup_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
 def sum_by_key_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
     keys, gradients = operands[::2], operands[1::2]
     if len(keys) != len(gradients) or {*keys} != {DISTINCT_KEYS}:
-        raise OpError("needs keys and the gradients of their rows, in turn")
+        raise OpError("needs pairs of keys and gradients of their rows")
     if {*gradients} != {gradients[0]}:
-        raise OpError("needs gradients of one table")
+        raise OpError("needs gradients of a single table")
     return gradients[:1]
 
 
@@ -80,16 +79,16 @@ def assemble_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType
     assert isinstance(whole, TensorType)
     numel = sum(block.numel() for block in operands)
     if numel != whole.numel() or any(block.dtype != whole.dtype for block in operands):
-        raise OpError(f"the blocks have {numel} elements and do not form {whole}")
+        raise OpError(f"the blocks have {numel} elements, which do not form {whole}")
     return [whole]
 
 
 def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> None:
-    """Raise OpError unless there are `count` operands, all of the same type."""
+    """Raise OpError unless the op has `count` operands of the same type."""
     if len(operands) != count:
-        raise OpError(f"{op.kind} takes {count} operands, not {len(operands)}")
+        raise OpError(f"{op.kind} needs {count} operands, not {len(operands)}")
     for name, operand in zip(op.operands, operands, strict=False):
         if operand != operands[0]:
             raise OpError(
-                f"'{op.operands[0]}' is {operands[0]} and '{name}' is {operand}"
+                f"'{op.operands[0]}' is {operands[0]}, but '{name}' is {operand}"
             )

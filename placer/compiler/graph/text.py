@@ -1,6 +1,6 @@
 """The text form of a graph. `parse_graph` is the inverse of `print_graph`.
 
-Positions in the spec can be printed as comments; the parser ignores them.
+Positions in the spec can be printed as comments, which the parser ignores.
 """
 
 from __future__ import annotations
@@ -37,14 +37,12 @@ _READERS: Mapping[object, Callable[[Any], object]] = {
     Rate: read_rate,
     Settings: from_text,
 }
-"""The types of attributes that are structs, and what reads these from their text."""
+"""Types of attributes that are structs, with the functions that parse them."""
 
 
 def print_graph(graph: Graph, *, reasons: bool = False) -> str:
-    """Return the graph as text, one op per line, in program order.
-
-    With `reasons`, a line ends with why a pass put the op where it is, as a comment.
-    """
+    """Return the graph as text, one op per line, in program order. With `reasons`, a
+    comment at the end of a line says why a pass placed the op there."""
     head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
     if graph.evaluation_batch is not None:
         head += f" evaluation({graph.evaluation_batch})"
@@ -115,11 +113,8 @@ def _format_float(number: float) -> str:
 
 
 def parse_graph(text: str, file: str = "<graph>") -> Graph:
-    """Read the text of exactly one graph.
-
-    `file` is the file name in errors. Raises GraphError, with the line and the column,
-    if the text is not that of one graph.
-    """
+    """Parse the text of exactly one graph. `file` is the file name in errors. Raises
+    GraphError with the line and column if the text is invalid."""
     graphs = parse_graphs(text, file)
     if len(graphs) != 1:
         raise GraphError(f"expected one graph, found {len(graphs)}")
@@ -127,11 +122,8 @@ def parse_graph(text: str, file: str = "<graph>") -> Graph:
 
 
 def parse_graphs(text: str, file: str = "<graph>") -> tuple[Graph, ...]:
-    """Read the text of any number of graphs, one after the other.
-
-    `file` is the file name in errors. Raises GraphError, with the line and the column,
-    if the text is not that of graphs.
-    """
+    """Parse the text of any number of graphs. `file` is the file name in errors. Raises
+    GraphError with the line and column if the text is invalid."""
     from lark.exceptions import UnexpectedEOF, UnexpectedInput
 
     try:
@@ -165,7 +157,7 @@ def _parser() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns the parser's trees into graphs, and checks places, types and clusters."""
+    """Converts the parser's trees to graphs, and checks places, types and clusters."""
 
     text: str
     file: str
@@ -184,7 +176,6 @@ class _Reader:
         )
 
     def _number(self, token: Any) -> int | None:
-        """Return the number in a token such as `batch(128)`; None without a token."""
         if token is None:
             return None
         return self._convert(token, lambda text: int(text[text.index("(") + 1 : -1]))
@@ -200,8 +191,8 @@ class _Reader:
         )
 
     def _attributes(self, kind: str, tree: Any) -> dict[str, Any]:
-        """Return the attributes of an op. Raises GraphError at one that it may not have;
-        of an unknown kind it may have any."""
+        """Return the attributes of an op. Raises GraphError for an undeclared
+        attribute; an op of an unknown kind may have any."""
         attrs = self._mapping(tree)
         if is_declared(kind):
             for pair in filter(None, tree.children):
@@ -251,7 +242,6 @@ class _Reader:
         return self._convert(token, lambda text: Place.parse(text[skipped:]))
 
     def _convert(self, token: Any, read: Callable[[str], T]) -> T:
-        """Convert a token with `read`. Raises GraphError at the token if that fails."""
         try:
             return read(str(token))
         except (ValueError, PlacerError) as error:
@@ -262,7 +252,9 @@ class _Reader:
 
 
 def _read_attribute(kind: str, term: object, name: str) -> object:
-    """Return the value of an attribute from its text. Raises OpError for a wrong one."""
+    """Return the value of an attribute from its text. Raises OpError if it is
+    invalid.
+    """
     attr = attribute(kind, name)
     if attr.type in _READERS:
         try:

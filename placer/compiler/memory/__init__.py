@@ -1,1 +1,1 @@
-"""The memory that the steps of a node need."""
+"""Estimates memory, and finds tables that can be updated in place."""

@@ -1,16 +1,15 @@
-"""Which tables may be updated in place, so that readers need no copy of the parameters.
+"""Finds the tables that can be updated in place, so that readers need no copies.
 
-An update may overwrite a parameter that other nodes read only if all of them have
-finished reading it for this step. The proof: the update waits for the parameter's
-gradient, and the gradient waits for every segment, on any node, that uses the
-parameter. A segment has read all its inputs when any of its results exists, because a
-jitted function produces its results together.
+An update may overwrite a parameter that other nodes read only after all of them have
+finished reading it for this step. The proof: the update waits for the parameter's gradient,
+and the gradient waits for every segment, on any node, that uses the parameter. A segment
+has read all its inputs when any of its results exists, because a jitted function produces
+its results together.
 
-An evaluation between two steps reads parameters, too. A node leaves it only when all
-that it computes there has finished (`Node.batches`), so a node that computes anything
-for the gradient of the next step has finished reading before. A node that the gradient
-does not wait for may still evaluate while others train: a parameter that it reads
-cannot be updated in place.
+An evaluation between two steps also reads parameters. A node leaves it only after all its
+computation there has finished (`Node.batches`). So a node that contributes to the next
+step's gradient has finished reading. A node that does not contribute may still evaluate
+while others train, so a parameter that it reads cannot be updated in place.
 """
 
 from __future__ import annotations
@@ -25,28 +24,27 @@ from placer.place.layouts.moved_pieces import Conversion
 from placer.place.types import ResidualType
 
 SegmentRun = tuple[str, int, str]
-"""One run of a segment: its node, the segment's number and the devices."""
+"""A run of a segment: node, segment number and devices."""
 
 
 class InPlaceAnalysis:
-    """Which parameters of a training step may be updated in place.
+    """Finds the parameters of a training step that can be updated in place.
+
+    For each value on each node, the analysis computes the set of events that finished
+    before the value exists. A set is an integer with one bit for each segment run, and one
+    for each node that has started to compute this step. One pass over the ops suffices,
+    since each op follows everything that it waits for. A segment that runs for every
+    microbatch finishes with the last microbatch; sums and joins over microbatches wait for
+    it.
+
+    Only the first two nodes of each class are analyzed. Nodes of a class are
+    interchangeable: if one of them waits for something on another, it waits for the same
+    on all others.
 
     Args:
-        graph: the step, after the `transfer` and `segment` passes.
-        evaluation: the graph of the evaluation that follows some steps, if there is
-            one.
-        node_classes: the classes of nodes of both graphs, if they are known.
-
-    The analysis computes, for each value on each node, the set of what has finished
-    before the value exists. A set is an integer: one bit for each segment run, and one
-    for each node that has started to compute for this step. Ops are in an order in
-    which each comes after all that it waits for, so one pass over them is enough. A
-    segment that runs for every microbatch has finished when the last microbatch has;
-    the sums and joins over microbatches wait for that.
-
-    Only the first two nodes of each class are analysed. Nodes of a class are
-    interchangeable: what one of them waits for on another one, it waits for on all
-    others.
+        graph: the step, after the passes `transfer` and `segment`.
+        evaluation: the graph of the evaluation between steps, if any.
+        node_classes: the classes of nodes in both graphs, if known.
     """
 
     def __init__(
@@ -70,26 +68,26 @@ class InPlaceAnalysis:
         self._bits: dict[str | SegmentRun, int] = {}
         for i, node in enumerate(sorted(self._analysed)):
             self._bits[node] = 1 << i
-        # What has finished before the results of a segment run exist,
+        # By segment run: the events before the results of the run exist.
         self._before_run: dict[SegmentRun, int] = {}
-        # before a node sends the message of an edge,
+        # By edge and node: the events before the node sends the message.
         self._before_message: dict[tuple[int, str], int] = {}
-        # and before a value on a node that no segment computes.
+        # By value and node: the events before a value that no segment computes.
         self._before_value: dict[tuple[str, str], int] = {}
         self._conversions: dict[tuple[int, int], Conversion] = {}  # by edge and index
-        self._unchanged: dict[tuple[str, str], str] = {}  # a value that is its operand
+        self._unchanged: dict[tuple[str, str], str] = {}  # values equal to an operand
         for op in graph.ops:
             for node in self._nodes(op):
                 self._visit(op, node)
             if op.sent_edge is not None:
-                # The op that waits for this reply comes before: see `send_and_recv`.
+                # The op that waits for this reply came earlier: see `send_and_recv`.
                 receive = graph.receives[op.sent_edge]
                 if receive.sent_edge is not None:
                     for node in self._nodes(receive):
                         self._visit_received(receive, op.sent_edge, node)
 
     def _nodes(self, op: Op) -> tuple[str, ...]:
-        """The analysed nodes of an op, in its order."""
+        """Return the analyzed nodes of an op, in order."""
         nodes = self._nodes_of.get(id(op.place))
         if nodes is None:
             nodes = tuple(filter(self._analysed.__contains__, self._graph.nodes(op)))
@@ -97,9 +95,9 @@ class InPlaceAnalysis:
         return nodes
 
     def can_update_in_place(self, node: str, parameters: list[str]) -> bool:
-        """Whether all of these parameters may be updated in place on the node.
+        """Whether all given parameters can be updated in place on the node.
 
-        Parameters that the step does not store never change, and do not count.
+        Parameters that the step does not store never change, and are ignored.
         """
         node = self.node_classes.representative(node)
         return all(
@@ -109,8 +107,7 @@ class InPlaceAnalysis:
         )
 
     def _has_no_reader(self, parameter: str, gradient: str, node: str) -> bool:
-        """Whether every reader of the parameter on `node` has finished before the
-        gradient exists there."""
+        """Whether all readers of the parameter on `node` finish before the gradient."""
         finished = self._finished_before(gradient, node)
         readers = self._readers(parameter, node)
         if not all(finished & self._bits.get(run, 0) for run in readers):
@@ -121,10 +118,10 @@ class InPlaceAnalysis:
         return all(finished & self._bits[each] for each in evaluating - {node})
 
     def _readers(self, parameter: str, node: str) -> set[SegmentRun]:
-        """The segment runs, on any node, that read the parameter's memory on `node`.
+        """Return the segment runs, on any node, that read the parameter's memory on `node`.
 
-        Follows the parameter through messages, views and copies, any of which may pass
-        the memory on instead of copying it.
+        Follows the parameter through messages, views and copies, which may pass the memory
+        on without copying it.
         """
         readers: set[SegmentRun] = set()
         pending = [(parameter, frozenset({node}))]
@@ -152,18 +149,18 @@ class InPlaceAnalysis:
                     index = op.operands.index(name)
                     pending.append((op.results[index].name, local))
                 elif structure.retains:
-                    # A recorded value is read when the metrics are, which no gradient
-                    # waits for: a run without a bit, so that the proof fails.
+                    # Recorded values are read later with the metrics, and no gradient
+                    # waits for that. A run without a bit makes the proof fail.
                     readers.update((each, -1, "") for each in nodes)
         return readers
 
     def _finished_before(self, value: str, node: str) -> int:
-        """What has finished before the value of a visited op exists on the node."""
+        """Return the events before the value of a visited op exists on the node."""
         while (value, node) in self._unchanged:
             value = self._unchanged[value, node]
         op = self._graph.producers[value]
         if node not in self._nodes(op):
-            return 0  # a conversion gives the node zeros: it waits for nothing
+            return 0  # a conversion gives the node zeros, without waiting
         if op.is_computed:
             return self._before_run[self._run_of(op, node)]
         return self._before_value[value, node]
@@ -172,18 +169,18 @@ class InPlaceAnalysis:
         return node, op.attrs["segment"], self._graph.devices(op)
 
     def _visit(self, op: Op, node: str) -> None:
-        """Compute what has finished before the op's results exist on the node."""
+        """Compute the events before the op's results exist on the node."""
         structure = op.structure
         if op.is_computed:
             self._visit_computed(op, node)
-        elif structure.sends:  # a message is sent when all its values exist
+        elif structure.sends:  # a message is sent once all its values exist
             message = op.attrs["edge"], node
             self._before_message[message] = self._finished_before_all(op.operands, node)
         elif op.received_edge is not None:
             self._visit_received(op, op.received_edge, node)
         elif structure.reduces == "R":
-            # The value is that of the first microbatch: it exists while the others
-            # still run, so it proves nothing.
+            # The value of the first microbatch exists while the others still run, so
+            # it proves nothing.
             self._before_value[op.name, node] = 0
         elif structure.copies:
             for name, value in zip(op.operands, op.results, strict=True):
@@ -202,13 +199,13 @@ class InPlaceAnalysis:
             for source in sources:
                 finished |= self._before_message[edge, source]
             if self._graph.layout(send.operands[index]) == "F":
-                # Any of the sources may have all elements of the value.
+                # Any single source may provide all elements of the value.
                 for source in sources:
                     finished &= self._before_message[edge, source]
             self._before_value[value.name, node] = finished
 
     def _visit_computed(self, op: Op, node: str) -> None:
-        """Add what the op waits for to its segment run, all of whose results wait."""
+        """Add the op's prerequisites to its segment run; all results wait for them."""
         graph, run = self._graph, self._run_of(op, node)
         producers, segment = graph.producers, op.attrs["segment"]
         bit = self._bits.setdefault(run, 1 << len(self._bits))
@@ -218,16 +215,16 @@ class InPlaceAnalysis:
             if producers[name].place is op.place or node in self._nodes(producers[name])
         ]
         if _may_return_operand(op) and len(names) == 1:
-            # The result may be the operand itself, which exists before the run does.
+            # The result may be the operand itself, which exists before the run.
             self._unchanged[op.name, node] = names[0]
         finished = self._before_run.get(run, bit | self._bits[node])
         for name in names:
             producer = producers[name]
             same_place = producer.is_computed and producer.place is op.place
             if same_place and producer.attrs["segment"] == segment:
-                continue  # of the same run
+                continue  # part of the same run
             kind = graph.values[name].type
-            # An empty residual has no array, so nothing waits for it at run time.
+            # An empty residual has no array to wait for at run time.
             if not (isinstance(kind, ResidualType) and not kind.parts):
                 finished |= self._finished_before(name, node)
         self._before_run[run] = finished
@@ -239,7 +236,7 @@ class InPlaceAnalysis:
         return finished
 
     def _sources(self, send: Op, listen: Op, index: int, node: str) -> list[str]:
-        """The analysed nodes whose pieces of a message's value `node` receives."""
+        """Return the analyzed nodes that send `node` a piece of a message's value."""
         key = send.attrs["edge"], index
         graph = self._graph
         operand, result = send.operands[index], listen.results[index].name
@@ -258,7 +255,7 @@ class InPlaceAnalysis:
 
     @cached_property
     def _gradients(self) -> dict[str, str]:
-        """The gradient that the update of each parameter uses."""
+        """The gradient in the update of each parameter."""
         return {
             op.operands[0]: op.operands[1]
             for op in self._graph.ops
@@ -267,8 +264,7 @@ class InPlaceAnalysis:
 
     @cached_property
     def _positions(self) -> dict[tuple[int, str], int]:
-        """The index of each value in the message of an edge, by its name as sent and by
-        its name as received."""
+        """The index of each value in its edge's message, by sent and by received name."""
         positions: dict[tuple[int, str], int] = {}
         for edge, send in self._graph.sends.items():
             received = (value.name for value in self._graph.receives[edge].results)

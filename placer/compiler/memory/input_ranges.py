@@ -1,4 +1,4 @@
-"""The range of valid values of each input that ops use as an index."""
+"""Finds the valid range of each input that ops use as an index."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ _REARRANGED = frozenset(
     {"reshape", "flatten", "transpose", "squeeze", "expand_dims", "tile", "concat"}
     | {"stop_gradient"}
 )
-"""Kinds whose result has all elements of each operand. A slice has only some of them,
-so an op that uses a slice as an index does not restrict the others."""
+"""Kinds whose result contains all elements of each operand. A slice contains only some, so
+its use as an index does not restrict the other elements."""
 
 
 def limit_inputs(model: Model) -> Model:
-    """Return the model with the valid ranges of the inputs that its ops use as indices,
-    which readers check."""
+    """Return the model with the valid ranges of index inputs, which readers check."""
     graph, evaluation, prediction = model.graph, model.eval, None
     ranges = index_ranges(graph, 0, _is_training_root)
     train = structs.replace(model.train, ranges=ranges)
@@ -44,14 +43,18 @@ def limit_inputs(model: Model) -> Model:
 def index_ranges(
     graph: Graph, operand_index: int, is_root: Callable[[Op], bool]
 ) -> dict[str, Range]:
-    """Return the range of each input that the ops for which `is_root` is true use as an
-    index, themselves or through others.
+    """Return the range of each input that is used as an index.
 
-    `graph` is the graph before the first pass, `operand_index` the operand that each
-    `if_training` is. If several ops use an input, what all of them allow is valid.
+    Only the root ops and the ops they need count. If several ops use an input, their ranges
+    are intersected.
+
+    Args:
+        graph: the graph before the first pass.
+        operand_index: which operand replaces each `if_training`.
+        is_root: whether an op is a root.
     """
     ranges: dict[str, Range] = {}
-    # Of each value: the inputs that it rearranges.
+    # By value: the inputs whose elements it contains.
     inputs: dict[str, frozenset[str]] = {}
     for op in resolve_if_training(graph, operand_index, is_root):
         if "input" in op.attrs:
@@ -76,7 +79,7 @@ def index_ranges(
 
 
 def _intersect(first: Range, second: Range) -> Range:
-    """Return what is valid for two ops, and the one of them that allows less."""
+    """Return the values valid for two ops, and the op that allows less."""
     pair = (first, second)
     small, large = sorted(
         pair, key=lambda r: (r.high, r.padding is not None, not r.is_label)
@@ -88,8 +91,10 @@ def _intersect(first: Range, second: Range) -> Range:
 
 
 def _layer_of_size(graph: Graph, scores: str, size: int) -> str | None:
-    """Return the layer that computes the scores: the op whose key `size` is their number.
-    Ops after it may keep that number. None without such a layer."""
+    """Return the op whose key `size` is the number of scores, if any.
+
+    Ops after it may keep this number.
+    """
     while (op := graph.producers.get(scores)) is not None and op.is_computed:
         if graph.tensor_type(scores).shape[-1:] != (size,):
             return None
@@ -107,7 +112,7 @@ def _is_training_root(op: Op) -> bool:
 
 
 def _keeps_values(op: Op, graph: Graph) -> bool:
-    """Whether the op's result has every element of its operands, unchanged."""
+    """Whether the op's result contains every element of its operands, unchanged."""
     if op.kind != "cast":
         return op.kind in _REARRANGED
     before = _bits(graph.tensor_type(op.operands[0]))
@@ -116,6 +121,6 @@ def _keeps_values(op: Op, graph: Graph) -> bool:
 
 
 def _bits(kind: TensorType) -> int | None:
-    """The bits of the largest value of an integer type; None for other types."""
+    """Return the bits of the largest value of an integer type; None for other types."""
     match = re.fullmatch(r"(u?)int(\d+)", kind.dtype)
     return int(match[2]) - (not match[1]) if match else None

@@ -1,4 +1,4 @@
-"""The time slots of each node's step, and the slots in which its values are alive."""
+"""Computes in which time slots of each node's step its values are alive."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ from placer.compiler.schedule.units import LoweredGraph, Unit
 class TimeSlot:
     """Units that a node runs without freeing any of their values in between.
 
-    A slot is one scheduled task, for one microbatch or once a step, or one unit outside
-    of the schedule. `start` is its time, in declared FLOPs since the first task: -1
-    before all tasks, infinite after them.
+    A slot is one run of a scheduled task, or one unit outside of the schedule.
+
+    Attributes:
+        units: the units.
+        microbatch: the number of the microbatch; None for a slot that runs once a step.
+        start: the start in declared FLOPs since the first task: -1 before all tasks,
+            infinite after them.
     """
 
     units: Sequence[Unit]
@@ -31,7 +35,7 @@ class TimeSlot:
 
 
 class Lifetime(Struct, frozen=True):
-    """A value of a node, alive from slot number `first` to `last`, both included."""
+    """A value of a node that is alive from slot `first` through slot `last`."""
 
     op: Op
     value: Value
@@ -40,13 +44,12 @@ class Lifetime(Struct, frozen=True):
 
 
 class Lifetimes:
-    """The lifetimes of the values of a step, on each node.
+    """The lifetimes of a step's values on each node.
 
-    The operands and results of a jitted function are alive for all of its call. A value
-    that each microbatch has is counted once for each microbatch for which the schedule
-    keeps it alive. A message of a microbatch is alive at its sender until its last
-    receiver's task starts, and at a receiver from one slot before the task that uses
-    it, since messages arrive ahead of their use.
+    Operands and results of a jitted function are alive during the whole call. A value with
+    a copy per microbatch counts for each microbatch that the schedule keeps alive. A
+    microbatch's message is alive at its sender until the last receiver's task starts. At a
+    receiver it is alive from one slot before its use, since messages arrive early.
     """
 
     def __init__(self, step: LoweredGraph, schedule: Schedule) -> None:
@@ -54,8 +57,8 @@ class Lifetimes:
         self.graph = step.graph
         self.schedule = schedule
         self._receive_times: dict[tuple[int, int], list[tuple[int, str]]] = {}
-        """When each receiver's task starts, with the receiver, the latest first: by
-        edge and microbatch."""
+        """Start times of the receivers' tasks with the receivers, latest first, by edge
+        and microbatch."""
 
     def slots_of(self, node: str) -> list[TimeSlot]:
         """Return the time slots of a node's step, in order."""
@@ -71,16 +74,16 @@ class Lifetimes:
         return [*slots, *(TimeSlot((unit,), None, inf) for unit in step.after.units)]
 
     def lifetimes_in(self, node: str, slots: Sequence[TimeSlot]) -> Iterator[Lifetime]:
-        """Yield the lifetime of every value that the node's ops produce, except those
-        inside a jitted function."""
+        """Yield the lifetime of every value of the node's ops, except values inside a
+        jitted function."""
         starts = [slot.start for slot in slots]  # ascending
         last_use: dict[tuple[str, int | None], int] = {}
         for i, slot in enumerate(slots):
             for op in _ops(slot):
                 end = i
                 if op.sent_edge is not None and slot.microbatch is not None:
-                    # The message is alive until its last receiver starts on it: to the
-                    # last slot of this node that starts no later than that.
+                    # The message is alive until its last receiver starts: until the
+                    # last slot of this node that starts no later.
                     until = self._last_receive(op, node, slot.microbatch)
                     end = max(i, bisect_right(starts, until) - 1)
                 for name in op.operands:
@@ -97,7 +100,7 @@ class Lifetimes:
                     for value in op.results:
                         if unit.computed and value.name not in outputs:
                             continue
-                        # Alive from the first microbatch on, and counted only there.
+                        # Alive from the first microbatch on, and counted once.
                         if accumulates and value.name in counted:
                             continue
                         counted.add(value.name)
@@ -116,7 +119,7 @@ class Lifetimes:
 
     @cached_property
     def _receivers(self) -> Mapping[int, Sequence[tuple[str, Task]]]:
-        """The nodes that receive each edge's message, and the task in which they do."""
+        """The nodes that receive each edge's message, with the receiving task."""
         receivers: dict[int, list[tuple[str, Task]]] = {}
         for node, step in self._node_steps.items():
             for task in step.tasks:
@@ -126,7 +129,7 @@ class Lifetimes:
         return receivers
 
     def _last_receive(self, send: Op, node: str, microbatch: int) -> float:
-        """When the last other node starts on a microbatch's message; -1 without one."""
+        """Return when the last other node starts on a microbatch's message, else -1."""
         key = send.attrs["edge"], microbatch
         if key not in self._receive_times:
             times = [
@@ -138,7 +141,7 @@ class Lifetimes:
 
     @cached_property
     def _starts(self) -> Mapping[tuple[str, str, int | None], int]:
-        """When each scheduled task starts, by node, task and microbatch."""
+        """The start of each scheduled task by node, task and microbatch."""
         return {
             (node, run.task, run.microbatch): run.start
             for node, runs in self.schedule.tasks.items()
@@ -146,7 +149,7 @@ class Lifetimes:
         }
 
     def _microbatch_of(self, name: str, slot: TimeSlot) -> int | None:
-        """The microbatch of the slot, or None for a value of which a step has one."""
+        """Return the slot's microbatch, or None for a value computed once a step."""
         if self.graph.values[name].microbatch_layout is None:
             return None
         return slot.microbatch

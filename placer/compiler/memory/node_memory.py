@@ -1,4 +1,4 @@
-"""The memory that a step needs on each node, checked against the spec's devices."""
+"""Estimates the memory of a step on each node, and checks it against the spec."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from placer.plan.settings.training.update_modes import GradientMode, Mode
 
 
 class MemoryEstimate:
-    """The memory that the values and the tables of a step need on each node, in bytes.
+    """The memory in bytes for a step's values and tables on each node.
 
-    Does not count what XLA does inside a jitted function, such as fusing ops or reusing
-    a buffer.
+    The estimate ignores optimizations of XLA inside a jitted function, such as fusing ops or
+    reusing buffers.
 
     Args:
         step: the graph of the step.
-        schedule: its schedule.
-        ahead: the bytes of the parameters of the next step that each node receives while it
+        schedule: the schedule of the step.
+        ahead: the bytes of the next step's parameters that each node receives while it
             computes.
     """
 
@@ -54,12 +54,14 @@ class MemoryEstimate:
         self._places: dict[str, Mapping[str, Place]] = {}
 
     def activation_bytes(self, node: str) -> int:
-        """Return the peak of the bytes of all values of a step on the node."""
+        """Return the peak bytes of all values of a step on the node."""
         return self._peaks_of(node)[None] + self._ahead.get(node, 0)
 
     def sum_bytes(self, node: str) -> int:
-        """Return the bytes of the sums that a server keeps for workers which update by
-        themselves: for each worker one that grows, and one that is sent."""
+        """Return the bytes of the gradient sums on a server for worker-side updates.
+
+        For each worker, the server keeps one sum that grows and one that is being sent.
+        """
         graph, total = self._graph, 0
         for op in self._pushed_sums:
             if node not in graph.nodes(op):
@@ -71,7 +73,7 @@ class MemoryEstimate:
                 kind = graph.tensor_type(value.name)
                 item = ITEM_BYTES[kind.dtype]
                 if is_half_float(kind.dtype):
-                    item += ITEM_BYTES["float32"]  # they are added in float32
+                    item += ITEM_BYTES["float32"]  # half floats are summed in float32
                 else:
                     item *= 2
                 total += workers * (high - low) * item
@@ -79,19 +81,19 @@ class MemoryEstimate:
 
     @cached_property
     def _pushed_sums(self) -> list[Op]:
-        """The ops that receive what workers push to servers that only sum."""
+        """The ops that receive gradients at servers that only sum."""
         received = self._graph.receives.values()
         return [op for op in received if op.exchange and op.exchange.handling == "adds"]
 
     def table_bytes(self, tables: Sequence[Table]) -> int:
-        """Return the bytes of tables: their values and their optimizers' slots."""
+        """Return the bytes of tables: values and optimizer slots."""
         return sum(_table_bytes(self._graph, table) for table in tables)
 
     def device_bytes(self, node: str, tables: Sequence[Table]) -> dict[str, int]:
-        """Return the peak of values and tables together on each device in use.
+        """Return the peak bytes of values and tables on each device in use.
 
-        Devices that compute together each have a part of the rows, and a copy of what
-        has no rows.
+        Devices that compute together each hold a part of the rows, and a copy of values
+        without rows.
         """
         graph = self._graph
         device_bytes: dict[str, int] = {}
@@ -107,7 +109,7 @@ class MemoryEstimate:
         return device_bytes
 
     def _places_on(self, node: str) -> Mapping[str, Place]:
-        """Return the places of the node's ops, by their devices."""
+        """Return the places of the node's ops by devices."""
         first, graph = self._node_classes.representative(node), self._graph
         if first not in self._places:
             places = {graph.devices(op): op.known_place for op in graph.ops_on(first)}
@@ -138,7 +140,7 @@ class MemoryEstimate:
             devices: _LiveBytes(graph, node, devices, len(slots)) for devices in places
         }
         if [len(graph.cluster.device_ids(each)) for each in places.values()] == [1]:
-            counters = dict.fromkeys(places, whole)  # the only device has all values
+            counters = dict.fromkeys(places, whole)  # a single device holds all values
         for lifetime in self._lifetimes.lifetimes_in(node, slots):
             for counter in {whole, counters[graph.devices(lifetime.op)]}:
                 counter.add(lifetime)
@@ -157,18 +159,18 @@ def _times(schedule: Schedule, node: str) -> list[tuple[ScheduledTask, int]]:
 
 
 _Peaks = Mapping[str | None, int]
-"""The peak of the bytes of values on each set of devices of a node; by None, of all
-values of the node."""
+"""The peak bytes of values on each set of devices of a node; the key None is the whole
+node."""
 
 
 class _LiveBytes:
-    """The bytes that are alive in each time slot of a node, of values on `devices`."""
+    """The bytes of live values in each time slot of a node, on some devices."""
 
     def __init__(
         self, graph: Graph, node: str, devices: str | None, slots: int
     ) -> None:
         self._sizes = _Sizes(graph, node, devices)
-        self._changes = [0] * (slots + 1)  # from the slot before to this one
+        self._changes = [0] * (slots + 1)  # relative to the previous slot
         self._temporaries = [0] * slots
 
     def add(self, lifetime: Lifetime) -> None:
@@ -178,7 +180,7 @@ class _LiveBytes:
         self._changes[lifetime.last + 1] -= size
 
     def add_temporaries(self, slot: int, unit: Unit) -> None:
-        """Count the values that a function of the slot computes but does not return."""
+        """Count the values that a function computes but does not return."""
         temporaries = _peak_of_temporaries(unit, self._sizes)
         self._temporaries[slot] = max(self._temporaries[slot], temporaries)
 
@@ -187,10 +189,10 @@ class _LiveBytes:
 
 
 def _peak_of_temporaries(unit: Unit, sizes: _Sizes) -> int:
-    """The peak of the bytes that a function computes but does not return."""
+    """Return the peak bytes of values that a function computes but does not return."""
     last_use = {name: i for i, op in enumerate(unit.ops) for name in op.operands}
     outputs = set(unit.outputs)
-    freed: dict[int, int] = {}  # bytes that each op is the last to use
+    freed: dict[int, int] = {}  # by op: the bytes that it uses last
     alive = peak = 0
     for i, op in enumerate(unit.ops):
         for value in op.results:
@@ -206,21 +208,20 @@ def _peak_of_temporaries(unit: Unit, sizes: _Sizes) -> int:
 
 
 class _Sizes:
-    """The bytes of values on a node, or on each of its `devices`."""
+    """The bytes of values on a node, or on each device of a set."""
 
     def __init__(self, graph: Graph, node: str, devices: str | None) -> None:
         self._graph = graph
         self._node = node
         self._devices = devices
-        # By the identity of a type and of a place: a graph has few of them, and
-        # comparing them by value is slow.
+        # Keyed by the ids of types and places: a graph has few of them, and comparing
+        # by value is slow.
         self._known: dict[tuple[int, str | None, bool, int], int] = {}
 
     def size_of(self, op: Op, value: Value) -> int:
-        """Return the bytes of a result of the op.
+        """Return the bytes of a result of the op, per microbatch if each has its own.
 
-        Those of one microbatch, if each has its own. 0 for views: blocks of other
-        values, and parameters, which the tables store.
+        Views take 0 bytes: blocks of other values, and parameters, which tables store.
         """
         if not op.structure.allocates:
             return 0
@@ -236,16 +237,18 @@ class _Sizes:
         return 2 * size if _is_sum_of_half_floats(op) else size
 
     def _size_of_range(self, value: Value) -> int:
-        """The bytes of the node's range of a value. Values in ranges are not parts of
-        a batch, so every device has all of it."""
+        """Return the bytes of the node's range of a value.
+
+        Values in ranges have no rows, so every device holds the whole range.
+        """
         graph, name = self._graph, value.name
         part = graph.nodes(graph.producers[name]).index(self._node)
         low, high = graph.ranges(name).of(part)
         return (high - low) * ITEM_BYTES[graph.tensor_type(name).dtype]
 
     def _size_of_rows(self, value: Value, kind: TensorType) -> int:
-        """The bytes of rows by key, if all keys of a batch, or of a microbatch, are
-        different and one node holds them."""
+        """Return the maximum bytes of rows by key: all keys differ, and one node holds
+        them."""
         graph = self._graph
         nodes = graph.nodes(keys_of(graph, value.name))
         rows = graph.batch // graph.microbatches
@@ -276,21 +279,23 @@ def _is_sum_of_half_floats(op: Op) -> bool:
 
 
 def _is_offered(graph: Graph, table: Table) -> bool:
-    """Whether workers that are late may still use earlier values of a table."""
+    """Whether stragglers may still use earlier values of a table."""
     users = (u for block in table.blocks for u in graph.uses.get(block.name, ()))
     return any(user.exchange and user.exchange.is_offered for user in users)
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:
-    """The bytes of a table: its values, the values of the step before unless they are
-    updated in place, the slots, and the update directions of a two-phase rule. Without
-    lockstep there is more: see `_exchange_copies`. Beside a worker's own values there is what
-    it exchanges."""
+    """Return the bytes of a table: its values, slots and copies.
+
+    Without in-place updates, the values of the previous step take the same space again. A
+    two-phase rule also stores update directions. An asynchronous table needs the copies of
+    `_exchange_copies`. A worker's local values need three copies for the exchange.
+    """
     copies = 1 if table.in_place else 2
     if _is_offered(graph, table):
         copies += graph.cluster.workers
     if table.local:
-        copies += 3  # what the servers know, a difference, and an answer
+        copies += 3  # the servers' values, a difference, and an answer
     if table.mode is not None:
         copies += _exchange_copies(graph, table, table.mode)
     if table.rule is not None:
@@ -303,13 +308,11 @@ def _table_bytes(graph: Graph, table: Table) -> int:
 
 
 def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
-    """How often a node has as many bytes as a table has values, besides the table,
-    for the exchange of it without lockstep.
+    """Return how many extra copies of a table's values an asynchronous exchange needs.
 
-    On a server each worker may use another version, or has a difference in a round. A
-    worker that updates by itself has gradients that wait to be sent, and what has come;
-    without a server, other workers can be `bound` steps ahead of it, and it of what it
-    has applied.
+    On a server each worker may use a different version, or has a difference in a round. A
+    worker with its own optimizer stores unsent gradients and received gradients. Without a
+    server, other workers may be `bound` steps ahead, and so may its unapplied gradients.
     """
     gradient = graph.producers[str(table.blocks[0].gradient)]
     exchange = gradient.exchange
@@ -324,10 +327,10 @@ def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
 
 
 def check_memory(plan: Plan, model: Model) -> None:
-    """Raise SpecError if a step does not fit the memory that the spec gives a device.
+    """Raise SpecError if a step exceeds the memory that the spec gives a device.
 
-    In host memory there are also the sparse tables, with as many rows as the spec expects.
-    The error points at that `memory` in the spec.
+    Host memory also holds the sparse tables with their expected rows. The error points at
+    `memory` in the spec.
     """
     for process, nodes in plan.processes.items():
         kind, threads = NodeId(process).kind, len(nodes)
@@ -337,7 +340,7 @@ def check_memory(plan: Plan, model: Model) -> None:
                 together = f" in {threads} threads" if threads > 1 else ""
                 raise SpecError(
                     f"a step on {process}{together} needs {needed:,} bytes of {device},"
-                    f" which has {memory.nbytes:,}",
+                    f" which has only {memory.nbytes:,}",
                     span=memory.span,
                     hint="use a smaller batch, or more nodes"
                     + (", or fewer threads" if threads > 1 else ""),
@@ -347,8 +350,10 @@ def check_memory(plan: Plan, model: Model) -> None:
 
 
 def _check_rows(plan: Plan, process: str, needed: int, memory: Memory) -> None:
-    """Raise SpecError if sparse tables do not fit beside a step of a process, which needs
-    `needed` bytes."""
+    """Raise SpecError if sparse tables do not fit in the memory that a step leaves.
+
+    `needed` is the number of bytes for the step.
+    """
     held = [
         (nbytes, table)
         for table in plan.sparse_tables
@@ -362,7 +367,7 @@ def _check_rows(plan: Plan, process: str, needed: int, memory: Memory) -> None:
     ]
     *first, last = [f"{needed:,} bytes of {MEMORY} for a step", *listed]
     raise SpecError(
-        f"{process} needs {', '.join(first)} and {last}, which is more than its"
+        f"{process} needs {', '.join(first)} and {last}, which exceeds its"
         f" {memory.nbytes:,}",
         span=memory.span,
         hint="use more nodes, or a smaller 'dim', fewer 'rows' or a 'capacity'",
@@ -370,7 +375,7 @@ def _check_rows(plan: Plan, process: str, needed: int, memory: Memory) -> None:
 
 
 def _bytes_in_process(plan: Plan, process: str, table: SparseTable) -> int:
-    """Return the bytes of a process for its part of a sparse table, at least."""
+    """Return the minimum bytes of a process for its part of a sparse table."""
     return sum(
         table_bytes(
             table.settings,
@@ -384,7 +389,7 @@ def _bytes_in_process(plan: Plan, process: str, table: SparseTable) -> int:
 
 
 def _expected(table: SparseTable) -> str:
-    """Return which rows of a table a spec expects that its nodes share."""
+    """Describe the expected rows of a table that its nodes share."""
     if table.rows is None:
         return "the index"
     rows = min(table.rows, table.settings.capacity or table.rows)

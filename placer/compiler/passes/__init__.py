@@ -1,4 +1,4 @@
-"""The passes of the compiler, in order. Each is a function from a graph to a graph."""
+"""The compiler passes in order. A pass is a function from a graph to a graph."""
 
 from __future__ import annotations
 
@@ -32,8 +32,14 @@ from placer.compiler.passes.verify_types import VerifierCache
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass: its name, its function, and the forms of the graph that it needs and
-    gives."""
+    """A pass, with the graph forms before and after it.
+
+    Attributes:
+        name: the name of the pass.
+        run: the function from a graph to a graph.
+        needs: the form of the graph before the pass.
+        gives: the form of the graph after the pass.
+    """
 
     name: str
     run: Callable[[Graph], Graph]
@@ -52,8 +58,7 @@ SHARED_PASSES = (
     Pass("slice", slice_parameters, _Form.PLACED, _Form.PLACED),
     Pass("exchange", exchange, _Form.PLACED, _Form.PLACED),
 )
-"""The passes before the graph is divided into those of a training step, an evaluation
-and a prediction."""
+"""The passes before the graph is split into training step, evaluation and prediction."""
 
 TRAIN = Pass("train", train, _Form.PLACED, _Form.PLACED)
 EVALUATE = Pass("evaluate", evaluate, _Form.PLACED, _Form.PLACED)
@@ -69,22 +74,26 @@ STEP_PASSES = (
     Pass("segment", segment, _Form.COPIED, _Form.COPIED),
     Pass("send_and_recv", send_and_recv, _Form.COPIED, _Form.COPIED),
 )
-"""The passes that each of these graphs goes through."""
+"""The passes that run on each of these graphs."""
 
 PASSES = {
     each.name: each for each in (*SHARED_PASSES, TRAIN, EVALUATE, PREDICT, *STEP_PASSES)
 }
-"""All passes by name, in order."""
+"""All passes by name, in execution order."""
 
 PassObserver = Callable[[str, Graph], None]
-"""A function that is called with the name of each pass and the graph after it."""
+"""A callback that receives each pass's name and the graph after the pass."""
 
 
 class LoweredModel(NamedTuple):
     """The graphs of a model after all passes.
 
-    `evaluation` and `prediction` are None for a model without one. Their edges are
-    numbered after those of the graphs before them.
+    The numbers of edges continue from one graph to the next.
+
+    Attributes:
+        step: the training step.
+        evaluation: the evaluation, if any.
+        prediction: the prediction, if any.
     """
 
     step: Graph
@@ -95,9 +104,11 @@ class LoweredModel(NamedTuple):
 def lower(graph: Graph, observe: PassObserver | None = None) -> LoweredModel:
     """Run all passes; return the graphs of a step, an evaluation and a prediction.
 
-    There is an evaluation if the graph has an `evaluation_batch`, and a prediction if
-    it has `output` ops. Graphs are verified before and after every pass. Raises
-    GraphError if the model cannot be lowered.
+    The result has an evaluation if the graph has an `evaluation_batch`, and a prediction
+    if the graph has `output` ops. Graphs are verified before and after every pass.
+
+    Raises:
+        GraphError: the model cannot be lowered.
     """
     cache = VerifierCache()
     verify(graph, GraphForm.WRITTEN, cache)
@@ -114,10 +125,10 @@ def lower(graph: Graph, observe: PassObserver | None = None) -> LoweredModel:
 
 
 def lower_prediction(graph: Graph) -> LoweredModel:
-    """Lower a graph that is only predicted: it has `output` ops, and no optimizers.
+    """Lower a graph for predictions only: it has `output` ops but no optimizers.
 
-    Its step has the parameters and sparse tables, and does nothing. Raises GraphError if the graph cannot
-    be lowered.
+    The step of the result holds the parameters and sparse tables, and computes nothing.
+    Raises GraphError if the graph cannot be lowered.
     """
     cache = VerifierCache()
     verify(graph, GraphForm.WRITTEN, cache)

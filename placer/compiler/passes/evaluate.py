@@ -1,9 +1,9 @@
-"""evaluate: reduce the graph to what an evaluation runs: the metrics.
+"""evaluate: reduce the graph to an evaluation, which computes only the metrics.
 
-Needs a sliced graph. Afterwards there are the metrics and the ops that they depend on,
-without gradients, residuals, updates and stores. Places are those of the training step.
-Each `if_training` is its second operand. Ops that depend on no input have the attribute
-`once`: they run once, before the first batch.
+Needs a sliced graph. Afterwards the graph contains the metrics and the ops they depend
+on, without gradients, residuals, updates and stores. Places stay the same as in the
+training step. Each `if_training` is replaced by its second operand. Ops that depend on no
+input have the attribute `once`: they run once, before the first batch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_metric, resolve_if_training
 
 SUFFIX: Final = ".eval"
-"""What the name of an evaluation adds to that of the graph of its model."""
+"""The suffix of an evaluation graph's name."""
 
 
 def evaluate(graph: Graph) -> Graph:
-    """Run the pass. The graph has an `evaluation_batch`."""
+    """Run the pass on a graph with an `evaluation_batch`."""
     assert graph.evaluation_batch is not None
     ops = forward_ops(graph, is_metric)
     header = f"{graph.name}{SUFFIX}", graph.cluster, graph.evaluation_batch
@@ -29,8 +29,7 @@ def evaluate(graph: Graph) -> Graph:
 
 
 def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
-    """Return the ops for which `is_root` is true and all ops that these need, as they
-    run outside training."""
+    """Return the root ops and all ops they need, as they run outside training."""
     graph = graph.with_ops(map(_uncounted, graph.ops))
     once: set[str] = set()
     ops: list[Op] = []
@@ -40,10 +39,9 @@ def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
         if op.attrs.get("training"):
             op = op.with_attrs(training=False)
         exchange = op.exchange
-        if exchange and exchange.is_by_key and "group" in op.attrs:  # all in lockstep
+        if exchange and exchange.is_by_key and "group" in op.attrs:  # now synchronous
             op = replace(op, attrs={})
-        # A metric is recorded for every batch, because it is weighted by the batch's
-        # rows.
+        # Metrics are weighted by the rows of each batch, so they run for every batch.
         if not op.structure.per_batch and once.issuperset(op.operands):
             once.update(value.name for value in op.results)
             op = op.with_attrs(once=True)
@@ -52,7 +50,7 @@ def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
 
 
 def _uncounted(op: Op) -> Op:
-    """Return an op that collects keys without what only a training step counts."""
+    """Remove the counting that only training does from an op that collects keys."""
     if op.kind != "distinct_keys" or "inputs" not in op.attrs:
         return op
     attrs = dict(op.attrs)

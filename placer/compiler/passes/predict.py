@@ -1,8 +1,8 @@
-"""predict: reduce the graph to what a prediction runs: the outputs.
+"""predict: reduce the graph to a prediction, which computes only the outputs.
 
-Needs a sliced graph. Afterwards there are the `output` ops and the ops that they depend
-on, as in an evaluation (`evaluate.py`): so inputs such as labels that no output depends
-on are not read. The batch is that of an evaluation, if there is one.
+Needs a sliced graph. Afterwards the graph contains the `output` ops and the ops they
+depend on, as in an evaluation (`evaluate.py`). Inputs without influence on an output,
+such as labels, are not read. The batch is the evaluation batch, if any.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from placer.compiler.passes.evaluate import forward_ops
 
 
 def predict(graph: Graph) -> Graph:
-    """Run the pass. The graph has `output` ops."""
+    """Run the pass on a graph with `output` ops."""
     ops = forward_ops(graph, is_output)
     batch = graph.evaluation_batch or graph.batch
     header = f"{graph.name}.predict", graph.cluster, batch

@@ -1,4 +1,4 @@
-"""Finds optimizers whose learning rate is always 0, so that they train nothing."""
+"""Finds optimizers with a learning rate of 0, which train nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from placer.plan.settings.training.update_modes import Geo
 
 
 def find_rates_of_zero(graph: Graph) -> list[str]:
-    """Return a warning, with position and hint, for each optimizer whose learning rate is
-    0 in every step.
+    """Return a warning for each optimizer whose learning rate is 0 in every step.
+
+    Warnings include the position in the spec and a hint.
 
     Args:
         graph: the graph of a model, before the passes.
@@ -27,6 +28,6 @@ def find_rates_of_zero(graph: Graph) -> list[str]:
 
 
 def _warn(op: Op, optimizer: str) -> str:
-    message = f"the learning rate of {optimizer} is 0, so that it trains nothing"
-    hint = "write a rate above 0, or trainable: false for parameters that do not change"
+    message = f"{optimizer} trains nothing: its learning rate is always 0"
+    hint = "write a rate above 0, or trainable: false for constant parameters"
     return str(PlacerError(message, span=op.source, hint=hint))

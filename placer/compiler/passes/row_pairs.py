@@ -1,5 +1,5 @@
-"""Finds broadcasts that pair all rows by mistake: [batch, 1] and [batch] are broadcast to
-[batch, batch]."""
+"""Finds accidental broadcasts over pairs of rows: [batch, 1] with [batch] gives [batch,
+batch]."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ _BROADCASTING = frozenset(
 
 
 def find_row_pairs(graph: Graph) -> list[str]:
-    """Return a warning, with position and hint, for each op that broadcasts the rows of an
-    operand against the rows of another one, if a loss or a metric depends on it.
+    """Return a warning for each op that broadcasts rows against rows.
 
-    Such an op aligns the rows of an operand with a later dimension of the other operand,
-    whose size is 1. An operand of the same rank, such as [1, batch], gives no warning: its
-    shape says that pairs are meant.
+    Such an op aligns the rows of one operand with a later dimension of size 1 of the other.
+    Only ops that a loss or a metric depends on count. Operands of equal rank, such as
+    [1, batch], give no warning, since the shape shows that pairs are intended.
 
     Args:
         graph: the graph of a model, before the passes.
 
     Returns:
-        The texts in program order, without repetitions.
+        The warnings with position and hint, in program order, without repetitions.
     """
     types = {value.name: value.type for op in graph.ops for value in op.results}
     roots = frozenset({"minimize", "record"})
@@ -41,8 +40,10 @@ def find_row_pairs(graph: Graph) -> list[str]:
 
 
 def _find_pair(op: Op, types: Mapping[str, ValueType]) -> tuple[str, str] | None:
-    """Return two operands of an op whose rows are in different dimensions of the result:
-    the one with its rows first, and the one of lower rank."""
+    """Return two operands whose rows end up in different dimensions of the result.
+
+    The first operand has its rows in the first dimension; the second has a lower rank.
+    """
     shaped = {name: types[name] for name in op.operands}
     rows = [
         (name, each)
@@ -58,7 +59,7 @@ def _find_pair(op: Op, types: Mapping[str, ValueType]) -> tuple[str, str] | None
 
 
 def _warn(op: Op, pair: tuple[str, str], types: Mapping[str, ValueType]) -> str:
-    """Return the text of the warning about two operands of an op."""
+    """Return the warning about two operands of an op."""
     first, second = pair
     wide, narrow = types[first], types[second]
     assert isinstance(wide, TensorType)
@@ -68,11 +69,11 @@ def _warn(op: Op, pair: tuple[str, str], types: Mapping[str, ValueType]) -> str:
     pairs = _show((1,) * rank + narrow.shape)
     message = (
         f"{op.kind} '{op.name}' combines each row of '{first}' {wide} with all rows of"
-        f" '{second}' {narrow}: its result is {op.result.type}"
+        f" '{second}' {narrow}, so its result is {op.result.type}"
     )
     hint = (
-        f"to combine equal rows, reshape '{second}' to {same}; if all pairs are meant,"
-        f" reshape it to {pairs}"
+        f"reshape '{second}' to {same} to combine matching rows, or to {pairs} if you"
+        " intend all pairs"
     )
     return str(PlacerError(message, span=op.source, hint=hint))
 

@@ -1,8 +1,8 @@
-"""train: reduce the graph to what a training step runs.
+"""train: reduce the graph to a training step.
 
-Needs a sliced graph. Afterwards each `if_training` is its first operand, and every op
-is needed by one with an effect, such as a store or a record; outputs of a prediction are
-removed. Unused parameters stay, because they are saved.
+Needs a sliced graph. Afterwards each `if_training` is replaced by its first operand.
+Only ops with an effect, such as a store or a record, and the ops they need remain;
+prediction outputs are removed. Unused parameters stay, because checkpoints save them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The verifier: the checks of a graph before and after each pass.
+"""The verifier: checks a graph before and after each pass.
 
-What is checked depends on how far the graph is lowered: see `GraphForm`.
+The checks depend on the form of the graph: see `GraphForm`.
 """
 
 from __future__ import annotations
@@ -29,31 +29,36 @@ from placer.place.types import ResidualType
 
 
 class GraphForm(IntEnum):
-    """How far a graph is lowered. Each form has all the properties of those before
-    it."""
+    """A stage of lowering. Each form also has all properties of the earlier forms."""
 
     WRITTEN = 0
-    """Names are defined once and before their use, and types are those declared."""
+    """Each name is defined once, before its use, and types match the declarations."""
     DIFFERENTIATED = 1
-    """There is no `minimize`, and every `optimizer` op updates some parameter."""
+    """The graph has no `minimize`, and every `optimizer` updates a parameter."""
     PLACED = 2
-    """Every op has a place, which exists in the cluster."""
+    """Every op has a place that exists in the cluster."""
     LAID_OUT = 3
-    """Every value has a layout, and every op has its operands on its own nodes, in the
-    layouts that it needs."""
+    """Every value has a layout. Every op has its operands on its own nodes, in the layouts
+    that it needs."""
     TRANSFERRED = 4
-    """Values cross nodes only through pairs of `send` and `listen_and_serv`."""
+    """Values cross nodes only as messages, from `send` to `listen_and_serv`."""
     COPIED = 5
     """Every op has its operands on its own devices."""
 
 
 def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) -> None:
-    """Check that a graph has all the properties of a form.
+    """Check that a graph has all properties of a form.
 
-    `cache` contains what earlier calls found valid. Of a graph that a pass made of the
-    last verified one, only ops are checked that the pass changed, or whose operands it
-    changed; with `PLACER_VERIFY=all` in the environment, all ops are. Raises GraphError,
-    with the text of the op, at the first violation.
+    If a pass derived the graph from the last verified graph, only changed ops and their
+    users are checked. `PLACER_VERIFY=all` in the environment checks all ops.
+
+    Args:
+        graph: the graph.
+        form: the expected form.
+        cache: results of earlier calls.
+
+    Raises:
+        GraphError: at the first violation, with the text of the op.
     """
     cache = VerifierCache() if cache is None else cache
     if graph is cache.graph and form <= cache.form:
@@ -64,7 +69,7 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
     moved, retyped = _changed_ops(graph, old, old_form >= GraphForm.LAID_OUT)
     check_types(graph, retyped, cache)
     if form >= GraphForm.PLACED:
-        # One op per place: the first of each, in program order.
+        # Check one op per place: the first in program order.
         first_at_place = {id(op.place): op for op in reversed(graph.ops)}
         for op in reversed(first_at_place.values()):
             _check_place(graph, op)
@@ -73,7 +78,7 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
     if form >= GraphForm.LAID_OUT:
         ops = graph.ops if old_form < GraphForm.LAID_OUT else moved
         if form >= GraphForm.TRANSFERRED > old_form:
-            # Conversions may not cross nodes any more.
+            # From this form on, conversions must not cross nodes.
             conversions = [op for op in graph.ops if is_conversion(op.kind)]
             ops = tuple(dict.fromkeys([*ops, *conversions]))
         _check_layouts(graph, ops, form, cache)
@@ -87,12 +92,11 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
 def _changed_ops(
     graph: Graph, old: Graph | None, is_laid_out: bool
 ) -> tuple[Sequence[Op], Sequence[Op]]:
-    """Return the ops whose places and layouts, and those whose types, may be wrong.
+    """Return the ops to check again: for places and layouts, and for types.
 
-    Those are ops that differ from the ops that computed their results in the old graph,
-    and the ops that depend on them. A result with a new name is used by changed ops
-    only. If the old graph is not laid out yet, the first ops are not complete: layouts
-    are then checked for all ops.
+    These are the ops that differ from the old graph, and the ops that depend on them. Only
+    changed ops can use a result with a new name. If the old graph has no layouts yet, the
+    first list is incomplete, and the caller checks the layouts of all ops.
     """
     if old is None:
         return graph.ops, graph.ops
@@ -123,8 +127,7 @@ def _changed_ops(
 
 
 def _has_same_types(old: Graph, before: Op, graph: Graph, op: Op) -> bool:
-    """Whether an op, and `before` in the old graph, have the same kind, attributes, and
-    types of operands and results."""
+    """Whether an op equals `before` of the old graph in kind, attributes and types."""
     if before.kind != op.kind or len(before.results) != len(op.results):
         return False
     if before.results is not op.results:
@@ -147,8 +150,7 @@ def _has_same_types(old: Graph, before: Op, graph: Graph, op: Op) -> bool:
 
 
 def _dependents(graph: Graph, op: Op) -> Iterator[Op]:
-    """Yield the ops whose checks depend on an op: those that use its results, and their
-    gradient ops."""
+    """Yield the users of an op's results, and the gradient ops of the users."""
     for value in op.results:
         for user in graph.uses.get(value.name, ()):
             yield user
@@ -177,10 +179,10 @@ def _check_place(graph: Graph, op: Op) -> None:
 def _check_layouts(
     graph: Graph, ops: Iterable[Op], form: GraphForm, cache: VerifierCache
 ) -> None:
-    """Check where the operands of some ops are, and the layouts of their values.
+    """Check the operand locations and the value layouts of some ops.
 
-    Conversions may have operands on other nodes until messages carry these. A sum of
-    gradients may have operands on some of its nodes only: the others add nothing.
+    Before messages exist, conversions may have operands on other nodes. A sum of gradients
+    may have operands on only some of its nodes; the others add nothing.
     """
     producers = graph.producers
     layouts: dict[str, Layout] = {
@@ -219,7 +221,7 @@ def _check_layouts(
                 continue
             if op.kind == "accumulate" or converts or _is_message(op):
                 if not set(source_nodes) & set(nodes):
-                    raise verification_error(op, f"'{name}' is on no node of the op")
+                    raise verification_error(op, f"no node of the op has '{name}'")
                 continue
             if not set(nodes) <= set(source_nodes):
                 raise verification_error(
@@ -237,17 +239,18 @@ def _check_layouts(
 def _check_signature(
     op: Op, have: Sequence[Layout], gives: Sequence[Layout], signature: LayoutSignature
 ) -> None:
-    """Check the layouts of the operands and the results of a computed op."""
+    """Check the operand and result layouts of a computed op."""
     operand_layouts, result_layouts = signature
     for name, actual, expected in zip(op.operands, have, operand_layouts, strict=True):
         if actual != expected:
             raise verification_error(
-                op, f"'{name}' is {actual}, and {op.kind} needs {expected} there"
+                op, f"'{name}' has layout {actual}, but {op.kind} needs {expected}"
             )
     for value, actual, expected in zip(op.results, gives, result_layouts, strict=True):
         if actual != expected:
             raise verification_error(
-                op, f"'{value.name}' is {actual}, and {op.kind} gives {expected}"
+                op,
+                f"'{value.name}' has layout {actual}, but {op.kind} gives {expected}",
             )
 
 
@@ -255,25 +258,31 @@ def _check_conversion(graph: Graph, op: Op) -> None:
     have, need = graph.layout(op.operands[0]), graph.layout(op.name)
     kind = conversion_kind(have, need, len(graph.nodes(op)))
     if kind != op.kind:
-        raise verification_error(op, f"the conversion from {have} to {need} is {kind}")
+        raise verification_error(
+            op, f"{kind} converts from {have} to {need}, not {op.kind}"
+        )
 
 
 def _check_ranges(graph: Graph, op: Op) -> None:
-    """Check that the values of layout F, and only these, are in a group."""
+    """Check that exactly the values with layout F have ranges in a group."""
     for value in op.results:
         if (value.layout == "F") != (value.flat is not None):
-            raise verification_error(op, f"'{value.name}' has no ranges of its own")
+            raise verification_error(
+                op, f"'{value.name}' has layout F without ranges, or the reverse"
+            )
         if value.flat is not None:
             numel = graph.tensor_type(value.name).numel()
             if value.flat.at + numel > value.flat.total:
-                raise verification_error(op, f"'{value.name}' ends after its group")
+                raise verification_error(op, f"'{value.name}' exceeds its group")
 
 
 def _check_messages(graph: Graph) -> None:
-    """Check that every message is sent once, and afterwards received once. A reply is
-    sent after the op that waits for it."""
+    """Check that each message is sent once and later received once.
+
+    A reply is sent after the op that waits for it.
+    """
     sent: dict[int, Op] = {}
-    replies: dict[int, Op] = {}  # the op that waits for a message sent later
+    replies: dict[int, Op] = {}  # waiting op by edge; the message is sent later
     received: set[int] = set()
     for op in graph.ops:
         sends, receives = op.sent_edge, op.received_edge
@@ -297,7 +306,7 @@ def _check_messages(graph: Graph) -> None:
             raise verification_error(op, f"edge {edge} is never received")
     for edge, op in replies.items():
         if edge not in sent:
-            raise verification_error(op, f"no reply of edge {edge} is sent")
+            raise verification_error(op, f"the reply on edge {edge} is never sent")
 
 
 def _is_message(op: Op) -> bool:

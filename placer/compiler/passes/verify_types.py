@@ -1,4 +1,4 @@
-"""The verifier of names and types: results have the types that declarations infer."""
+"""Verifies names and types: results must have the types that declarations infer."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ from placer.place.types import ResidualType, TensorType, ValueType
 
 @dataclass(slots=True)
 class VerifierCache:
-    """What earlier checks found valid, so that each combination is checked once.
+    """Results of earlier checks, so that each combination is checked only once.
 
-    Types and attributes have numbers, and equal ones the same number, so that keys are
-    small and quick to hash. `valid` contains the checked combinations of op kind,
-    attributes and types. `type_numbers` and `attrs_numbers` contain the numbers, of
-    types from 1; `number_by_id` and `attrs_by_id` find them by the identity of an
-    object, which is quicker. `numbered` and `attrs_by_id` reference the objects, so that
-    their ids stay valid. `signatures` are the layout signatures of ops. `graph` is the
-    last verified graph, and `form` its form.
+    Equal types, and equal attributes, share a number, which makes keys small and fast to
+    hash.
+
+    Attributes:
+        type_numbers: the number of each type, from 1.
+        number_by_id: the number of each type by the object's id, for speed.
+        numbered: the types in `number_by_id`, referenced so that ids stay valid.
+        valid: the checked combinations of op kind, attributes and types.
+        attrs_by_id: the number and the object of attributes by id.
+        attrs_numbers: the number of each set of attributes.
+        signatures: the layout signatures of ops.
+        graph: the last verified graph.
+        form: the form of this graph.
     """
 
     type_numbers: dict[ValueType, int] = field(default_factory=dict)
@@ -45,7 +51,7 @@ class VerifierCache:
     form: int = -1
 
     def attrs_number(self, attrs: Mapping[str, Any]) -> int:
-        """Return the number of some attributes, as far as types depend on them."""
+        """Return the number of the attributes that types depend on."""
         entry = self.attrs_by_id.get(id(attrs))
         if entry is None:
             key = _attrs_key(attrs)
@@ -65,9 +71,9 @@ class VerifierCache:
 
 
 def check_names(graph: Graph) -> None:
-    """Check that names are defined once, before their use.
+    """Check that each name is defined once, before its use.
 
-    Raises GraphError, with the text of the op, at the first violation.
+    Raises GraphError with the text of the op at the first violation.
     """
     defined: set[str] = set()
     for op in graph.ops:
@@ -81,10 +87,9 @@ def check_names(graph: Graph) -> None:
 
 
 def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
-    """Check that some ops have the attributes of their declarations, with their types, and
-    that their results have the types that declarations infer.
+    """Check the attributes of ops against declarations, and result types by inference.
 
-    Raises GraphError, with the text of the op, at the first violation.
+    Raises GraphError with the text of the op at the first violation.
     """
     values, valid = graph.values, cache.valid
     number, known_numbers = cache.type_number, cache.number_by_id
@@ -99,7 +104,7 @@ def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
         types += [value.type for value in op.results]
         of_forward: tuple[object, ...] = ()
         if op.is_gradient and op.operands:
-            # The types of a gradient op depend on its forward op, too.
+            # The types of a gradient op also depend on its forward op.
             forward = graph.producers[op.operands[0]]
             of_forward = forward.kind, cache.attrs_number(forward.attrs)
             types += [values[name].type for name in forward.operands]
@@ -122,31 +127,31 @@ def _check_op(graph: Graph, op: Op) -> None:
     operand_types = [graph.values[name].type for name in op.operands]
     expected = _result_types(graph, op, operand_types)
     if len(expected) != len(op.results):
-        raise verification_error(op, f"{op.kind} gives {len(expected)} results")
+        raise verification_error(op, f"{op.kind} has {len(expected)} results")
     for value, expected_type in zip(op.results, expected, strict=True):
         if value.type != expected_type:
             raise verification_error(
                 op,
-                f"'{value.name}' is {value.type}, and {op.kind} gives {expected_type}",
+                f"'{value.name}' is {value.type}, but {op.kind} gives {expected_type}",
             )
 
 
 def verification_error(op: Op, message: str, hint: str | None = None) -> GraphError:
-    """Return the error about an op: the message, the text of the op, and the hint."""
+    """Return the error about an op, with the op's text."""
     from placer.compiler.graph.text import print_op
 
     return GraphError(f"{message}:\n    {print_op(op)}", span=op.source, hint=hint)
 
 
 def _attrs_key(attrs: Mapping[str, Any]) -> object:
-    """Return the attributes that types may depend on, as a hashable key."""
+    """Return a hashable key of the attributes that types depend on."""
     if not attrs or (len(attrs) == 1 and "segment" in attrs):
         return ()
     return tuple([(k, _hashable(v)) for k, v in attrs.items() if k != "segment"])
 
 
 def _hashable(value: object) -> object:
-    """Return a value, or its text if it contains a mapping."""
+    """Return a value, or its text if it is not hashable."""
     try:
         hash(value)
     except TypeError:
@@ -159,7 +164,7 @@ def _result_types(
 ) -> list[ValueType]:
     """Return the types that the results of an op must have.
 
-    Raises GraphError if the operands do not fit the op.
+    Raises GraphError if the op does not accept its operands.
     """
     if op.is_gradient:
         return _gradient_types(graph, op, operand_types)
@@ -186,7 +191,7 @@ def _require_tensor(op: Op, index: int, value_type: ValueType) -> TensorType:
 
 
 def _declared_types(op: Op, tensors: list[TensorType]) -> list[ValueType]:
-    """Return the result types by the declaration of a computed op."""
+    """Return the result types of a computed op by its declaration."""
     declaration = ops.find(op.kind)
     attrs = complete(declaration, declared_attrs(op))
     expected: list[ValueType] = [*declaration.infer(tensors, attrs)]
@@ -198,11 +203,10 @@ def _declared_types(op: Op, tensors: list[TensorType]) -> list[ValueType]:
 def _gradient_types(
     graph: Graph, op: Op, operand_types: list[ValueType]
 ) -> list[ValueType]:
-    """Return the result types of a gradient op: those of the forward operands that the
-    gradient is taken with respect to.
+    """Return the result types of a gradient op.
 
-    Its operands are the residual, the saved operands of the forward op, and the
-    cotangents of the forward results, which have the types of these results.
+    They are the types of the forward operands in `wrt`. The operands are the residual, the
+    saved operands of the forward op, and the cotangents of the forward results.
     """
     if not operand_types or not isinstance(operand_types[0], ResidualType):
         raise verification_error(
@@ -211,7 +215,7 @@ def _gradient_types(
     forward = graph.producers[op.operands[0]]
     if forward.kind != op.forward_kind:
         raise verification_error(
-            op, f"'{op.operands[0]}' is a residual of {forward.kind}"
+            op, f"'{op.operands[0]}' is a residual of {forward.kind}, not of this op"
         )
     declaration, forward_types, attrs = declared(graph, forward)
     saved = declaration.saves(forward_types, attrs)
@@ -221,18 +225,16 @@ def _gradient_types(
     wrt = op.attrs.get("wrt", ())
     for numbers, values in ((cotangents, tensors), (wrt, forward_types)):
         if wrong := {*numbers} - {*range(len(values))}:
-            what = f"{forward.kind} has no operand or result {min(wrong)} here"
+            what = f"{forward.kind} has no operand or result {min(wrong)}"
             raise verification_error(op, what)
     expected += [tensors[i] for i in cotangents]
     if len(operand_types) != len(expected) + 1:
-        raise verification_error(
-            op, f"{op.kind} takes {len(expected) + 1} operands here"
-        )
+        raise verification_error(op, f"{op.kind} needs {len(expected) + 1} operands")
     for name, have, need in zip(
         op.operands[1:], operand_types[1:], expected, strict=True
     ):
         if have != need:
             raise verification_error(
-                op, f"'{name}' is {have}, and {op.kind} needs {need} there"
+                op, f"'{name}' is {have}, but {op.kind} needs {need}"
             )
     return [forward_types[i] for i in wrt]

@@ -1,1 +1,1 @@
-"""Which node runs which ops, in which order, and what that costs."""
+"""Schedules: which node runs which ops, in which order, at which cost."""

@@ -1,4 +1,4 @@
-"""The declared FLOPs of a step, for each node and for each op."""
+"""Counts the declared FLOPs of a step, by node and by op."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from placer.plan.plan import Edge
 class Cost:
     """Declared FLOPs of one node in one step.
 
-    `model` is work that no other node does, and that runs once. `replicated` is work
-    that other nodes do, too, or that is recomputed for the backward pass. `exchange` is
-    the additions that sum partial values, the scales of updates, and the updates of
-    servers by what workers have trained.
+    Attributes:
+        model: work done once and by no other node.
+        replicated: work that other nodes repeat, or that the backward pass recomputes.
+        exchange: sums of partial values, scales of updates, and updates of servers by the
+            differences of workers.
     """
 
     model: int = 0
@@ -35,8 +36,11 @@ class Cost:
 def step_costs(
     graph: Graph, edges: Sequence[Edge], node_classes: NodeClasses
 ) -> dict[str, Cost]:
-    """Return the cost of a step for each node; nodes of one class share it, unless one
-    of them is the first of a place, and the others repeat its work."""
+    """Return the cost of a step for each node.
+
+    Nodes of a class share it, except the first node of a place, whose work the other
+    nodes repeat.
+    """
     same_cost = _group_by_cost(graph, node_classes)
     costs = {node: Cost() for node in same_cost.values()}
     counted: dict[int, list[tuple[int, str, int]]] = {}
@@ -46,7 +50,7 @@ def step_costs(
         if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
             continue
         nodes = graph.nodes(op)
-        if id(nodes) not in counted:  # equal nodes are one object, which the graph has
+        if id(nodes) not in counted:  # the graph shares one object for equal nodes
             counted[id(nodes)] = [
                 (i, node, _count_rows(graph, nodes, i))
                 for i, node in enumerate(nodes)
@@ -73,7 +77,7 @@ def step_costs(
             elif i > 0:
                 repeated = repeated + _fixed_flops(graph, op, known) if split else total
             costs[node].model += total - repeated
-            # Can be negative: a gradient that sums over rows declares fewer additions
+            # May be negative: a gradient that sums over rows declares fewer additions
             # for its parts together than for the whole batch.
             costs[node].replicated += max(0, repeated)
     for edge in edges:
@@ -82,8 +86,11 @@ def step_costs(
 
 
 def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
-    """Return the sends of workers that updates of whole parameters without lockstep run
-    for: once for each worker. Those of rows by key are of the keys of the worker only."""
+    """Return the sends of workers for which a server updates whole parameters.
+
+    The keys are the ops that run once for each worker. Rows by key do not count, since
+    each worker sends its own keys.
+    """
     if all(op.exchange is None for op in graph.sends.values()):
         return {}
     return {
@@ -96,7 +103,7 @@ def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
 
 
 def _is_of_whole_parameters(send: Op) -> bool:
-    """Whether a server updates parameters by the message of each worker."""
+    """Whether a server applies the message of each worker to whole parameters."""
     exchange = send.exchange
     return (
         exchange is not None
@@ -109,8 +116,7 @@ def _is_of_whole_parameters(send: Op) -> bool:
 def _add_ranges(
     graph: Graph, op: Op, costs: Mapping[str, Cost], known: FlopsCache
 ) -> None:
-    """Add the FLOPs of an op on ranges: each node has a part of them, by the number of
-    its elements."""
+    """Add the FLOPs of an op on ranges to each node, by its number of elements."""
     nodes, name = graph.nodes(op), op.operands[0]
     total = op_flops(graph, op, graph.batch, known)
     numel = graph.tensor_type(name).numel()
@@ -121,9 +127,9 @@ def _add_ranges(
 
 
 def _group_by_cost(graph: Graph, node_classes: NodeClasses) -> dict[str, str]:
-    """Return for each node the first node that has the same cost."""
+    """Return for each node the first node with the same cost."""
     first_of: dict[str, list[int]] = {}
-    # Nodes that have ranges of values have different numbers of elements.
+    # Nodes with ranges have different numbers of elements.
     in_ranges = {
         node
         for op in graph.ops
@@ -146,8 +152,11 @@ def _group_by_cost(graph: Graph, node_classes: NodeClasses) -> dict[str, str]:
 class RepeatedOp:
     """An op that several nodes compute for all rows of the batch.
 
-    `flops` is what its nodes but the first spend on it and its gradient: declared FLOPs
-    of one step.
+    Attributes:
+        op: the op.
+        nodes: the number of nodes.
+        flops: the declared FLOPs per step that all nodes but the first spend on the op
+            and its gradient.
     """
 
     op: Op
@@ -158,8 +167,8 @@ class RepeatedOp:
 def find_repeated_ops(graph: Graph) -> list[RepeatedOp]:
     """Return the ops that several nodes compute for the whole batch, costliest first.
 
-    Leaves out repetition that the spec asks for (updates at several nodes, `remat`),
-    and ops that use parameters only.
+    Excludes repetition that the spec requests (updates at several nodes, `remat`), and ops
+    that use only parameters.
     """
     known = FlopsCache()
     repeated_flops: dict[str, int] = {}
@@ -187,7 +196,7 @@ def find_repeated_ops(graph: Graph) -> list[RepeatedOp]:
 
 def _has_rows(graph: Graph, op: Op) -> bool:
     """Whether an operand of the op has a batch dimension."""
-    # The last operand of a `call` is the position of each row, used or not.
+    # The last operand of a `call` is the row positions, even if unused.
     operands = op.operands[:-1] if op.kind == "call" else op.operands
     types = (graph.values[name].type for name in operands)
     return any(isinstance(kind, TensorType) and kind.has_rows for kind in types)
@@ -196,8 +205,8 @@ def _has_rows(graph: Graph, op: Op) -> bool:
 def task_cost(graph: Graph, op: Op, node: str, known: FlopsCache) -> int:
     """Return the declared FLOPs of one run of an op on a node.
 
-    That is one run for the first, largest microbatch, or for the whole batch if the op
-    runs once a step.
+    A run covers the first and largest microbatch, or the whole batch if the op runs once
+    a step.
     """
     rows = graph.batch
     if _is_split(graph, op):
@@ -210,27 +219,26 @@ def task_cost(graph: Graph, op: Op, node: str, known: FlopsCache) -> int:
 
 
 def _is_split(graph: Graph, op: Op) -> bool:
-    """Whether each node of the op computes rows of its own."""
+    """Whether each node of the op computes different rows."""
     return len(graph.nodes(op)) > 1 and any(
         graph.values[name].layout == "S" for name in op.operands
     )
 
 
 def _count_rows(graph: Graph, nodes: Sequence[str], index: int) -> int:
-    """The number of rows of a batch that the node of this index computes, if each node
-    computes its own."""
+    """Return how many rows the node computes if each node computes its own rows."""
     share = row_shard(nodes, index, graph.cluster.workers)
     return share.num_rows(graph.batch)
 
 
 def _differs(graph: Graph, op: Op) -> bool:
-    """Whether an operand of the op has other rows in each microbatch."""
+    """Whether an operand of the op has different rows in each microbatch."""
     return any(graph.values[name].microbatch_layout == "S" for name in op.operands)
 
 
 def _step_flops(graph: Graph, op: Op, rows: int, known: FlopsCache) -> tuple[int, int]:
-    """The FLOPs of an op in one step, and how many of them repeat work of the first
-    microbatch."""
+    """Return the FLOPs of an op in one step, and the part that repeats the first
+    microbatch's work."""
     parts = graph.microbatches
     if not graph.is_repeated(op):
         return op_flops(graph, op, rows, known), 0
@@ -243,19 +251,18 @@ def _step_flops(graph: Graph, op: Op, rows: int, known: FlopsCache) -> tuple[int
 
 
 def _fixed_flops(graph: Graph, op: Op, known: FlopsCache) -> int:
-    """The part of an op's FLOPs that does not depend on the number of rows.
+    """Return the part of an op's FLOPs that is independent of the number of rows.
 
-    Every node that has rows of the op computes it. FLOPs are linear in rows,
-    a + b * rows, so a is 2 * (a + b) - (a + 2 * b).
+    Every node with rows of the op computes it. FLOPs are linear in rows, a + b * rows, so a
+    is 2 * (a + b) - (a + 2 * b).
     """
     return 2 * op_flops(graph, op, 1, known) - op_flops(graph, op, 2, known)
 
 
 def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
-    """Add the additions that sum the partial values of an edge to the costs of its
-    targets."""
+    """Add the cost of summing the partial values of an edge to its targets."""
     if edge.exchange is not None:
-        return  # each part is applied by itself
+        return  # each part is applied separately
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times
@@ -281,8 +288,8 @@ def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
 
 
 def _count_added(pieces: Sequence[Piece]) -> tuple[int, int]:
-    """The number of whole values, and of rows, that are added to others."""
-    # The first piece of each range is stored; the others are added to it.
+    """Return how many whole values and how many rows are added to others."""
+    # The first piece of each range is stored; the other pieces are added to it.
     first = {piece.target_offset: piece for piece in reversed(pieces)}
     added = [piece for piece in pieces if piece is not first[piece.target_offset]]
     rows = [piece.high - piece.low for piece in added if not piece.is_whole]

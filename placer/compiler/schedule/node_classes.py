@@ -1,11 +1,10 @@
-"""Group nodes that run identical ops, so that one analysis serves the whole group.
+"""Groups nodes that run identical ops, so that one analysis serves the whole group.
 
-Nodes are in one class if they run the same ops of the given graphs on the same number
-of rows, and exchange messages in the same way with every other node: swapping two of
-them changes nothing but which of them is said to repeat the work of the other (see
-`placer.compiler.schedule.costs`). Some nodes of a place differ from the others: one that sends what
-all of them have, or gets what all of them need once, and nodes that exchange rows with
-some other nodes only.
+Nodes of a class run the same ops on the same number of rows, and exchange messages in the
+same way. Swapping two of them changes only which of the two counts as repeating work (see
+`placer.compiler.schedule.costs`). Some nodes of a place differ from the others: a node that
+sends a value all of them have, a node that receives a value for all of them, and nodes that
+exchange rows with only some other nodes.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from placer.place.node_kinds import HETER, WORKER, NodeId
 
 
 class NodeClasses:
-    """The classes of interchangeable nodes, for some graphs of one cluster."""
+    """The classes of interchangeable nodes in some graphs of one cluster."""
 
     def __init__(self, graphs: Iterable[Graph]) -> None:
         graphs = tuple(graphs)
-        # Nodes with equal signatures are one class: all features of a node, in order.
+        # Nodes with equal signatures form a class. A signature lists a node's features.
         signatures: dict[str, list[Hashable]] = {
             node: [node.kind] for node in graphs[0].cluster.all_nodes()
         }
@@ -35,13 +34,13 @@ class NodeClasses:
             for node in _unique_nodes(graph):
                 signatures[node].append(node)
         self.classes: Mapping[str, Sequence[str]] = _group_nodes(signatures)
-        """The nodes of each class, in order, by the first of them."""
+        """The nodes of each class in order, by the first node."""
         self._representatives = {
             node: first for first, nodes in self.classes.items() for node in nodes
         }
 
     def representative(self, node: str) -> str:
-        """Return the first node of the node's class, which may be the node itself."""
+        """Return the first node of a node's class, possibly the node itself."""
         return self._representatives[node]
 
 
@@ -53,7 +52,7 @@ def _group_nodes(signatures: Mapping[str, Sequence[Hashable]]) -> dict[str, list
 
 
 def node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
-    """Return every tuple of nodes that runs some op, once each."""
+    """Return every distinct tuple of nodes that runs an op."""
     of_place = {
         id(op.place): graph.nodes(op) for op in graph.ops if not op.structure.directive
     }
@@ -61,9 +60,8 @@ def node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
 
 
 def _roles(graph: Graph, nodes: Sequence[str]) -> Iterator[Hashable]:
-    """Yield the role of each node of one place: whether it has a row more than others,
-    of a batch and of a microbatch. Heter nodes have the rows of different workers, so
-    each has a role of its own."""
+    """Yield the role of each node of a place: whether it has an extra row of a batch and of
+    a microbatch. Heter nodes have rows of different workers, so each has its own role."""
     workers = graph.cluster.workers
     if row_shard(nodes, 0, workers).num_parts != len(nodes):
         yield from nodes
@@ -75,20 +73,20 @@ def _roles(graph: Graph, nodes: Sequence[str]) -> Iterator[Hashable]:
 
 
 def _unique_nodes(graph: Graph) -> Iterator[str]:
-    """Yield the nodes that are like no other node, because of what they exchange."""
+    """Yield the nodes whose messages differ from those of all other nodes."""
     for layouts, sources, targets in dict.fromkeys(_conversions(graph)):
         source_set, target_set = set(sources), set(targets)
         if {sources[0].kind, targets[0].kind} == {WORKER, HETER}:
-            yield from (*sources, *targets)  # each has companions of its own
+            yield from (*sources, *targets)  # each node has different companions
             continue
         match layouts:
-            case "R", "P":  # the only target that gets the value
+            case "R", "P":  # only one target counts the value
                 yield next((node for node in targets if node in source_set), targets[0])
                 yield sources[0]
-            case "R", _ if not source_set >= target_set:  # the one that sends it
+            case "R", _ if not source_set >= target_set:  # the first source sends it
                 yield sources[0]
             case (("P" | "S"), "P") if not target_set >= source_set:
-                yield targets[0]  # it gets the parts of the other nodes
+                yield targets[0]  # the first target receives the extra parts
             case "S", "S" if sources != targets and 1 not in (
                 len(sources),
                 len(targets),
@@ -102,8 +100,7 @@ _Conversion = tuple[
 
 
 def _conversions(graph: Graph) -> Iterator[_Conversion]:
-    """Yield every change of layout or nodes: the layouts, the source and target
-    nodes."""
+    """Yield each change of layout or nodes: layouts, source nodes and target nodes."""
     values = graph.values
     for op in graph.ops:
         if is_conversion(op.kind):

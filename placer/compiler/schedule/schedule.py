@@ -1,12 +1,11 @@
-"""The order in which each node runs its tasks for the microbatches of a step.
+"""Orders the tasks of each node for the microbatches of a step.
 
-The schedule comes from a simulation of one step. It assumes that a task takes as long
-as its declared FLOPs, and that the devices of a node work side by side, each on one
-task at a time. Of the tasks that are ready, `gpipe` runs the first task of the step, so
-that it runs all forward tasks before the backward tasks (Huang et al. 2019). `1f1b`
-runs the last task, which goes on with the microbatch that has come furthest, and starts
-no more microbatches than are needed to keep all devices busy (PipeDream: Narayanan et
-al. 2019, 2021).
+The schedule comes from a simulation of one step. A task takes as long as its declared
+FLOPs. The devices of a node work in parallel, each on one task at a time. Among the ready
+tasks, `gpipe` runs the first one of the step, so that all forward tasks precede the
+backward tasks (Huang et al. 2019). `1f1b` runs the last one, which continues the most
+advanced microbatch. It starts only as many microbatches as needed to keep all devices busy
+(PipeDream: Narayanan et al. 2019, 2021).
 """
 
 from __future__ import annotations
@@ -27,11 +26,14 @@ from placer.errors import GraphError
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTask:
-    """One run of a task, for a microbatch, or once a step if `microbatch` is None.
+    """One run of a task.
 
-    `start` and `end` are the times of the simulation, in declared FLOPs, and `devices`
-    are those that it uses. All are unknown, and not compared, for a schedule that was
-    parsed from text.
+    Attributes:
+        task: the name of the task.
+        microbatch: the number of the microbatch; None for a task that runs once a step.
+        start: the simulated start time in declared FLOPs; not parsed from text.
+        end: the simulated end time in declared FLOPs; not parsed from text.
+        devices: the devices that the run uses; not parsed from text.
     """
 
     task: str
@@ -47,22 +49,28 @@ class ScheduledTask:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The scheduled tasks of each node that has any, in the order of their start."""
+    """The scheduled tasks of each node, in order of their start."""
 
     policy: str
     microbatches: int
     tasks: Mapping[str, tuple[ScheduledTask, ...]]
 
     def task_names(self, node: str) -> tuple[str, ...]:
-        """Return a node's tasks as text: `forward.0`, or `totals` if it runs once."""
+        """Return a node's tasks as text: `forward.0`, or `totals` for a single run."""
         return tuple(map(str, self.tasks.get(node, ())))
 
 
 def make_schedule(graph: Graph, policy: str) -> Schedule:
-    """Return the schedule of a step, given its graph after the last pass.
+    """Return the schedule of a step.
 
-    `policy` is `1f1b` or `gpipe`. The schedule of a step without microbatches is empty.
-    Raises GraphError if tasks of different nodes wait for each other.
+    A step without microbatches has an empty schedule.
+
+    Args:
+        graph: the graph of the step after the last pass.
+        policy: `1f1b` or `gpipe`.
+
+    Raises:
+        GraphError: tasks of different nodes wait for each other.
     """
     if graph.microbatches == 1:
         return Schedule(policy, 1, {})
@@ -84,16 +92,19 @@ def make_schedule(graph: Graph, policy: str) -> Schedule:
 
 _Rank = tuple[int, int]
 _Run = tuple[str, int, int | None]
-"""A run of a task: the node, the task's number and the microbatch. Or a message, which
-has _MESSAGE in place of the node, and the edge in place of the task."""
+"""A run of a task: node, task number and microbatch. For a message: _MESSAGE, edge and
+microbatch."""
 _MESSAGE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one run of a task needs: `cost` FLOPs of time on all of `devices`.
+    """The resources of one run of a task.
 
-    `groups` are the sets of devices that compute together, such as `gpu:0-1`.
+    Attributes:
+        cost: the duration in FLOPs.
+        groups: the sets of devices that compute together, such as `gpu:0-1`.
+        devices: all devices that the run occupies.
     """
 
     cost: int
@@ -103,11 +114,13 @@ class _Work:
 
 @dataclass(slots=True)
 class _Stage:
-    """A pipeline stage, a node or some of its devices, with its limit of microbatches.
+    """A pipeline stage (a node or some of its devices) with its limit of microbatches.
 
-    `first` and `last` are the numbers of its first and last repeated tasks. `in_flight`
-    is the number of microbatches for which the first has run and the last has not;
-    `limit` is how many of them are enough to keep all stages busy.
+    Attributes:
+        first: the number of the first repeated task.
+        last: the number of the last repeated task.
+        limit: how many microbatches in flight keep all stages busy.
+        in_flight: the microbatches that have run `first` but not `last`.
     """
 
     first: int
@@ -123,25 +136,25 @@ class _Simulation:
     steps: Mapping[str, NodeStep]
     policy: str
     tasks: Mapping[str, Sequence[Task]]
-    """The tasks to schedule, of each node that has any."""
+    """The tasks to schedule, by node."""
     stages: dict[str, Sequence[_Stage]] = field(default_factory=dict)
-    """The stages of each node that limit microbatches in flight."""
+    """The stages of each node, which limit microbatches in flight."""
     runs: dict[str, list[ScheduledTask]] = field(default_factory=dict)
-    """The result: the runs of each node so far, in the order in which they start."""
+    """The result: the runs of each node in the order of their start."""
     work: dict[str, Sequence[_Work]] = field(default_factory=dict)
     free: dict[tuple[str, str], int] = field(default_factory=dict)
-    """When each device of each node finishes its last run so far."""
+    """When each device of each node finishes its latest run."""
     ready: dict[str, dict[_Run, int]] = field(default_factory=dict)
-    """The runs of each node that wait for no other run, and since when."""
+    """The runs of each node that are ready, and since when."""
     missing: dict[_Run, int] = field(default_factory=dict)
-    """The number of runs that each run still waits for."""
+    """The number of unfinished runs that each run waits for."""
     waiting: dict[_Run, list[_Run]] = field(default_factory=dict)
     """The runs that wait for each run."""
     since: dict[_Run, int] = field(default_factory=dict)
-    """When the latest run ended that each run has waited for."""
+    """When the latest prerequisite of each run ended."""
 
     def run(self) -> None:
-        """Simulate the step. Raises GraphError if runs wait for each other."""
+        """Simulate the step. Raises GraphError on a deadlock."""
         cache = FlopsCache()
         for node, tasks in self.tasks.items():
             first = self.node_classes.representative(node)
@@ -152,7 +165,7 @@ class _Simulation:
             self.runs[node], self.ready[node] = [], {}
         self._link()
         best = {node: self._best_run(node, limit=True) for node in self.tasks}
-        # The heap keeps outdated entries: only those equal to `best` count.
+        # The heap keeps outdated entries; only entries equal to `best` are valid.
         heap = [candidate for candidate in best.values() if candidate is not None]
         heapify(heap)
         while True:
@@ -161,8 +174,8 @@ class _Simulation:
             if heap:
                 chosen = heappop(heap)
             else:
-                # All nodes are at their limits, or nothing is ready. In the first case
-                # the limits would stop the step for ever, so one run ignores them.
+                # Either all nodes are at their limits, or nothing is ready. In the
+                # first case, one run ignores the limits, or the step would hang.
                 unlimited = [self._best_run(node, limit=False) for node in best]
                 candidates = [each for each in unlimited if each is not None]
                 if not candidates:
@@ -178,19 +191,19 @@ class _Simulation:
                 raise self._deadlock(node, number, microbatch)
 
     def _deadlock(self, node: str, number: int, microbatch: int | None) -> GraphError:
-        """The error for a run that waits for a run that waits for it."""
+        """Return the error for runs that wait for each other."""
         task = self.tasks[node][number]
         op = next((op for op in task.ops if op.source is not None), None)
         return GraphError(
-            f"{node} cannot run '{ScheduledTask(task.name, microbatch)}': it waits for"
-            " nodes that wait for it",
+            f"{node} cannot run '{ScheduledTask(task.name, microbatch)}': it and other"
+            " nodes wait for each other",
             span=op.source if op is not None else None,
-            hint="place the ops so that microbatches pass each node once, or leave"
+            hint="place the ops so that microbatches visit each node once, or leave"
             " train.microbatches out",
         )
 
     def _start(self, run: _Run, start: int) -> set[str]:
-        """Start a run at a time; return the nodes whose best next run may change."""
+        """Start a run; return the nodes whose best next run may change."""
         node, number, microbatch = run
         work = self.work[node][number]
         end = start + work.cost
@@ -209,16 +222,16 @@ class _Simulation:
                 if self.missing[user]:
                     continue
                 if user[0] == _MESSAGE:
-                    finished.append(user)  # at `end`, when its last sender ends
+                    finished.append(user)  # at `end`, with its last sender
                 else:
                     self.ready[user[0]][user] = self.since[user]
                     changed.add(user[0])
         return changed
 
     def _best_run(self, node: str, *, limit: bool) -> tuple[int, _Rank, _Run] | None:
-        """The node's next run, with its time and rank: the earliest, then by policy.
+        """Return a node's next run with its start and rank: the earliest, then by policy.
 
-        With `limit`, starts no microbatch in a stage that has enough in flight.
+        With `limit`, no microbatch starts in a stage that has enough in flight.
         """
         full = {
             stage.first
@@ -238,17 +251,17 @@ class _Simulation:
         return min(candidates, default=None)
 
     def _stages_of(self, node: str) -> list[_Stage]:
-        """The stages of a node: the whole node, and each set of its devices."""
+        """Return the stages of a node: the whole node, and each set of devices."""
         tasks, work = self.tasks[node], self.work[node]
         repeated = [i for i, task in enumerate(tasks) if task.repeated]
         groups = [repeated]
         for devices in dict.fromkeys(work[i].devices for i in repeated):
             groups.append([i for i in repeated if work[i].devices == devices])
-        # A level is a number of messages that a task waits for. Between the forward and
-        # the backward task of a stage, a microbatch passes every later stage twice: it
-        # takes one message to each on the way forward, and one from each on the way
-        # back. So half of the difference of their levels is the number of later stages.
-        # All stages are busy if each of them has a microbatch, and this one, too.
+        # A level counts the messages that a task waits for. Between a stage's forward
+        # and backward task, a microbatch visits every later stage twice, with one
+        # message forward and one back per stage. So half of the level difference is the
+        # number of later stages. One microbatch for each of them, and one for this
+        # stage, keep all stages busy.
         return [
             _Stage(g[0], g[-1], 1 + (tasks[g[-1]].level - tasks[g[0]].level) // 2)
             for g in groups
@@ -256,10 +269,10 @@ class _Simulation:
         ]
 
     def _work_of(self, node: str, task: Task, cache: FlopsCache) -> _Work:
-        """What a run of the task needs.
+        """Return the resources of a run of a task.
 
-        The ops of a task on different devices of the node run at the same time, so the
-        slowest devices count; those that share an op each compute a part of it.
+        Ops on different devices of the node run in parallel, so the slowest device counts.
+        Devices that share an op each compute a part of it.
         """
         graph = self.graph
         computed = [
@@ -274,14 +287,14 @@ class _Simulation:
             devices = graph.devices(op)
             costs[devices] = costs.get(devices, 0) + -(-cost // len(ids))
             used.update(f"{place.device}:{number}" for number in ids)
-        # At least 1, so that a task without declared FLOPs takes time, too.
+        # At least 1, so that tasks without declared FLOPs also take time.
         return _Work(1 + max(costs.values()), tuple(costs), frozenset(used))
 
     def _link(self) -> None:
-        """Set what each run waits for.
+        """Set the prerequisites of each run.
 
-        That is the task before it on its node for the same microbatch, its own task for
-        the microbatch before, and the tasks that send it messages.
+        These are the previous task of the node for the same microbatch, the same task for
+        the previous microbatch, and the tasks that send it messages.
         """
         sources = self._message_sources()
         senders = {edge: {node for node, _ in tasks} for edge, tasks in sources.items()}
@@ -293,8 +306,8 @@ class _Simulation:
                 received = [edge for edge in edges if sources.get(edge)]
                 own = {edge for edge in received if node in senders[edge]}
                 before = {(node, number - 1)} if number else set()
-                # Of a message that the node itself also sends, the run waits for other
-                # nodes and for the node's earlier tasks, but not for itself.
+                # If the node itself also sends a message, its run waits for the other
+                # senders and for the node's earlier tasks.
                 for edge in own:
                     before |= {
                         source
@@ -321,10 +334,9 @@ class _Simulation:
         microbatch: int | None,
         sources: Mapping[int, Iterable[tuple[str, int]]],
     ) -> _Run:
-        """Return the message that stands for the runs of all its senders.
+        """Return the message that represents the runs of all its senders.
 
-        n receivers of m senders wait for one message, which takes n + m links instead
-        of n * m.
+        With it, n receivers and m senders need n + m links instead of n * m.
         """
         message = _MESSAGE, edge, microbatch
         if message not in self.missing:
@@ -337,11 +349,11 @@ class _Simulation:
         return message
 
     def _message_sources(self) -> dict[int, set[tuple[str, int]]]:
-        """The tasks, as (node, number), that come before each edge's message.
+        """Return the tasks, as (node, number), that precede each edge's message.
 
-        Those are the tasks that send it. A message that a node sends outside of its
-        tasks comes after the messages that the node has received by then, and, if it is
-        sent after the tasks, after the last of them.
+        These are the tasks that send it. A message sent outside of tasks follows the
+        messages that the node has received before. If it is sent after the tasks, it also
+        follows the last task.
         """
         sources: dict[int, set[tuple[str, int]]] = {}
         behind: dict[int, set[int]] = {}  # edges received before each edge is sent
@@ -359,15 +371,15 @@ class _Simulation:
                         behind.setdefault(edge, set()).update(received)
                     if (edge := op.received_edge) is not None:
                         received.add(edge)
-        # Ascending, since an edge has a greater number than the edges before it: their
-        # sources are complete when it is their turn to be added.
+        # An edge has a greater number than the edges before it. In ascending order, the
+        # sources of those edges are complete when they are added.
         for edge in sorted(behind):
             for before in behind[edge]:
                 sources[edge] |= sources.get(before, set())
         return sources
 
     def _runs_of(self, task: tuple[str, int], microbatch: int | None) -> Iterator[_Run]:
-        """The runs of a task that a run for this microbatch waits for."""
+        """Yield the runs of a task that a run for this microbatch waits for."""
         node, number = task
         for m in self._microbatches_of(self.tasks[node][number]):
             if microbatch is None or m is None or m == microbatch:

@@ -1,4 +1,4 @@
-"""The text form of a schedule."""
+"""Prints a schedule as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from placer.compiler.schedule.schedule import Schedule
 
 
 def print_schedule(schedule: Schedule) -> str:
-    """Return the schedule as text, with one line for each node."""
+    """Return the schedule as text, one line per node."""
     head = f"schedule {schedule.policy} microbatches({schedule.microbatches}) {{"
     lines = [
         f"  {node} {' '.join(schedule.task_names(node))}" for node in schedule.tasks

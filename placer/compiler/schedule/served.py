@@ -1,4 +1,4 @@
-"""The ops that a node runs for each message without lockstep, and not once a step."""
+"""Finds the ops that a node runs for each asynchronous message, not once a step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from placer.compiler.graph.needed_ops import needed_ops
 
 
 def served_ops(graph: Graph, node: str) -> dict[int, tuple[Op, ...]]:
-    """Return what a server does when a worker sends something, by the number of the edge.
+    """Return the ops that a node runs for each message, by edge.
 
-    For a `push` edge these are the ops from the gradients of a worker to the new
-    parameters, for a `pull` edge those that send the parameters. A worker that updates does
-    the former for the sums that have come. Empty for a node without such tables.
+    For a `push` edge these are the ops from a worker's gradients to the new parameters, for
+    a `pull` edge the ops that send the parameters. A worker that runs its own optimizer
+    applies the received sums. Empty for a node without asynchronous tables.
     """
     ops = graph.ops_on(node)
     served = {}
@@ -37,7 +37,7 @@ def served_ops(graph: Graph, node: str) -> dict[int, tuple[Op, ...]]:
 
 
 def serves_workers(graph: Graph, node: str) -> bool:
-    """Whether a node handles a message of each step of each worker as it arrives."""
+    """Whether a node handles each worker's message of each step as it arrives."""
     return any(
         op.structure.receives
         and op.is_push
@@ -49,18 +49,18 @@ def serves_workers(graph: Graph, node: str) -> bool:
 
 
 def is_of_table(op: Op) -> bool:
-    """Whether a table does the op, with its own values of the parameter."""
+    """Whether a table runs the op on its own values of the parameter."""
     return op.kind == "store" or op.structure.update is not None
 
 
 def _operands_of(op: Op) -> tuple[str, ...]:
     if op.exchange is not None and op.exchange.moves == "sums":
-        return ()  # the sums are those of the worker that asks
+        return ()  # the sums belong to the requesting worker
     return op.operands[1:] if is_of_table(op) else op.operands
 
 
 def _ops_after(ops: list[Op], first: Op) -> set[Op]:
-    """Return an op and all that use its results, directly or not."""
+    """Return an op and all ops that depend on it."""
     found = {first}
     values = {value.name for value in first.results}
     for op in ops:

@@ -1,4 +1,4 @@
-"""Which tables apply gradients chunk by chunk, as their messages arrive."""
+"""Finds the tables that apply gradients in chunks, as messages arrive."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from placer.plan.settings.training import optimizers
 def find_streamed_updates(
     graph: Graph, node: str, tables: Sequence[Table]
 ) -> dict[str, tuple[Op, ...]]:
-    """Return the node's tables with streamed updates, each with the messages
-    (`listen_and_serv` ops) that bring its gradients, in the order of their edges.
+    """Return the tables with streamed updates, and the receive ops of their gradients.
 
-    An update is streamed if those messages bring nothing else and are all of one step,
-    if nothing but the update uses the gradients, without a scale, and if the rule has
-    one phase. The
-    update then sums the senders' parts as it applies them: no whole gradient is stored.
+    A streamed update sums and applies the parts of the senders as they arrive, without
+    storing whole gradients. It requires:
+
+    - The messages bring only these gradients, all of one step.
+    - Only the update uses the gradients, without a scale.
+    - The rule has one phase.
     """
     listen_of = {
         value.name: op
@@ -45,15 +46,18 @@ def find_streamed_updates(
 
 
 def _has_one_update(graph: Graph, node: str, gradient: str) -> bool:
-    """Whether one update without a scale is the gradient's only use on the node."""
+    """Whether the gradient's only use on the node is an update without a scale."""
     users = [op for op in graph.uses.get(gradient, ()) if node in graph.nodes(op)]
     return len(users) == 1 and is_update(users[0].kind) and len(users[0].operands) == 2
 
 
 def _has_all_parts(graph: Graph, node: str, send: Op) -> bool:
-    """Whether every sender has a part of every value, and the node is not a sender; or
-    whether values come in ranges, in order, which a node also takes from itself, or as sums
-    of what has come."""
+    """Whether the parts of each gradient can be applied as they arrive.
+
+    - Every sender has a part of every value, and the node is not a sender.
+    - Or values are ranges in order, which the node also takes from itself.
+    - Or values are sums of received gradients.
+    """
     if send.is_push and send.exchange is not None and send.exchange.updates_workers:
         return True
     listen = graph.receives[send.attrs["edge"]]
@@ -61,7 +65,7 @@ def _has_all_parts(graph: Graph, node: str, send: Op) -> bool:
     if any(value.flat is not None for value in values):
         return not send.attrs.get("ring", False)
     if "first" in send.attrs:
-        return False  # it is not known before which workers are first
+        return False  # the fastest workers are not known in advance
     sources = graph.nodes(send)
     layouts = {graph.values[name].layout for name in send.operands}
     return node not in sources and (len(sources) == 1 or layouts == {"P"})

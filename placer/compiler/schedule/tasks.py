@@ -1,7 +1,7 @@
-"""One node's step with microbatches, split into tasks.
+"""Splits a node's step with microbatches into tasks.
 
-A schedule runs the tasks, most of them once for each microbatch; the units before and
-after them run once a step.
+A schedule orders the tasks. Most run once per microbatch; the units before and after the
+tasks run once a step.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from placer.compiler.schedule.units import Unit, purpose_of
 
 @dataclass(slots=True)
 class Task:
-    """Units of a node that run one after the other, at one `level`.
+    """Consecutive units of a node at one level.
 
-    A `repeated` task runs for each microbatch, any other once a step. `totals` are the
-    ops whose results, summed or joined over the microbatches, this task is the first to
-    use.
+    Attributes:
+        repeated: whether the task runs once per microbatch instead of once a step.
+        level: the level.
+        units: the units.
+        totals: the sums or joins over microbatches that this task uses first.
+        name: the name, such as `forward`.
     """
 
     repeated: bool
@@ -37,7 +40,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """A node's step: the tasks that the schedule orders, and what runs around them."""
+    """A node's step: the scheduled tasks, and the units before and after them."""
 
     before: Task
     tasks: tuple[Task, ...]
@@ -45,10 +48,14 @@ class NodeStep:
 
 
 def split_into_tasks(graph: Graph, units: Sequence[Unit]) -> NodeStep:
-    """Split a node's units into tasks, and name those that the schedule orders.
+    """Split a node's units into tasks, and name the scheduled tasks.
 
-    `graph` is the graph after the last pass. Tasks are named by their purpose, such as
-    `forward`; a second task of that purpose is `forward_2`.
+    Tasks are named by their purpose, such as `forward`; the second such task is
+    `forward_2`.
+
+    Args:
+        graph: the graph after the last pass.
+        units: the units of one node.
     """
     sequence = _add_totals(graph, _split_by_level(graph, units))
     repeated = [i for i, task in enumerate(sequence) if task.repeated]
@@ -76,10 +83,10 @@ def _split_by_level(graph: Graph, units: Sequence[Unit]) -> list[Task]:
 
 
 def _add_totals(graph: Graph, sequence: Sequence[Task]) -> list[Task]:
-    """Add to each task the totals over microbatches that it is the first to use.
+    """Add to each task the totals over microbatches that it uses first.
 
-    A total is complete after the last microbatch. A repeated task that uses one gets a
-    task of its own ahead, which runs once.
+    A total is complete after the last microbatch. If a repeated task uses one, a separate
+    task that runs once is inserted before it.
     """
     pending: dict[str, Op] = {}
     tasks: list[Task] = []
@@ -96,7 +103,7 @@ def _add_totals(graph: Graph, sequence: Sequence[Task]) -> list[Task]:
 
 
 def _join(tasks: Sequence[Task]) -> Task:
-    """Join tasks that run once a step into one."""
+    """Join tasks that run once a step."""
     joined = Task(repeated=False)
     for task in tasks:
         joined.units += task.units

@@ -1,4 +1,4 @@
-"""The ops of one node in one graph, in program order, grouped into emitted units."""
+"""Groups the ops of one node into units, each emitted as one statement or function."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from placer.plan.hooks import HookName
 class Unit:
     """Consecutive ops of a node, emitted as one statement or one jitted function.
 
-    A `computed` unit is a segment, and becomes a jitted function: `inputs` are the
-    values that it uses, `outputs` its results that a later unit of the node uses. A
-    `once` unit of an evaluation runs before its first batch.
+    Attributes:
+        ops: the ops.
+        computed: whether the unit is a segment, emitted as a jitted function.
+        once: whether the unit runs before the first batch of an evaluation.
+        inputs: (segment) the values that the function uses.
+        outputs: (segment) the results that a later unit of the node uses.
     """
 
     ops: tuple[Op, ...]
@@ -34,11 +37,12 @@ class Unit:
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """The graph of a training step, an evaluation or a prediction after the last pass,
-    to be emitted.
+    """A graph after the last pass, ready to be emitted.
 
-    `rows` is the number of rows of every global batch, or None if the last batch of an
-    epoch may have fewer. `hook` is the function of programs that runs the graph.
+    Attributes:
+        graph: the graph of a training step, an evaluation or a prediction.
+        rows: the rows of every batch, or None if the last batch may be shorter.
+        hook: the program function that runs the graph.
     """
 
     graph: Graph
@@ -47,18 +51,18 @@ class LoweredGraph:
 
     @property
     def has_batches(self) -> bool:
-        """Whether the hook runs all batches, as an evaluation does, not one step."""
+        """Whether the hook runs over all batches instead of one step."""
         return self.hook != "step"
 
     @cached_property
     def node_classes(self) -> NodeClasses:
-        """The nodes of the graph, grouped by the ops that they run."""
+        """The nodes, grouped by the ops that they run."""
         return NodeClasses([self.graph])
 
     def units_on(self, node: str) -> tuple[Unit, ...]:
-        """Return the units of a node; nodes of one class share them.
+        """Return the units of a node, empty if the node runs no op.
 
-        Empty if the node runs no op.
+        Nodes of a class share their units.
         """
         first = self.node_classes.representative(node)
         units = self._units.get(first)
@@ -71,8 +75,7 @@ class LoweredGraph:
         return {}
 
     def units_of_hook(self, node: str) -> tuple[Unit, ...]:
-        """Return the units of a node that its hook runs: all but those that it runs for
-        each message of a worker."""
+        """Return the units that a node's hook runs, without those for worker messages."""
         served = self._served_on(node)
         if not served:
             return self.units_on(node)
@@ -84,8 +87,7 @@ class LoweredGraph:
         return group_units(self.graph, first, used)
 
     def units_of_messages(self, node: str) -> dict[int, tuple[Unit, ...]]:
-        """Return the units that a server runs for a message of a worker, by the number
-        of the edge."""
+        """Return the units that a server runs for a worker's message, by edge."""
         first = self.node_classes.representative(node)
         return {
             edge: group_units(self.graph, first, ops)
@@ -93,7 +95,7 @@ class LoweredGraph:
         }
 
     def serves_workers(self, node: str) -> bool:
-        """Whether a node handles messages of workers as they arrive."""
+        """Whether the node serves worker messages as they arrive."""
         return serves_workers(self.graph, self.node_classes.representative(node))
 
     def _served_on(self, node: str) -> dict[int, tuple[Op, ...]]:
@@ -101,15 +103,17 @@ class LoweredGraph:
 
 
 def _is_read_by(op: Op, names: set[str]) -> bool:
-    """Whether an op reads a parameter that others use, by these names, besides those for
-    messages: each reads it for itself."""
+    """Whether an op reads a parameter that the hook also uses.
+
+    Hook and messages each read their parameters.
+    """
     return op.kind == "parameter" and op.name in names
 
 
 def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
-    """Group a node's ops of a segmented graph into units.
+    """Group a node's ops into units, empty if the node runs no op.
 
-    Empty if the node runs no op.
+    The graph must have segments.
     """
     return group_units(graph, node, used_ops(graph, node))
 
@@ -130,18 +134,16 @@ def group_units(graph: Graph, node: str, ops: Sequence[Op]) -> tuple[Unit, ...]:
 
 
 def used_ops(graph: Graph, node: str) -> list[Op]:
-    """Return the ops that the node runs: those with an effect, and those whose results it
-    uses."""
+    """Return the ops with an effect on a node, and the ops that these need."""
     ops = [op for op in graph.ops_on(node) if not op.structure.directive]
     operands_of = partial(operands_on, graph, node)
     return needed_ops(ops, lambda op: op.structure.effect, operands_of)
 
 
 def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
-    """Return the operands of `op` that it needs on this node.
+    """Return the operands that an op needs on a node.
 
-    All of them, except for a conversion of which the node gets no piece: its result
-    there is zeros.
+    A conversion that brings the node no piece needs none: its result there is zeros.
     """
     if not is_conversion(op.kind):
         return op.operands
@@ -153,7 +155,7 @@ def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
 
 
 def _unit_key(graph: Graph, op: Op) -> tuple[object, ...]:
-    """Return what consecutive ops of one unit have in common."""
+    """Return the key that consecutive ops of one unit share."""
     if op.is_computed:
         same: object = graph.is_repeated(op), graph.devices(op)
     else:
@@ -192,11 +194,11 @@ _FORWARD = {"evaluate": "eval_forward", "predict": "predict_forward"}
 
 
 def purpose_of(ops: Sequence[Op], hook: HookName) -> str:
-    """Return the name of a segment's function, by the ops in it.
+    """Return the name of a segment's function.
 
-    In a training step `forward`, `backward`, `forward_backward`, or `combine` if it only
-    converts and updates; in an evaluation `eval_forward` or `prepare`, and in a
-    prediction `predict_forward` or `prepare`.
+    In a training step: `forward`, `backward`, `forward_backward`, or `combine` for
+    conversions and updates. In an evaluation: `eval_forward` or `prepare`. In a
+    prediction: `predict_forward` or `prepare`.
     """
     backward = any(op.is_gradient for op in ops)
     forward = any(

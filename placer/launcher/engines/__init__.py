@@ -1,6 +1,6 @@
-"""Engines: what schedules the processes of a run on machines, such as Slurm.
+"""Engines such as Slurm, which schedule the processes of a run on machines.
 
-An engine is a module with `OPTIONS` and three functions, as `placer.launcher.engines.engine.Engine`
-says; `placer.launcher.engines.find` finds it by its name. On the nodes `placer run BUILD --node auto`
-asks `placer.launcher.engines.surroundings` which node it is.
+An engine is a module with the interface of `placer.launcher.engines.engine.Engine`, and
+`placer.launcher.engines.find` finds it by its name. On a machine of the engine, `placer
+run BUILD --node auto` uses `placer.launcher.engines.surroundings` to find its node.
 """

@@ -1,5 +1,4 @@
-"""Tells the failure of a node from the ends that follow it: an engine ends the other
-nodes."""
+"""Finds the node whose failure made an engine end the other nodes."""
 
 from __future__ import annotations
 
@@ -10,15 +9,16 @@ from placer.runtime.control.events import FAILED_LINE
 from placer.runtime.signals.signals import END_SIGNALS
 
 _ROOT: Final = b'"root": true'
-"""Part of the line of a failure that is the node's own."""
+"""Part of the line of a failure that a node reports of itself."""
 
 
 def tells_failure(line: bytes) -> bool:
-    """Whether a line of events says that the node itself has failed."""
+    """Return True if a line of events reports that the node itself failed."""
     return line.startswith(FAILED_LINE) and _ROOT in line
 
 
 def is_cause_of_failure(end: NodeEnded) -> bool:
-    """Whether a node was lost, or killed by a signal that is no request to end."""
+    """Return True if a node was lost, or was killed by a signal that is not a request to
+    end."""
     killed = end.status is not None and end.status < 0
     return end.status is None or (killed and -end.status not in END_SIGNALS)

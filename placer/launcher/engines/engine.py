@@ -1,8 +1,8 @@
-"""What an engine is: its options, its three functions, and what they exchange.
+"""The interface of an engine: its options, its three functions and their data.
 
-`write` gives the files of a job, which a person can read, keep and submit by hand.
-`submit` gives a written job to the engine. `watch` follows it: it yields what the
-launcher would have read from the processes, had it started them.
+`write` returns the files of a job, which a person can read, keep and submit by hand.
+`submit` submits a written job to the engine. `watch` follows the job and yields the
+events that the launcher would read from local processes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from placer.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class EngineOption:
-    """An option of an engine, which `placer launch` takes as `--option name=value`.
+    """An option of an engine, given to `placer launch` as `--option name=value`.
 
     Attributes:
         name: such as `partition`.
         type: `str`, `int`, `bool`, or `size`, a number of bytes such as 4GiB.
-        default: None if there is nothing to use instead.
-        help: what it does, in one sentence.
-        choices: the texts from which the value is chosen.
+        default: the default value; None if the option is unset by default.
+        help: a sentence for the user.
+        choices: the allowed texts; empty if any text is allowed.
     """
 
     name: str
@@ -37,7 +37,7 @@ class EngineOption:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the process of a node needs.
+    """The resources that the process of a node needs.
 
     Attributes:
         memory: bytes of host memory.
@@ -50,23 +50,25 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A run that an engine is to schedule.
+    """A run that an engine must schedule.
 
     Attributes:
-        name: the name of the job: that of the model.
+        name: the name of the job, which is the name of the model.
         plan: the plan of the build.
-        files: the content of each file of the build by its path, plan.json included.
-        needs: what each process needs, by its name such as `worker:0`, in the order of
-            the plan; the first is that of the control node.
+        files: the content of each file of the build by its path, including plan.json.
+        needs: the resources of each process by its name, such as `worker:0`, in the order
+            of the plan. The first process has the control node.
         arguments: the arguments of `placer run` after the build and the node, such as
             `--steps=100`.
-        data: the folder of the data on the machines; None for their PLACER_DATA.
-        reads, writes, folders: the files, and the folders of checkpoints and orders, on
-            the machines that options name, by the option.
+        data: the data folder on the machines; None for PLACER_DATA there.
+        reads: the files that the run reads, on the machines of the job, by option.
+        writes: the files that the run writes, on the machines of the job, by option.
+        folders: the folders of checkpoints and recorded orders there, by option.
         key: the key of the run.
-        saves: whether the run saves checkpoints or parameters when it is interrupted.
-        grace, deadline: the seconds that nodes have after an interruption to stop after
-            the same step, and to write what they save.
+        saves: True if the run saves checkpoints or parameters when it is interrupted.
+        grace: seconds after an interruption until all nodes must stop after the same
+            step.
+        deadline: seconds that the nodes then have to save.
     """
 
     name: str
@@ -90,8 +92,9 @@ class JobFile:
 
     Attributes:
         content: a text, or the bytes of a file of the build.
-        private: whether only its owner may read it: it has the key.
-        submits: whether its first lines say how to submit the job by hand.
+        private: True if only the owner may read the file, because it contains the key.
+        submits: True if the first lines of the file explain how to submit the job by
+            hand.
     """
 
     content: str | bytes
@@ -100,7 +103,7 @@ class JobFile:
 
 
 JobFiles: TypeAlias = dict[str, JobFile]
-"""The files of a job by their paths in its folder."""
+"""The files of a job, by their paths in its folder."""
 
 
 class Job(Protocol):
@@ -108,10 +111,10 @@ class Job(Protocol):
 
     Attributes:
         title: such as `Slurm job 42`.
-        cancel_command: the command that ends it, for a person. Empty if it ends with the
+        cancel_command: the shell command that ends the job. Empty if it ends with the
             launcher.
-        folder: the folder in which its nodes write `NODE.log`, such as worker-0.log; None
-            if the launcher does, with NodeLog.
+        folder: the folder where the nodes write logs such as worker-0.log. None if the
+            launcher writes the logs from NodeLog events.
     """
 
     title: str
@@ -119,8 +122,10 @@ class Job(Protocol):
     folder: Path | None
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step, and to save, by SIGUSR1 to any of
-        them. It is no interruption, of which SIGINT is one."""
+        """Ask the nodes to stop after the same step and to save.
+
+        Any node receives SIGUSR1. Unlike SIGINT, this is not an interruption.
+        """
 
     def cancel(self) -> None:
         """End the job with all its processes."""
@@ -128,7 +133,7 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeLines:
-    """Events that a node has written: complete lines of JSON, without their ends."""
+    """Events that a node has written, as complete lines of JSON without line ends."""
 
     node: str
     lines: Sequence[bytes]
@@ -136,8 +141,10 @@ class NodeLines:
 
 @dataclass(frozen=True, slots=True)
 class NodeLog:
-    """What a node has added to its log, from an engine that does not write it to
-    `NODE.log` in the folder of the job."""
+    """New text for the log of a node.
+
+    Only engines without a shared log folder use it.
+    """
 
     node: str
     text: bytes
@@ -149,10 +156,10 @@ class NodeEnded:
 
     Attributes:
         node: its name.
-        status: its exit status, -N after signal N; None if it is not known, as when its
-            machine was lost.
-        why: what the engine says about it, such as `OOMKilled`.
-        host: the machine that it ran on, if that is known.
+        status: its exit status, -N after signal N; None if unknown, for example because
+            its machine was lost.
+        why: the reason that the engine gives, such as `OOMKilled`.
+        host: the machine of the process, if known.
     """
 
     node: str
@@ -163,8 +170,12 @@ class NodeEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobNote:
-    """Something to tell the user, such as what the job waits for; with `warns`, a warning,
-    such as why the engine has ended the job."""
+    """A message for the user.
+
+    Attributes:
+        text: the message, such as the reason why the job waits.
+        warns: True for a warning, such as the reason why the engine ended the job.
+    """
 
     text: str
     warns: bool = False
@@ -174,19 +185,24 @@ JobEvent: TypeAlias = NodeLines | NodeLog | NodeEnded | JobNote
 
 
 class Engine(Protocol):
-    """The module of an engine.
+    """The interface of an engine module.
 
     Attributes:
-        OPTIONS: its options.
+        OPTIONS: the options of the engine.
     """
 
     OPTIONS: tuple[EngineOption, ...]
 
     def write(self, request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
-        """Return the files of a job. They are a function of the arguments alone.
+        """Return the files of a job, which depend only on the arguments.
 
-        `options` has a value for each of OPTIONS. Raises PlacerError for a run that the
-        engine cannot schedule, such as a build that does not fit where it is to be.
+        Args:
+            request: the run.
+            options: a value for each option in OPTIONS.
+
+        Raises:
+            PlacerError: if the engine cannot schedule the run, for example because the
+                build is too large.
         """
 
     def submit(
@@ -194,12 +210,16 @@ class Engine(Protocol):
     ) -> Job:
         """Submit the job whose files are in a folder.
 
-        Raises PlacerError if the engine is not there, or refuses it.
+        Raises:
+            PlacerError: if the engine is missing or refuses the job.
         """
 
     def watch(self, job: Any) -> Iterator[JobEvent]:
-        """Yield the events of a job of `submit`, until it is over.
+        """Yield the events of a submitted job until it is over.
 
-        The last event of each node is a NodeEnded; a node without one has ended with the
-        job. Raises PlacerError if the job cannot be followed any more.
+        The last event of each node is a NodeEnded. A node without one has ended with the
+        job.
+
+        Raises:
+            PlacerError: if the job can no longer be followed.
         """

@@ -1,5 +1,5 @@
-"""Finds engines by their names: those of placer, and those of the entry points
-`placer.engines`, each of which names a module."""
+"""Finds engines by name: the engines of placer, and modules of `placer.engines` entry
+points."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def engine_names() -> list[str]:
 def find_engine(name: str) -> Engine:
     """Return the module of an engine.
 
-    Raises PlacerError if there is none of that name, or if what an entry point names is
-    no engine.
+    Raises:
+        PlacerError: if no engine has this name, or the module of an entry point is not an
+            engine.
     """
     if name in OWN:
         return cast(Engine, import_module(f"placer.launcher.engines.{name}"))
@@ -34,12 +35,12 @@ def find_engine(name: str) -> Engine:
             for attribute in ("OPTIONS", "write", "submit", "watch"):
                 if not hasattr(engine, attribute):
                     raise PlacerError(
-                        f"the entry point '{name}' of {GROUP} is no engine:"
-                        f" '{point.value}' has no '{attribute}'"
+                        f"the entry point '{name}' of {GROUP} is not an engine: "
+                        f"'{point.value}' has no '{attribute}'"
                     )
             return cast(Engine, engine)
     names = engine_names()
     raise PlacerError(
-        f"there is no engine '{name}'",
+        f"unknown engine '{name}'",
         hint=did_you_mean(name, names) or f"one of: {', '.join(names)}",
     )

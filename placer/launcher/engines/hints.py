@@ -1,8 +1,8 @@
-"""The hints for what the tools of engines say: no more than these.
+"""Hints for errors of the engines' tools.
 
-An error shows the tool's own lines. What a tool says changes with its releases, so a hint
-is here only if many users meet the error, and the answer is an option of placer, or how
-placer treats the job.
+An error message shows the tool's own lines. Their texts change with each release, so the
+list is short. A hint is here only if many users meet the error, and if it concerns an
+option or a behavior of placer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What to do about an error.
+    """Advice on an error.
 
     Attributes:
-        tool: what says it.
-        said: a part of what it says, as a regular expression.
-        advice: what to do.
-        reason: why it is here.
+        tool: the tool that prints the error.
+        said: a regular expression for a part of the error.
+        advice: the hint for the user.
+        reason: the reason for this entry.
     """
 
     tool: str
@@ -33,39 +33,43 @@ HINTS: Final = (
     Hint(
         "Slurm",
         "node configuration is not available|(?i:out.of.memory|oom.kill)",
-        "--option memory=SIZE, cpus=N or partition=NAME changes what each node gets",
-        "placer chooses the memory and the CPUs; Slurm does not say which does not fit",
+        "change the resources of each node with --option memory=SIZE, cpus=N or "
+        "partition=NAME",
+        "placer chooses the memory and the CPUs; Slurm does not say which of "
+        "them is too large",
     ),
     Hint(
         "Slurm",
         "sbatch.*(timed out|has not answered)",
-        "launch again: a job that Slurm has taken nevertheless fails when it starts, as no"
-        " launcher follows it",
-        "the controller of a busy cluster is slow, and users fear that a job runs twice",
+        "launch again: if Slurm has accepted the job after all, it fails at its "
+        "start, because no launcher follows it",
+        "the controller of a busy cluster is slow, and users fear that the job "
+        "runs twice",
     ),
     Hint(
         "node.sh",
         "^status 127\n|No module named",
-        "--option python=PATH names the Python with placer on its machine",
-        "the Python of the launcher is the default, and need not be there",
+        "set --option python=PATH to a Python with placer on its machine",
+        "the default is the Python of the launcher, which may be missing there",
     ),
     Hint(
         "kubectl",
         'no matches for kind "JobSet"',
-        "this cluster has no JobSet: install it (https://jobset.sigs.k8s.io), or use"
-        " --option crd=none",
-        "a JobSet is the default, and clusters do not have it by themselves",
+        "this cluster has no JobSet: install it (https://jobset.sigs.k8s.io), "
+        "or use --option crd=none",
+        "a JobSet is the default, but not part of a standard cluster",
     ),
     Hint(
         "kubectl",
         "AlreadyExists",
-        "a run of this name is there: delete it, or name this one by --option name=NAME",
-        "the name of the model is the default, so that a second run meets it",
+        "a run with this name exists: delete it, or choose another name with "
+        "--option name=NAME",
+        "the default is the name of the model, so a second run has the same name",
     ),
 )
 
 
 def hint_of(tool: str, said: str) -> str | None:
-    """Return what to do about what a tool has said, if it is one of `HINTS`."""
+    """Return the advice for the error of a tool, or "" if `HINTS` has none."""
     found = (h.advice for h in HINTS if h.tool == tool and re.search(h.said, said))
     return next(found, None)

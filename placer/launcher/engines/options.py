@@ -14,7 +14,7 @@ _SHIFTS: Final = {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 _WORDS: Final = {"true": True, "yes": True, "false": False, "no": False}
 _EXPECTED: Final = {
     "str": "a text",
-    "int": "a whole number, without a sign",
+    "int": "a whole number without a sign",
     "bool": "true or false",
     "size": "a size, such as 4GiB",
 }
@@ -28,10 +28,10 @@ def read_engine_options(
     Args:
         engine: the name of the engine.
         options: its options.
-        given: what the user has set, as texts or as values of their types.
+        given: the options of the user, as texts or as values of their types.
 
     Raises:
-        PlacerError: for an option that there is not, or a value that it cannot have.
+        PlacerError: for an unknown option or an invalid value.
     """
     known = {option.name: option for option in options}
     for name in given:
@@ -46,13 +46,18 @@ def read_engine_options(
 
 
 def split_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the options of `--option name=value` arguments. Raises PlacerError for other
-    texts, and for a name that comes twice."""
+    """Return the values of `--option name=value` arguments by name.
+
+    Raises:
+        PlacerError: if an argument has another form, or a name is repeated.
+    """
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise PlacerError(f"--option '{text}' is not name=value, such as cpus=4")
+            raise PlacerError(
+                f"--option '{text}' must have the form name=value, such as cpus=4"
+            )
         if name.strip() in pairs:
             raise PlacerError(f"--option {name.strip()} is given twice")
         pairs[name.strip()] = value
@@ -60,7 +65,7 @@ def split_options(texts: Sequence[str]) -> dict[str, str]:
 
 
 def list_options(options: Sequence[EngineOption]) -> list[str]:
-    """Return a line for each option, for help."""
+    """Return one line of help for each option."""
     width = max((len(option.name) for option in options), default=0)
     lines = []
     for option in options:
@@ -81,7 +86,7 @@ def _read(engine: str, option: EngineOption, value: Any) -> Any:
         )
     if isinstance(read, str) and not read.isprintable():
         raise PlacerError(
-            f"{engine}: '{option.name}' has characters that cannot be printed: {read!r}"
+            f"{engine}: '{option.name}' contains unprintable characters: {read!r}"
         )
     if option.choices and read not in option.choices:
         raise PlacerError(
@@ -92,7 +97,7 @@ def _read(engine: str, option: EngineOption, value: Any) -> Any:
 
 
 def _convert(kind: str, text: str) -> Any:
-    """Return the value of a text, or None if it has none of this type."""
+    """Return a text as a value of a type, or None if that is impossible."""
     match kind:
         case "int":
             return int(text) if re.fullmatch("[0-9]{1,12}", text) else None

@@ -1,4 +1,4 @@
-"""What the processes of a plan need of the machines they run on."""
+"""Computes the memory and the GPUs that the processes of a plan need."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from placer.plan.settings.data.window import Window
 from placer.plan.settings.sparse.row_bytes import table_bytes
 
 BASE_BYTES: Final = 512 << 20
-"""What a process takes besides tables, activations and rows: the interpreter, JAX and its
-compiler, and buffers of messages."""
+"""Bytes for the interpreter, JAX with its compiler, and buffers of messages."""
 _UNIT: Final = 64 << 20
 _IN_WINDOW: Final = 256 << 20
-"""What a process takes for rows that are read through a window."""
+"""Bytes for rows that are read through a window."""
 _IN_MEMORY: Final = 2
-"""How many times the size of its file a set of rows takes while it is read."""
+"""Memory for the rows of a file while they are read, as a multiple of the file's size."""
 
 
 def needs_of(plan: Plan, data: Path, *, emulate: bool = False) -> dict[str, Needs]:
-    """Return what each process of a plan needs, by its name.
+    """Return the resources that each process of a plan needs, by its name.
 
-    The memory is what the spec gives the nodes, or else the sum of the tables and the
-    activations, 512 MiB, and the rows if the process reads any: those of its sources that
-    are files in `data`, or at absolute paths of this machine. Sparse tables count with
-    the rows that the spec expects. Emulated GPUs are not needed.
+    The memory is the limit that the spec sets for the nodes. Without a limit, it is the
+    sum of the tables, the activations, 512 MiB, and the rows if the process reads any.
+    Only sources that are local files count for the rows. Sparse tables count with the
+    number of rows that the spec expects.
+
+    Args:
+        plan: the plan.
+        data: the data folder, for relative paths.
+        emulate: True if CPU devices replace the GPUs.
     """
     return {
         name: Needs(
@@ -40,7 +44,7 @@ def needs_of(plan: Plan, data: Path, *, emulate: bool = False) -> dict[str, Need
 
 
 def _rounded(nbytes: int) -> int:
-    """Round up, so that nodes that differ by a few bytes are equal."""
+    """Round up, so that nodes that differ by a few bytes get the same value."""
     return -(-nbytes // _UNIT) * _UNIT
 
 
@@ -64,8 +68,8 @@ def _memory(plan: Plan, nodes: Sequence[NodePlan], data: Path) -> int:
 
 
 def _sparse(plan: Plan, node: str) -> int:
-    """Return the bytes of a node's parts of sparse tables, as far as the spec says how
-    many rows they have."""
+    """Return the bytes of a node's partitions of sparse tables with an expected number of
+    rows."""
     total = 0
     for table in plan.sparse_tables:
         rows = table.settings.capacity if table.rows is None else table.rows
@@ -76,7 +80,7 @@ def _sparse(plan: Plan, node: str) -> int:
 
 
 def _rows(source: RowSource, data: Path) -> int:
-    """Return the bytes that the rows of a source take in memory."""
+    """Return the bytes of memory that the rows of a source need."""
     if isinstance(source.shuffle, Window):
         return _IN_WINDOW
     parsed: Source = source.parsed

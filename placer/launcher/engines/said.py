@@ -1,4 +1,4 @@
-"""What the tool of an engine has said, for a message: its own lines, as plain text."""
+"""Formats the output of an engine's tool for a message."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Final
 from placer.system.printable import make_printable
 
 _LAST: Final = 9
-"""The last lines that are shown, besides the first one."""
+"""The number of last lines to show, besides the first one."""
 _WIDTH: Final = 400
-"""Characters of a line that are shown."""
+"""The number of characters of a line to show."""
 _READ: Final = 1 << 16
-"""Bytes at the end of a file that are read."""
+"""The number of bytes to read at the end of a file."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def lines_of(said: str | bytes) -> list[str]:
-    """Return the first line of a text and the last nine, without control characters.
+    r"""Return the first line and the last nine lines of a text, without control
+    characters.
 
-    The first line often has the cause, and the last ones what came of it.
+    The first line often contains the cause, and the last lines the consequence.
 
-    >>> lines_of("a\\n\\n\\x1b[31mb\\x1b[0m\\n")
+    >>> lines_of("a\n\n\x1b[31mb\x1b[0m\n")
     ['a', 'b']
     """
     if isinstance(said, bytes):
@@ -36,11 +37,12 @@ def lines_of(said: str | bytes) -> list[str]:
 
 
 def quoting(message: str, said: str | bytes) -> str:
-    """Return a message with what a tool has said: after a colon, or indented below it.
+    r"""Return a message followed by the output of a tool, on one line or indented below
+    it.
 
     >>> quoting("sbatch failed", "Invalid account")
     'sbatch failed: Invalid account'
-    >>> print(quoting("sbatch failed", "Invalid account\\nInvalid partition"))
+    >>> print(quoting("sbatch failed", "Invalid account\nInvalid partition"))
     sbatch failed:
         Invalid account
         Invalid partition
@@ -52,12 +54,12 @@ def quoting(message: str, said: str | bytes) -> str:
 
 
 def in_one_line(said: str | bytes) -> str:
-    """Return what a tool has said on one line, as for the end of a node."""
+    """Return the output of a tool on one line."""
     return " ".join(lines_of(said))
 
 
 def end_of_file(path: Path) -> str:
-    """Return the last bytes of a file that a tool writes; an empty text if there is no file."""
+    """Return the last bytes of a file, or nothing if the file does not exist."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _READ))

@@ -1,13 +1,13 @@
-"""Which node a process is, and where the others are: from what an engine says on a node.
+"""Finds the node of a process and the addresses of its peers from its environment.
 
-`placer run BUILD --node auto` asks in this order:
+`placer run BUILD --node auto` uses the first of these that is set:
 
 - `PLACER_NODE`, such as `worker:0`;
 - `PLACER_KIND` and `PLACER_INDEX`, such as `worker` and `0`;
-- the variables that Slurm sets in the tasks of a step: task i is the i-th process of the
-  plan, and its host follows from the list of hosts and the tasks of each.
+- Slurm's variables for the tasks of a step: task i is the i-th process of the plan.
 
-Addresses are those of `PLACER_ENDPOINTS`, or follow from Slurm's variables.
+The addresses are in `PLACER_ENDPOINTS`. With Slurm, they follow from its lists of hosts
+and of tasks per host.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NODE: Final = "PLACER_NODE"
 KIND: Final = "PLACER_KIND"
 INDEX: Final = "PLACER_INDEX"
 ADDRESSES: Final = "PLACER_SLURM_ADDRESSES"
-"""The addresses of Slurm's nodes, `NAME=ADDRESS,…`, where they are not their names."""
+"""The variable `NAME=ADDRESS,…` with addresses of Slurm's nodes that differ from their
+names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The node that a process is, and the addresses that are known from its
-    surroundings."""
+    """The node of a process, and the known addresses of nodes."""
 
     node: str
     endpoints: dict[str, str] = field(default_factory=dict)
@@ -44,15 +44,16 @@ def look_around(
     environment: Mapping[str, str],
     base_port: int | None = None,
 ) -> Surroundings:
-    """Return which process of a plan this one is.
+    """Return the node of this process, and the addresses that its environment contains.
 
     Args:
         processes: the names of all processes of the plan, in its order.
         environment: the environment of this process.
-        base_port: the port of the first process, where addresses follow from the hosts.
+        base_port: the port of the first process, for addresses that follow from the
+            hosts.
 
     Raises:
-        PlacerError: the surroundings say nothing, or do not fit the plan.
+        PlacerError: if the environment does not name a node, or does not fit the plan.
     """
     if NODE in environment:
         return Surroundings(_known(processes, environment[NODE], NODE))
@@ -62,41 +63,40 @@ def look_around(
         return _of_slurm(processes, environment, base_port)
     if "SLURM_JOB_ID" in environment:
         raise PlacerError(
-            "--node auto: this is a batch script of Slurm, and none of its tasks",
-            hint="start the nodes by srun",
+            "--node auto: this is a batch script of Slurm, not one of its tasks",
+            hint="start the nodes with srun",
         )
     raise PlacerError(
-        f"--node auto: neither {NODE}, nor {KIND} and {INDEX}, nor Slurm's variables"
-        " are set",
-        hint=f"--node names the node: one of {', '.join(processes)}",
+        f"--node auto: {NODE}, {KIND} with {INDEX}, and Slurm's variables are not set",
+        hint=f"name the node with --node: one of {', '.join(processes)}",
     )
 
 
 def _known(processes: Sequence[str], node: str, variable: str) -> str:
     if node not in processes:
         raise PlacerError(
-            f"{variable} is '{node}', and this build has no such node",
+            f"{variable} is '{node}', but this build has no such node",
             hint=f"one of: {', '.join(processes)}",
         )
     return node
 
 
 def _numbered(processes: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the node that a kind and a number name."""
+    """Return the node for PLACER_KIND and PLACER_INDEX."""
     kind, index = environment.get(KIND, ""), environment.get(INDEX, "")
     count = sum(NodeId(name).kind == kind for name in processes)
     if not count:
         kinds = ", ".join(dict.fromkeys(NodeId(name).kind for name in processes))
         raise PlacerError(
-            f"{KIND} is '{kind}', and this build has no such nodes",
+            f"{KIND} is '{kind}', but this build has no such nodes",
             hint=f"one of: {kinds}",
         )
     if not re.fullmatch("[0-9]{1,6}", index) or int(index) >= count:
         raise PlacerError(
-            f"{INDEX} is '{index}', and this build has {plural(count, 'node')} of kind"
-            f" '{kind}', from 0 on",
-            hint="start as many as the build has, or compile it with"
-            " --nodes for as many as are started",
+            f"{INDEX} is '{index}', but this build has {plural(count, 'node')} "
+            f"of kind '{kind}', numbered from 0",
+            hint="start the number of nodes in the build, or compile it again with "
+            "another number: --nodes",
         )
     return f"{kind}:{int(index)}"
 
@@ -104,23 +104,25 @@ def _numbered(processes: Sequence[str], environment: Mapping[str, str]) -> str:
 def _of_slurm(
     processes: Sequence[str], environment: Mapping[str, str], base_port: int | None
 ) -> Surroundings:
-    """Return the node of a task of a step of Slurm, and the addresses of all."""
+    """Return the node of a Slurm task, and the addresses of all nodes."""
     tasks = list(_hosts_of_tasks(environment))
     rank = _number(environment, "SLURM_PROCID")
     if len(tasks) != len(processes):
         raise PlacerError(
-            f"Slurm has started {plural(len(tasks), 'task')}, and this build has"
-            f" {plural(len(processes), 'process', 'processes')}:"
-            f" {', '.join(processes)}",
+            f"Slurm has started {plural(len(tasks), 'task')}, but this build has "
+            f"{plural(len(processes), 'process', 'processes')}: "
+            f"{', '.join(processes)}",
             hint=f"srun --ntasks={len(processes)}",
         )
     if rank >= len(tasks):
-        raise PlacerError(f"SLURM_PROCID is {rank}, of {plural(len(tasks), 'task')}")
+        raise PlacerError(
+            f"SLURM_PROCID is {rank}, but Slurm has {plural(len(tasks), 'task')}"
+        )
     here = environment.get("SLURMD_NODENAME", tasks[rank])
     if here != tasks[rank]:
         raise PlacerError(
-            f"task {rank} of Slurm is on {here}, and not on {tasks[rank]} as"
-            " SLURM_STEP_TASKS_PER_NODE says",
+            f"task {rank} of Slurm is on {here}, but SLURM_STEP_TASKS_PER_NODE "
+            f"says {tasks[rank]}",
             hint="srun --distribution=block",
         )
     pairs = (pair.partition("=") for pair in environment.get(ADDRESSES, "").split(","))
@@ -135,8 +137,10 @@ def _of_slurm(
 
 
 def _hosts_of_tasks(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the host of each task of the step, in the order of the tasks: those of all
-    groups of a heterogeneous job, which share one numbering."""
+    """Yield the host of each task of the step, in the order of the tasks.
+
+    All groups of a heterogeneous job are included; they share one numbering.
+    """
     hosts = expand_hosts(_text(environment, "SLURM_STEP_NODELIST"))
     counts = expand_tasks(_text(environment, "SLURM_STEP_TASKS_PER_NODE"))
     if len(hosts) != len(counts):
@@ -152,13 +156,15 @@ def _hosts_of_tasks(environment: Mapping[str, str]) -> Iterator[str]:
 def _in_order_of_groups(
     hosts: Sequence[str], environment: Mapping[str, str]
 ) -> Sequence[str]:
-    """Return the hosts of a step in the order of its tasks, which are numbered group by
-    group: a group may have hosts that are before those of the group before it."""
+    """Return the hosts of a step in the order of its tasks.
+
+    Tasks are numbered group by group, but the list of hosts mixes the groups.
+    """
     size = environment.get("SLURM_HET_SIZE", "0")
     groups = range(int(size) if re.fullmatch("[0-9]{1,4}", size) else 0)
     lists = [environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{i}", "") for i in groups]
     ordered = [host for text in filter(None, lists) for host in expand_hosts(text)]
-    # A step may be in some of the groups only.
+    # A step may use only some of the groups.
     return ordered if sorted(ordered) == sorted(hosts) else hosts
 
 
@@ -167,13 +173,13 @@ def _text(environment: Mapping[str, str], name: str) -> str:
         return environment[name]
     except KeyError:
         raise PlacerError(
-            f"--node auto: SLURM_PROCID is set, and {name} is not",
-            hint="start the nodes by srun",
+            f"--node auto: SLURM_PROCID is set, but {name} is not",
+            hint="start the nodes with srun",
         ) from None
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = _text(environment, name)
     if not re.fullmatch("[0-9]{1,9}", text):
-        raise PlacerError(f"{name} is '{text}', and not a number")
+        raise PlacerError(f"{name} is '{text}', which is not a number")
     return int(text)

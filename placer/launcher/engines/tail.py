@@ -1,4 +1,4 @@
-"""Reads a file that another process is still writing."""
+"""Reads a file while another process writes it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Final
 
 MAX_LINE: Final = 64 << 20
-"""Bytes of a line at most."""
+"""The largest size of a line in bytes."""
 _CHUNK: Final = 1 << 20
-"""Bytes that are read at once."""
+"""The number of bytes to read at once."""
 
 
 @dataclass(slots=True)
 class Tail:
-    """The lines of a file, as they come.
+    """Reads the new lines of a growing file.
 
-    The file is opened for each read: that is when a file system of several machines, such
-    as NFS, asks for what another machine has written.
+    The file is opened for each read, because network file systems such as NFS check for
+    new data only then.
 
     Attributes:
-        path: the file, which need not exist yet.
+        path: the file, which may not exist yet.
     """
 
     path: Path
@@ -29,12 +29,16 @@ class Tail:
 
     @property
     def is_within_line(self) -> bool:
-        """Whether what was read ends within a line."""
+        """True if the data read so far ends within a line."""
         return bool(self._pending)
 
     def read(self) -> list[bytes]:
-        """Return the complete lines that have come, without their ends; none if there is
-        no file yet. Raises ValueError for a line of more than `MAX_LINE`."""
+        """Return the new complete lines, without line ends; no lines if the file does not
+        exist.
+
+        Raises:
+            ValueError: for a line of more than `MAX_LINE` bytes.
+        """
         lines: list[bytes] = []
         try:
             with self.path.open("rb") as file:
@@ -43,11 +47,11 @@ class Tail:
                     self._read += len(data)
                     lines += self._split(data)
         except OSError:
-            pass  # the rest comes later
+            pass  # the next call reads the rest
         return lines
 
     def _split(self, data: bytes) -> list[bytes]:
-        """Add what was read, and return the lines that are complete now."""
+        """Append new data, and return the lines that are now complete."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = bytes(self._pending) + lines[0]

@@ -12,13 +12,12 @@ _OPERANDS = (Operand("x", "any dtype and shape"),)
 
 
 def _permutation(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
-    """Return the axis of `x` for each dimension of the result."""
     perm = attrs["perm"]
     if perm is None:
         return tuple(reversed(range(x.rank)))
     axes = [p + x.rank if p < 0 else p for p in perm]
     if sorted(axes) != list(range(x.rank)):
-        message = f"needs each axis of 'x' {x} once, perm is {list(perm)}"
+        message = f"needs each axis of 'x' {x} once, but perm is {list(perm)}"
         raise OpError(message, attr="perm")
     return tuple(axes)
 
@@ -30,8 +29,8 @@ def _infer_transpose(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 TRANSPOSE = Declaration(
     "transpose",
-    "Permutes the dimensions of x; reverses them by default. If the batch does not stay"
-    " the first dimension, the batch rule is `whole`.",
+    "Permutes the dimensions of x; by default, reverses them. If the batch does"
+    " not stay the first dimension, the batch rule is `whole`.",
     _OPERANDS,
     _infer_transpose,
     lambda types, attrs: "whole" if _permutation(types[0], attrs)[0] else "rows",
@@ -65,8 +64,8 @@ def _infer_squeeze(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 SQUEEZE = Declaration(
     "squeeze",
-    "Removes dimensions of size 1. The batch cannot be removed, even if it has one"
-    " row.",
+    "Removes dimensions of size 1. The batch cannot be removed, even if it has"
+    " one row.",
     _OPERANDS,
     _infer_squeeze,
     attrs=(required("axis", int | list[int], "the axes to remove"),),
@@ -96,12 +95,16 @@ def _rows_expand(types: Types, attrs: Attrs) -> BatchRule:
 
 EXPAND_DIMS = Declaration(
     "expand_dims",
-    "Inserts dimensions of size 1. If one is before the batch, the batch rule is"
-    " `whole`.",
+    "Inserts dimensions of size 1. If one of them is before the batch, the batch"
+    " rule is `whole`.",
     _OPERANDS,
     _infer_expand,
     _rows_expand,
-    attrs=(required("axis", int | list[int], "the axes of the result that are new"),),
+    attrs=(
+        required(
+            "axis", int | list[int], "the positions of the new axes in the result"
+        ),
+    ),
     linear=lambda types, attrs: ((0,),),
     formula="out[i, 0] = x[i]",
     source="numpy.expand_dims",

@@ -20,9 +20,9 @@ from placer.ops.operand import Operand, Types, check_operand, operand_error
 from placer.place.types import TensorType
 
 _OUTSIDE = (
-    " An index outside [0, size of the axis) gives NaN and no gradient; if `x` is an"
-    " integer, the smallest number of its dtype (the largest if unsigned); if `x` is"
-    " bool, true."
+    " An index outside [0, size of the axis) has no gradient. It gives NaN if `x`"
+    " is float, true if `x` is bool, the smallest number of a signed integer"
+    " dtype, and the largest of an unsigned one."
 )
 
 
@@ -40,10 +40,10 @@ def _declare(
     axis: int,
     **texts: Any,
 ) -> Declaration:
-    """Declare the selection of elements of x by indices along an axis."""
+    """Declare an op that selects elements of x by indices along an axis."""
 
     def index_bounds(types: Types, attrs: Attrs) -> dict[int, IndexBound]:
-        # For an integer x an index outside gives a number with a meaning of its own
+        # For an integer x, the result for an invalid index looks like a valid number
         x = types[0]
         size = x.shape[normalize_axis(attrs["axis"], x.rank)]
         return {1: IndexBound(size)} if x.is_float and isinstance(size, int) else {}
@@ -58,7 +58,7 @@ def _declare(
         grad_flops=lambda types, attrs, wrt: (
             infer(types, attrs)[0].numel() * (0 in wrt)
         ),
-        attrs=(Attr("axis", int, "the axis that is indexed", default=axis),),
+        attrs=(Attr("axis", int, "the axis to index", default=axis),),
         linear=lambda types, attrs: ((0,),),
         saves=lambda types, attrs: (1,),
         index_bounds=index_bounds,
@@ -77,15 +77,15 @@ def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 def _rows_gather(types: Types, attrs: Attrs) -> BatchRule:
     x, indices = types
     if normalize_axis(attrs["axis"], x.rank) == 0:
-        # the result's rows are those of the indices, unless x has rows, too
+        # the result's rows are the rows of the indices, unless x has rows
         return "whole" if x.has_rows else "rows"
     return "whole" if indices.has_rows else "rows"
 
 
 GATHER = _declare(
     "gather",
-    "Selects slices of x by their indices along an axis. The result has the shape of x"
-    " with the axis replaced by the dimensions of `indices`.",
+    "Selects slices of x by their indices along an axis. In the shape of the"
+    " result, the dimensions of `indices` replace the axis.",
     (
         Operand("x", "any dtype, at least one dimension"),
         Operand("indices", "int32 or int64, any shape, each in [0, size of the axis)"),
@@ -110,8 +110,10 @@ def _infer_take_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]
     others = without(x.shape, axis)
     if indices.rank != x.rank or without(indices.shape, axis) != others:
         short = indices.shape == others
-        hint = f"expand_dims the indices at axis {axis}" if short else None
-        needed = f"operands that differ at axis {axis} only, 'x' is {x}"
+        hint = (
+            f"insert axis {axis} into the indices with expand_dims" if short else None
+        )
+        needed = f"operands whose shapes differ only along axis {axis}, 'x' is {x}"
         raise operand_error(types, 1, "indices", needed, hint)
     return (TensorType(x.dtype, indices.shape),)
 
@@ -124,8 +126,8 @@ def _rows_take_along_axis(types: Types, attrs: Attrs) -> BatchRule:
 
 TAKE_ALONG_AXIS = _declare(
     "take_along_axis",
-    "Selects elements of x along an axis, with separate indices for each position of"
-    " the other axes. The result has the shape of `indices`.",
+    "Selects elements of x along an axis, with separate indices for each position"
+    " of the other axes. The result has the shape of `indices`.",
     (
         Operand("x", "any dtype, at least one dimension"),
         Operand("indices", "int32 or int64, the shape of `x` except for the axis"),
@@ -150,8 +152,8 @@ def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 ONE_HOT = Declaration(
     "one_hot",
-    "One-hot vectors: 1 at the index of a class and 0 elsewhere, along a new last axis."
-    " An id outside [0, classes) gives a vector of zeros.",
+    "One-hot vectors along a new last axis: 1 at the index of the class, 0"
+    " elsewhere. An id outside [0, classes) gives zeros.",
     (Operand("ids", "integer, any shape", dtype="integer"),),
     _infer_one_hot,
     flops=lambda types, attrs: types[0].numel() * int(attrs["classes"]),

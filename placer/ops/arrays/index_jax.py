@@ -12,7 +12,7 @@ from ..common.gradient_jax import WithBackward, with_gradient
 from ..common.precision_jax import scatter_add
 
 Place = tuple[Any, ...]
-"""An index of an array, as it is written in brackets."""
+"""An index as written in brackets after an array."""
 
 
 @with_gradient
@@ -26,7 +26,7 @@ def index_axis(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
 
 
 def _nonnegative(indices: jax.Array, size: int) -> jax.Array:
-    """Replace negative indices by one past the end: JAX would count from the end."""
+    """Replace negative indices by one past the end; JAX would count them backwards."""
     return jnp.where(indices < 0, size, indices)
 
 
@@ -57,10 +57,7 @@ def _select(
 
 
 def scatter_gradient(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:
-    """Add `dy` to zeros of `shape` at the index `place`, the gradient of indexing.
-
-    What is outside of the array is dropped.
-    """
+    """Return the gradient of indexing: `dy` at `place`, in zeros of `shape`."""
     return scatter_add(shape, place, dy, "drop")
 
 

@@ -14,19 +14,21 @@ _OPERANDS = (Operand("x", "float, at least one dimension", dtype="float"),)
 def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), k = types, attrs["k"]
     if not x.rank or x.shape[-1] == BATCH:
-        message = f"needs a last dimension, which is not the batch, 'x' is {x}"
+        message = f"needs a last dimension other than the batch, 'x' is {x}"
         raise OpError(message, operand=0)
     if not 1 <= k <= int(x.shape[-1]):
-        raise OpError(f"cannot take {k} of {x.shape[-1]}, 'x' is {x}", attr="k")
+        raise OpError(
+            f"cannot take {k} of {x.shape[-1]} elements, 'x' is {x}", attr="k"
+        )
     shape = (*x.shape[:-1], k)
     return TensorType(x.dtype, shape), TensorType("int32", shape)
 
 
 TOP_K = Declaration(
     "top_k",
-    "The k largest elements along the last axis in descending order, and their indices."
-    " Equal elements are ordered by their indices. Only `values` has a gradient:"
-    " of equal elements, those that were selected get it, as in JAX.",
+    "The k largest elements along the last axis in descending order, and their"
+    " indices. Equal elements are ordered by index. Only `values` has a gradient,"
+    " which goes to the selected elements, as in JAX.",
     _OPERANDS,
     _infer_top_k,
     flops=lambda types, attrs: types[0].numel(),
@@ -42,7 +44,7 @@ TOP_K = Declaration(
 )
 
 _ATTRS = (
-    Attr("axis", int, "the axis that is searched", default=-1),
+    Attr("axis", int, "the axis to search", default=-1),
     flag("keepdims", "whether to keep the axis with size 1"),
 )
 
@@ -59,8 +61,9 @@ def _infer_arg(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 def _declare_arg(kind: str, adjective: str) -> Declaration:
     return Declaration(
         kind,
-        f"The index of the {adjective} element along an axis, int32. Of equal elements"
-        " the first is chosen, and NaN before any number. It has no gradient.",
+        f"The index of the {adjective} element along an axis, int32. Among equal"
+        " elements the first is chosen. NaN comes before any number. It has no"
+        " gradient.",
         _OPERANDS,
         _infer_arg,
         rule_along_axis,

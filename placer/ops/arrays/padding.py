@@ -1,4 +1,4 @@
-"""pad: elements before and after a value along its dimensions."""
+"""pad: adds elements before and after an array along its dimensions."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         raise OpError(
             f"needs [before, after] for each dimension of 'x' {x}",
             attr="paddings",
-            hint="write [0, 0] for a dimension that is not padded",
+            hint="write [0, 0] for a dimension without padding",
         )
     if attrs["value"] and attrs["mode"] != "constant":
         raise OpError(
-            f"inserts elements of 'x' with mode {attrs['mode']}, so 'value' has no effect",
+            f"has mode {attrs['mode']}, so 'value' has no effect",
             attr="value",
             hint="leave value out, or write mode: constant",
         )
@@ -65,7 +65,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    """Count an addition for each element that is copied from x to the padding."""
+    """Count one addition for each element copied from x to the padding."""
     if attrs["mode"] == "constant":
         return 0
     (out,) = _infer(types, attrs)
@@ -74,9 +74,10 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 PAD = Declaration(
     "pad",
-    "Adds elements before and after x along its dimensions, except the batch: a"
-    " constant (`constant`), copies of the outermost element (`edge`), or a reflection"
-    " that does not repeat the outermost element (`reflect`).",
+    "Adds elements before and after x along its dimensions, except the batch."
+    " `mode` chooses them: a constant (`constant`), copies of the outermost"
+    " element (`edge`), or a reflection without the outermost element"
+    " (`reflect`).",
     (Operand("x", "any dtype, at least one dimension"),),
     _infer,
     grad_flops=_grad_flops,
@@ -86,8 +87,8 @@ PAD = Declaration(
             list[list[int]],
             "[before, after] for each dimension, [0, 0] for the batch",
         ),
-        Attr("value", float, "the number to insert if mode is constant", default=0.0),
-        choice("mode", "the elements to insert", ("constant", "edge", "reflect")),
+        Attr("value", float, "the number to insert, for mode constant", default=0.0),
+        choice("mode", "which elements to insert", ("constant", "edge", "reflect")),
     ),
     linear=lambda types, attrs: (
         () if attrs["mode"] == "constant" and attrs["value"] else ((0,),)

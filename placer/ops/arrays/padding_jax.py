@@ -23,7 +23,7 @@ def pad(
     return jnp.pad(x, pairs, mode)
 
 
-@with_gradient  # that of jnp.pad saves the value as an array
+@with_gradient  # custom, because jnp.pad's gradient saves the value as an array
 def _pad_constant(
     x: jax.Array, *, pairs: Sequence[tuple[int, int]], value: float
 ) -> WithBackward:

@@ -20,8 +20,8 @@ _ATTRS = (
 def normalize_axes(attrs: Attrs, rank: int, of: str = "operand") -> tuple[int, ...]:
     """Return the axes of the attribute `axis`, counted from the front and sorted.
 
-    null means all axes. `of` names the value that has `rank` dimensions. Raises OpError
-    if an axis is out of range or named twice.
+    null means all axes. `of` names the value with `rank` dimensions. Raises OpError if
+    an axis is out of range or repeated.
     """
     written = attrs["axis"]
     if written is None:
@@ -31,7 +31,7 @@ def normalize_axes(attrs: Attrs, rank: int, of: str = "operand") -> tuple[int, .
         for axis in ([written] if isinstance(written, int) else written)
     ]
     if len(set(axes)) != len(axes):
-        raise OpError(f"names an axis twice: {written}", attr="axis")
+        raise OpError(f"repeats an axis: {written}", attr="axis")
     return tuple(sorted(axes))
 
 
@@ -64,7 +64,7 @@ _CASES = (
 
 REDUCE_SUM = Declaration(
     "reduce_sum",
-    "The sum over axes, 0 if there are no elements. Half floats are summed in float32.",
+    "The sum over axes; 0 for no elements. Half floats are summed in float32.",
     _OPERANDS,
     _infer,
     _rows,
@@ -76,8 +76,8 @@ REDUCE_SUM = Declaration(
 )
 REDUCE_MEAN = Declaration(
     "reduce_mean",
-    "The mean over axes. Over the batch, it divides by the rows of the global batch."
-    " Half floats are summed in float32.",
+    "The mean over axes. A mean over the batch divides by the rows of the global"
+    " batch. Half floats are summed in float32.",
     _OPERANDS,
     _infer,
     _rows,
@@ -108,9 +108,9 @@ def _rows_extremum(types: Types, attrs: Attrs) -> BatchRule:
 def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
     return Declaration(
         kind,
-        f"The {adjective} element over axes; NaN if one of them is NaN. Elements that"
-        " are equal to the result share the gradient evenly, as in JAX. Over the batch,"
-        " the batch rule is `whole`.",
+        f"The {adjective} element over axes; NaN if any element is NaN. Elements"
+        " equal to the result share the gradient evenly, as in JAX. Over the"
+        " batch, the batch rule is `whole`.",
         _OPERANDS,
         _infer_extremum,
         _rows_extremum,

@@ -33,9 +33,12 @@ def reduce_mean(
     keepdims: bool = False,
     count: int | jax.Array | None = None,
 ) -> jax.Array:
-    """Return the mean; with `count`, x holds some rows of a batch of that many."""
+    """Return the mean.
+
+    `count` is the number of rows of the global batch if x holds only some of them.
+    """
     axes = _axes(axis, x.ndim)
-    # Half floats are divided before rounding: the sum may be outside of their range.
+    # Half floats are divided before rounding, because the sum may overflow.
     total = jnp.sum(widen(x), axis=axes, keepdims=keepdims)
     rows = 1 if 0 not in axes else x.shape[0] if count is None else count
     n = rows * prod(x.shape[a] for a in axes if a != 0)
@@ -46,7 +49,7 @@ Reduce = Callable[..., jax.Array]
 
 
 def _extremum(reduce: Reduce, arg: Reduce) -> Callable[..., jax.Array]:
-    """Return the function of an op, from those of JAX for an extremum and its index."""
+    """Return the function of an op, given JAX's functions for extremum and index."""
 
     @with_gradient
     def extremum(
@@ -56,9 +59,9 @@ def _extremum(reduce: Reduce, arg: Reduce) -> Callable[..., jax.Array]:
         y = reduce(x, axis=axes, keepdims=keepdims)
         kept = y if keepdims else jnp.expand_dims(y, axes)
         mask = x == kept
-        # XLA may compute x twice, for the extremum and for the comparison, and round
-        # the two differently. Then no element equals the extremum, and the mask is
-        # computed by an argmax or argmin, which reads x only once.
+        # XLA may compute x twice, for the extremum and for the comparison, and round it
+        # differently. Then no element equals the extremum. In this case an argmax or
+        # argmin gives the mask, because it reads x only once.
         has_extremum = jnp.any(mask, axis=axes, keepdims=True) | jnp.isnan(kept)
         mask = jax.lax.cond(
             jnp.all(has_extremum),
@@ -70,10 +73,10 @@ def _extremum(reduce: Reduce, arg: Reduce) -> Callable[..., jax.Array]:
         )
 
         def backward(dy: jax.Array) -> jax.Array:
-            # dx = dy / n where x = y, else 0, where n counts these elements
+            # dx = dy / n where x = y, else 0, where n counts the elements equal to y
             wide = widen(dy if keepdims else jnp.expand_dims(dy, axes))
             count = jnp.sum(mask, axis=axes, keepdims=True, dtype=wide.dtype)
-            # If y is NaN no element equals it: the count is 0, and all of dx is NaN
+            # If y is NaN, no element equals it: the count is 0, and all of dx is NaN
             share = (wide / count).astype(dy.dtype)
             return jnp.where(mask, share, share * 0)
 
@@ -87,7 +90,7 @@ reduce_min = _extremum(jnp.min, jnp.argmin)
 
 
 def _first_mask(arg: Reduce, axes: tuple[int, ...], x: jax.Array) -> jax.Array:
-    """Return bool of x's shape: true at the first extremum along the axes."""
+    """Return a mask of x's shape: true at the first extremum along the axes."""
     order = (*(a for a in range(x.ndim) if a not in axes), *axes)
     permuted = x.transpose(order)
     outer = permuted.shape[: x.ndim - len(axes)]

@@ -30,10 +30,7 @@ def _sums(x: jax.Array, axis: int, reverse: bool, exclusive: bool) -> jax.Array:
 
 
 def _shift(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
-    """Shift the elements by one, with a 0 where the sums start.
-
-    An exclusive sum computed as the inclusive one minus its element would round twice.
-    """
+    """Shift the elements by one, with 0 at the start; sum - x would round twice."""
     edges = [(0, 0, 0)] * x.ndim
     edges[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
     return jax.lax.pad(x, jnp.zeros((), x.dtype), edges)

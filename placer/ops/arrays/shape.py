@@ -16,7 +16,7 @@ _error = partial(OpError, attr="shape")
 
 
 def _count_dims(shape: Sequence[Dim]) -> tuple[int, int]:
-    """Return the product of a shape's ints, without -1, and how often it has batch."""
+    """Return the product of a shape's ints, without -1, and the number of `batch`."""
     sizes = [d for d in shape if isinstance(d, int) and d != -1]
     return count_elements(sizes), sum(d == BATCH for d in shape)
 
@@ -32,7 +32,7 @@ def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         if rest_batches and not (x.has_rows and shape[0] == BATCH):
             raise _error(
                 f"cannot tell -1 from batch in {text} for {x}",
-                hint="write the dimension out",
+                hint="replace -1 by the number",
             )
         rest: Dim = size // rest_size
         if batches == rest_batches + 1:
@@ -41,7 +41,7 @@ def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
                 raise _error(
                     f"cannot make {text} of {x}: -1 would be the batch times"
                     f" {size}/{rest_size}",
-                    hint="keep batch a dimension of its own",
+                    hint="keep batch as a separate dimension",
                 )
         shape = [rest if d == -1 else d for d in shape]
     if 0 in shape or _count_dims(shape) != (size, batches):
@@ -58,7 +58,7 @@ def _check_dims(shape: Sequence[Dim]) -> None:
             )
     for special in (BATCH, -1):
         if list(shape).count(special) > 1:
-            raise _error(f"names {special} more than once")
+            raise _error(f"has {special} more than once")
 
 
 def _rows_reshape(types: Types, attrs: Attrs) -> BatchRule:
@@ -79,8 +79,8 @@ RESHAPE = Declaration(
         required(
             "shape",
             list[int | Literal["batch"]],
-            "the dimensions: ints, at most one `batch`, at most one -1, which is"
-            " inferred",
+            "the dimensions: ints, at most one `batch`, and at most one -1, which"
+            " is inferred",
         ),
     ),
     linear=lambda types, attrs: ((0,),),
@@ -102,19 +102,20 @@ def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     size, batches = _count_dims(x.shape[axis:])
     if batches > 1 or (batches and size != 1):
         raise OpError(
-            f"cannot join the batch with other dimensions: 'x' is {x} and axis"
-            f" is {attrs['axis']}",
+            f"cannot join the batch with other dimensions: 'x' is {x} and axis is"
+            f" {attrs['axis']}",
             attr="axis",
-            hint="keep batch a dimension of its own: axis 1 joins those of a row",
+            hint="keep batch as a separate dimension; axis: 1 joins the dimensions of"
+            " each row",
         )
     return (TensorType(x.dtype, (*x.shape[:axis], BATCH if batches else size)),)
 
 
 FLATTEN = Declaration(
     "flatten",
-    "Joins all dimensions from an axis on into one, in row-major order; by default,"
-    " each row becomes a vector. If there is no dimension from the axis on, a"
-    " dimension of 1 is added.",
+    "Joins all dimensions from an axis on into one, in row-major order. By"
+    " default, each row becomes a vector. If no dimension follows, a dimension of"
+    " 1 is added.",
     (Operand("x", "any dtype, at least one dimension"),),
     _infer_flatten,
     attrs=(Attr("axis", int, "the first dimension to join", default=1),),
@@ -136,7 +137,10 @@ def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     for index, type_ in enumerate(types):
         same = without(type_.shape, axis) == without(first.shape, axis)
         if type_.rank != first.rank or not same:
-            needed = f"operands that differ at axis {axis} only, 'xs[0]' is {first}"
+            needed = (
+                f"operands whose shapes differ only along axis {axis}, 'xs[0]' is"
+                f" {first}"
+            )
             raise operand_error(types, index, f"xs[{index}]", needed)
         size = type_.shape[axis]
         if size == BATCH:
@@ -155,7 +159,7 @@ CONCAT = Declaration(
     (
         Operand(
             "xs",
-            "one dtype, and one shape except for `axis`",
+            "one dtype, and one shape except along `axis`",
             variadic=True,
             same="dtype",
         ),
@@ -172,7 +176,7 @@ def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), repeats = types, attrs["repeats"]
     if len(repeats) != x.rank:
         raise OpError(
-            f"needs a repeat count for each dimension of 'x' {x}, {len(repeats)} given",
+            f"needs a repeat count for each dimension of 'x' {x}, not {len(repeats)}",
             attr="repeats",
         )
     shape: list[Dim] = []

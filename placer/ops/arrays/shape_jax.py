@@ -16,11 +16,7 @@ def reshape(x: jax.Array, *, shape: Sequence[int | str]) -> jax.Array:
 
 
 def _sizes(old: tuple[int, ...], shape: Sequence[int | str]) -> tuple[int, ...]:
-    """Return `shape` as ints for an operand of shape `old`, which may have no rows.
-
-    The declaration permits both `batch` and -1 only if `batch` is the leading dimension
-    of both shapes. Otherwise `batch` is the dimension that is inferred.
-    """
+    """Return `shape` as ints, with `batch` or -1 inferred from the shape `old`."""
     if "batch" in shape and -1 in shape:
         rest = prod(old[1:]) // prod(int(d) for d in shape if d not in ("batch", -1))
         return (old[0], *(rest if d == -1 else int(d) for d in shape[1:]))

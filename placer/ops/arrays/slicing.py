@@ -46,15 +46,15 @@ def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 SPLIT = Declaration(
     "split",
-    "Splits x into several values along an axis, which cannot be the batch: the inverse"
-    " of `concat`.",
+    "Splits x into several values along an axis: the inverse of `concat`. The"
+    " axis cannot be the batch.",
     (Operand("x", "any dtype, at least one dimension"),),
     _infer_split,
     attrs=(
         required(
             "sections",
             int | list[int],
-            "the number of equal parts, or a list of the size of each part",
+            "the number of equal parts, or a list with the size of each part",
         ),
         Attr("axis", int, "the axis to split", default=-1),
     ),
@@ -71,7 +71,6 @@ _BOUND = int | list[int] | None
 
 
 def _per_axis(name: str, attrs: Attrs, count: int) -> tuple[int | None, ...]:
-    """Return an attribute's value for each of `count` axes."""
     value = attrs[name]
     if value is None or isinstance(value, int):
         return (value,) * count
@@ -87,7 +86,7 @@ def _per_axis(name: str, attrs: Attrs, count: int) -> tuple[int | None, ...]:
 def _indices(
     x: TensorType, axis: int, start: int | None, stop: int | None, step: int | None
 ) -> range:
-    """Return the indices to keep of one dimension; raise OpError for invalid bounds."""
+    """Return the indices to keep along a dimension; raise OpError for invalid bounds."""
     size = x.shape[axis]
     if size == BATCH:
         raise OpError(f"cannot cut the batch, axis {axis} of 'x' {x}", attr="axis")
@@ -96,17 +95,18 @@ def _indices(
     for name, bound in (("start", start), ("stop", stop)):
         if bound is not None and not -int(size) <= bound <= int(size):
             raise OpError(
-                f"has {name} {bound}, axis {axis} of 'x' is {size}", attr=name
+                f"has {name} {bound}, but axis {axis} of 'x' has {size} elements",
+                attr=name,
             )
     indices = range(int(size))[start:stop:step]
     if not indices:
-        raise OpError(f"takes nothing of axis {axis} of 'x' {x}", attr="start")
+        raise OpError(f"takes no element of axis {axis} of 'x' {x}", attr="start")
     return indices
 
 
 def _infer_slice(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), axes = types, attrs["axis"]
-    normalize_axes(attrs, x.rank)  # raises if an axis is named twice
+    normalize_axes(attrs, x.rank)  # raises if an axis is repeated
     axes = (axes,) if isinstance(axes, int) else axes
     for name in ("start", "stop", "step"):
         if not axes and attrs[name] not in (None, (), 1):
@@ -123,9 +123,10 @@ def _infer_slice(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 SLICE = Declaration(
     "slice",
-    "Slices x along the named dimensions by `start:stop:step`, as in Python, except"
-    " that a bound outside the dimension is an error, and so is an empty result. A"
-    " negative bound counts from the end, a negative step goes backwards.",
+    "Slices x along the given dimensions by `start:stop:step`, as in Python."
+    " Unlike Python, a bound outside the dimension and an empty result are"
+    " errors. A negative bound counts from the end; a negative step goes"
+    " backwards.",
     (Operand("x", "any dtype, at least one dimension"),),
     _infer_slice,
     attrs=(
@@ -133,14 +134,20 @@ SLICE = Declaration(
         Attr(
             "start",
             _BOUND,
-            "the first index, one for all axes or one for each; null: the first in the"
-            " direction of the step",
+            "the first index, one for all axes or one for each; null: from the"
+            " start (from the end for a negative step)",
         ),
-        Attr("stop", _BOUND, "the index to stop before, likewise; null: no bound"),
+        Attr(
+            "stop",
+            _BOUND,
+            "the index to stop before, one for all axes or one for each; null: no"
+            " bound",
+        ),
         Attr(
             "step",
             int | list[int],
-            "the distance from one index to the next, likewise; not 0",
+            "the distance from one index to the next, one for all axes or one for"
+            " each; not 0",
             default=1,
         ),
     ),

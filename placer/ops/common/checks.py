@@ -1,4 +1,4 @@
-"""Checks that declarations share: operand counts, dtypes, axes and shapes."""
+"""Checks shared by op declarations: operand counts, dtypes, axes and shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGEST_FINITE = {
 
 
 def is_in_range(dtype: str, value: bool | int | float) -> bool:
-    """Whether a dtype can represent a number; a float dtype may round it."""
+    """Return True if a dtype can represent a number. A float dtype may round it."""
     if dtype in FLOATS:
         return not isfinite(value) or abs(value) <= _LARGEST_FINITE[dtype]
     bits = 1 if dtype == "bool" else 8 * ITEM_BYTES[dtype]
@@ -33,9 +33,11 @@ def is_in_range(dtype: str, value: bool | int | float) -> bool:
 def check_attr(
     attrs: Attrs, name: str, valid: bool, needed: str, spec: str = ""
 ) -> None:
-    """Raise OpError unless the value of an attribute is valid, as `needed` says.
+    """Raise OpError if `valid` is false, with the attribute's value in the message.
 
-    `spec` formats the value.
+    Args:
+        needed: the valid values in words, for the message.
+        spec: a format spec for the value.
     """
     if not valid:
         raise OpError(f"needs {needed}, not {attrs[name]:{spec}}", attr=name)
@@ -50,17 +52,17 @@ def check_positive(attrs: Attrs, name: str) -> None:
 def infer_one_type(
     names: tuple[str, str], types: Types, attrs: Attrs
 ) -> tuple[TensorType, ...]:
-    """Return the type of two operands; raise OpError if they are not of one type."""
+    """Return the common type of two operands; raise OpError if their types differ."""
     if types[1] != types[0]:
-        needed = f"operands of one type, '{names[0]}' is {types[0]}"
+        needed = f"operands of the same type, '{names[0]}' is {types[0]}"
         raise operand_error(types, 1, names[1], needed)
     return (types[0],)
 
 
 def check_divides(attrs: Attrs, name: str, size: int, what: str) -> None:
-    """Raise OpError unless the number of groups or heads, an attribute, divides `size`.
+    """Raise OpError unless the attribute `name` (groups, heads) divides `size`.
 
-    `what` names that which has the size, for the message.
+    `what` names the value with that size, for the message.
     """
     number = attrs[name]
     if number < 1 or size % number:
@@ -70,19 +72,21 @@ def check_divides(attrs: Attrs, name: str, size: int, what: str) -> None:
 def normalize_axis(axis: int, rank: int, of: str = "operand") -> int:
     """Return `axis` counted from the front; raise OpError if it is out of range.
 
-    `of` names the value that has `rank` dimensions, for the message.
+    `of` names the value with `rank` dimensions, for the message.
     """
     if not -rank <= axis < rank:
-        raise OpError(f"has axis {axis}, its {of} has {rank} dimensions", attr="axis")
+        raise OpError(
+            f"has axis {axis}, but its {of} has {rank} dimensions", attr="axis"
+        )
     return axis % rank
 
 
 def broadcast_shapes(
     types: Types, names: Sequence[str] = ("a", "b")
 ) -> tuple[Dim, ...]:
-    """Return the shape that operands broadcast to, by numpy's rules.
+    """Return the shape that operands broadcast to, by NumPy's rules.
 
-    Raises OpError if they cannot be broadcast; the message has the `names`.
+    Raises OpError if they do not broadcast. `names` are the operands in the message.
     """
     rank = max(t.rank for t in types)
     result: list[Dim] = [1] * rank
@@ -103,7 +107,6 @@ def broadcast_shapes(
 
 
 def _alignment_hint(types: Types) -> str | None:
-    """Return a hint for [batch] combined with an operand of higher rank."""
     ranks = {t.rank for t in types}
     if len(ranks) > 1 and any(t.shape == (BATCH,) for t in types):
         return "shapes align at the last dimension; reshape [batch] to [batch, 1]"
@@ -111,13 +114,13 @@ def _alignment_hint(types: Types) -> str | None:
 
 
 def broadcast_rule(types: Types, result: Sequence[Dim]) -> BatchRule:
-    """Return `rows` if each batch dimension is the result's first, else `whole`."""
+    """Return `rows` if all batch dimensions become the result's first, else `whole`."""
     first = all(t.has_rows and t.rank == len(result) for t in types if t.has_batch)
     return "rows" if first else "whole"
 
 
 def rule_along_axis(types: Types, attrs: Attrs) -> BatchRule:
-    """The batch rule of an op that mixes what is along the attribute `axis`."""
+    """Return the batch rule of an op that mixes elements along the attribute `axis`."""
     return "whole" if attrs["axis"] % types[0].rank == 0 else "rows"
 
 
@@ -127,11 +130,11 @@ def without(shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
 
 
 def is_static(shape: Sequence[Dim]) -> bool:
-    """Whether all dimensions of a shape are numbers."""
+    """Return True if all dimensions of a shape are numbers."""
     return all(isinstance(d, int) for d in shape)
 
 
 def count_elements(shape: Sequence[Dim]) -> int:
-    """Return the number of elements of a shape without `batch`."""
+    """Return the number of elements of a shape, ignoring `batch`."""
     assert is_static(shape), shape
     return prod(int(d) for d in shape)

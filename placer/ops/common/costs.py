@@ -1,4 +1,4 @@
-"""Costs of ops that compute each element on its own."""
+"""Costs of elementwise ops."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from placer.ops.operand import Types
 
 
 def flops_per_element(each: int) -> Callable[[Types, Attrs], int]:
-    """Return `flops` with `each` operations per element of the first operand."""
+    """Return a `flops` function: `each` operations per element of the first operand."""
     return lambda types, attrs: each * types[0].numel()
 
 
 def grad_flops_per_element(*each: int) -> Callable[[Types, Attrs, Sequence[int]], int]:
-    """Return `grad_flops`, given the operations per element for each operand."""
+    """Return a `grad_flops` function with these operations per element and operand."""
     return lambda types, attrs, wrt: sum(each[i] for i in wrt) * types[0].numel()

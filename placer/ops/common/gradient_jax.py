@@ -1,4 +1,4 @@
-"""Functions with hand-written gradients."""
+"""Functions with custom gradients."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import jax
 Result = TypeVar("Result")
 Backward = Callable[..., Any]
 WithBackward = tuple[jax.Array, Backward]
-"""A result, and the function from its cotangent to the cotangents of the operands."""
+"""A result, and its backward: a function from its cotangent to the operands'."""
 
 
 def with_gradient(
     function: Callable[..., tuple[Result, Backward]],
 ) -> Callable[..., Result]:
-    """Return the function of an op from one that also returns its backward.
+    """Decorate a function that returns its result and its backward.
 
-    `function(*operands, **attributes)` returns the result and `backward(*dys)`, which
-    returns the cotangents of the operands. Every array that `backward` uses from
-    outside is saved for it: an operand, or a residual.
+    `function(*operands, **attributes)` returns `result, backward`. `backward(*dys)`
+    returns the cotangents of the operands. Arrays that `backward` captures become
+    residuals.
     """
 
     @wraps(function)
@@ -39,14 +39,17 @@ def differentiable(
     static: int = 0,
     function: Callable[..., Result] | None = None,
 ) -> Callable[..., Result]:
-    """Return the function that `forward` computes, with the gradient `backward`.
+    """Return a function with a custom gradient, from a separate forward and backward.
 
-    The first `static` arguments are no arrays, and must be hashable. Use
-    `with_gradient` unless `backward` needs constant arrays, which that would save, or
-    residuals in another order than that in which it uses them.
-    `forward(*static, *operands)` returns the result and what to save, and
-    `backward(*static, saved, dy)` the cotangents of the operands. `function` computes
-    only the result, if that is not the first part of `forward`.
+    Prefer `with_gradient`. Use this function if `backward` needs constant arrays, which
+    `with_gradient` would save as residuals, or if the order of the residuals matters.
+
+    Args:
+        forward: `forward(*static, *operands)` returns the result and the residuals.
+        backward: `backward(*static, residuals, dy)` returns the cotangents of the
+            operands.
+        static: the number of leading arguments that are hashable and not arrays.
+        function: computes only the result; by default the first output of `forward`.
     """
 
     def compute(*arguments: Any) -> Result:

@@ -1,4 +1,4 @@
-"""Sums of half floats (float16, bfloat16) in float32, which loses no small terms."""
+"""Accumulates half floats (float16, bfloat16) in float32."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def widen(x: jax.Array) -> jax.Array:
 def scatter_add(
     shape: Sequence[int], place: Any, dy: jax.Array, mode: str | None = None
 ) -> jax.Array:
-    """Add `dy` to zeros of `shape` at the index `place`; the result has dy's dtype.
+    """Add `dy` to zeros of `shape` at the index `place`; keep the dtype of `dy`.
 
-    Half floats that go to the same element are summed in float32 and rounded once.
+    Half floats are summed in float32 and rounded once.
     """
     zeros = jnp.zeros(shape, widen(dy).dtype)
     return zeros.at[place].add(widen(dy), mode=mode).astype(dy.dtype)

@@ -1,4 +1,4 @@
-"""Operands by name, for ops with optional operands that precede others."""
+"""Names operands by their role, for layers with an optional operand in the middle."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from placer.plan.settings.training.initializers import Init
 def require_shapes(
     names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
 ) -> None:
-    """Raise OpError if an operand named in `shapes` has another dtype or shape.
-
-    The dtype must be that of the first operand. Names of absent operands are ignored.
-    """
+    """Raise OpError unless the present operands have these shapes and one dtype."""
     for index, (name, type_) in enumerate(zip(names, types, strict=True)):
         if name not in shapes:
             continue
@@ -30,7 +27,7 @@ def require_shapes(
 def make_parameters(
     dtype: str, shapes: Mapping[str, Sequence[Dim]], initializers: Mapping[str, Init]
 ) -> tuple[LayerParameter, ...]:
-    """Return a parameter for each shape; those without an initializer are zeros."""
+    """Return a parameter for each shape, initialized to zeros by default."""
     return tuple(
         LayerParameter(
             name, TensorType(dtype, tuple(shape)), initializers.get(name, "zeros")
@@ -48,11 +45,19 @@ def name_operands(
     weights: tuple[str, ...] = (),
     biased: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return the names of a layer's operands: the first of `leading`, `last`, weights.
+    """Return the names of a layer's operands, in order.
 
-    The weights are `biased` if the last operand has rank 1. Of the operands before
-    them, one that is not float is `last`. Raises OpError, which says what is `needed`,
-    unless the number of the others is one of `numbers`.
+    Args:
+        needed: what the layer needs, for the error message.
+        leading: the names of the first operands.
+        numbers: how many of the leading operands may be present.
+        last: the name of the optional operand before the parameters; it is not float.
+        types: the types of all operands.
+        weights: the names of the parameters without a bias.
+        biased: the names of the parameters if the last one is a bias (rank 1).
+
+    Raises:
+        OpError: if the number of leading operands is not in `numbers`.
     """
     parameters = biased if types and types[-1].rank == 1 else weights
     others = types[: max(len(types) - len(parameters), 0)]

@@ -1,4 +1,4 @@
-"""Operands by name, for ops with optional operands that precede others."""
+"""Names operands by their role, for layers with an optional operand in the middle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ def name_operands(
     weights: tuple[str, ...],
     biased: tuple[str, ...],
 ) -> dict[str, jax.Array]:
-    """Return a layer's operands by the names that `name_operands` of `roles.py` gives
-    them. Raises ValueError for another number of operands, which that refuses in specs."""
+    """Return a layer's operands by name.
+
+    The last operand before the parameters is `last` if it is not float. Raises
+    ValueError if the number of leading operands is not in `numbers`.
+    """
     parameters = biased if operands[-1].ndim == 1 else weights
     others = operands[: len(operands) - len(parameters)]
     has_last = len(others) > 1 and not jnp.issubdtype(others[-1].dtype, jnp.floating)
@@ -25,7 +28,8 @@ def name_operands(
     if number not in numbers:
         raise ValueError(
             f"needs {' or '.join(map(str, numbers))} of {', '.join(leading)}, then"
-            f" optionally {last}, then {', '.join(parameters)}; got {len(operands)} arrays"
+            f" optionally {last}, then {', '.join(parameters)}; got"
+            f" {len(operands)} arrays"
         )
     names = (*leading[:number], *((last,) if has_last else ()), *parameters)
     return dict(zip(names, operands, strict=True))

@@ -1,4 +1,4 @@
-"""The transpose of a linear function: its backward, without running the forward."""
+"""Transposes of linear functions, used as backward without running the forward."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def apply_transpose(
 ) -> jax.Array:
     """Apply the transpose of a linear `function` to `dy`.
 
-    Returns the cotangent of the function's operand, with that `shape` and the dtype of
-    `dy`. Unlike `jax.vjp`, this does not run the function itself.
+    `shape` is the shape of the function's operand. Unlike `jax.vjp`, this does not
+    evaluate the function.
     """
     operand = jax.ShapeDtypeStruct(shape, dy.dtype)
     result: jax.Array = jax.linear_transpose(function, operand)(dy)[0]

@@ -1,4 +1,4 @@
-"""The composites. These modules import neither JAX nor numpy."""
+"""Composite ops. These modules import neither JAX nor NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""batch_norm: normalization by statistics of the batch, with running averages."""
+"""batch_norm: normalization by statistics of the batch, with moving averages."""
 
 from __future__ import annotations
 
@@ -79,13 +79,12 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
 
 
 def _keeps(name: str, running: Sequence[str], kept: AbstractSet[str]) -> bool:
-    """Return whether the moving averages keep their initial values. Raises OpError if only
-    one does."""
+    """Return True if the moving averages stay constant; raise OpError if only one does."""
     keeping = [each for each in running if each in kept]
     if len(keeping) == 1:
         (other,) = {*running} - {*keeping}
         raise OpError(
-            f"keeps '{keeping[0]}' by trainable: false, but updates '{other}'",
+            f"keeps '{keeping[0]}' (trainable: false), but updates '{other}'",
             attr="op",
             hint=f'write {{match: "{name}.running_*", trainable: false}}',
         ).of("batch_norm")
@@ -94,13 +93,14 @@ def _keeps(name: str, running: Sequence[str], kept: AbstractSet[str]) -> bool:
 
 BATCH_NORM = Composite(
     "batch_norm",
-    "Batch normalization: shifts and scales each channel to mean 0 and variance 1 over"
-    " the *global* batch and all other dimensions, then applies `scale` and `bias`."
-    " Places sum their statistics in the forward and in the backward, so the result"
-    " does not depend on the placement. Training updates the moving averages"
-    " `running_mean` and `running_variance`; an evaluation uses them instead of the"
-    " batch's statistics. With `trainable: false` for both in `parameters`, they keep their"
-    " initial values, and training uses them too. Creates the parameters `scale`, `bias`, `running_mean` and"
+    "Batch normalization: scales each channel to mean 0 and variance 1 over the"
+    " *global* batch and all other dimensions, then applies `scale` and `bias`."
+    " All nodes share their statistics in the forward and in the backward, so the"
+    " result does not depend on the placement. Training updates the moving"
+    " averages `running_mean` and `running_variance`; an evaluation uses them"
+    " instead of the batch's statistics. With `trainable: false` for both in"
+    " `parameters`, they keep their initial values, and training uses them as"
+    " well. Creates the parameters `scale`, `bias`, `running_mean` and"
     " `running_variance`.",
     _OPERANDS,
     _infer,
@@ -115,18 +115,18 @@ BATCH_NORM = Composite(
         Attr("epsilon", float, "added to the variance, above 0", default=1e-5),
         choice(
             "scope",
-            "`batch`: statistics of the global batch; `replica`: of the rows of each"
-            " node, which is cheaper, and possible without lockstep, but the result depends"
-            " on the number of nodes. The moving averages then use the mean of the nodes'"
-            " statistics, by rows; without lockstep those of the first worker",
+            "`batch`: statistics of the global batch. `replica`: statistics of"
+            " each node's rows, which are cheaper and also work asynchronously,"
+            " but the result depends on the number of nodes. The moving averages"
+            " then take the mean of the nodes' statistics, weighted by rows; in"
+            " asynchronous training, they take the first worker's",
             ("batch", "replica"),
         ),
     ),
     creates=_parameters,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias;"
     " running = momentum · running + (1 - momentum) · new",
-    source="Ioffe and Szegedy (2015); the variance is biased (divided by n), as in"
-    " Keras",
+    source="Ioffe and Szegedy (2015); the variance is biased (divided by n), as in Keras",
     cases=(
         case("float32[batch, 64]"),
         case("float32[batch, 8, 8, 32]", scope="replica"),

@@ -28,14 +28,18 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
 
 DROPOUT = Composite(
     "dropout",
-    "Dropout: in training, sets each element to 0 with probability `rate` and divides"
-    " the others by 1 - rate; in evaluation, returns x. The mask is a function of the"
-    " spec's seed, the op's name, the step and the row's index in the global batch, so"
-    " it does not depend on where a row is computed.",
+    "Dropout. In training, sets each element to 0 with probability `rate`, and"
+    " divides the others by 1 - rate. In evaluation, returns x. The mask depends"
+    " only on the spec's seed, the op's name, the step and the row's index in the"
+    " global batch. It does not depend on the node that computes the row.",
     (Operand("x", "float, [batch, …]", dtype="float"),),
     _infer,
     expand=_expand,
-    attrs=(required("rate", float, "the probability of a zero, in [0, 1)"),),
+    attrs=(
+        required(
+            "rate", float, "the probability of setting an element to 0, in [0, 1)"
+        ),
+    ),
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",
     cases=(case("float32[batch, 64]", rate=0.5),),

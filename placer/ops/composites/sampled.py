@@ -56,10 +56,10 @@ def _expand(kind: str, use: CompositeUse) -> Iterator[Part]:
 def _composite(kind: str, doc: str, source: str) -> Composite:
     return Composite(
         kind,
-        f"{doc} Creates the parameters `w` and `b`. The samples are a function of the"
-        " spec's seed, the op's name, the step and the row's index in the global batch,"
-        " so they do not depend on where a row is computed. An evaluation samples, too."
-        " A label outside [0, classes) gives NaN.",
+        f"{doc} Creates the parameters `w` and `b`. The samples depend only on the"
+        " spec's seed, the op's name, the step and the row's index in the global"
+        " batch, not on the node that computes the row. An evaluation draws"
+        " samples as well. A label outside [0, classes) gives NaN.",
         _OPERANDS,
         _infer,
         expand=partial(_expand, kind),
@@ -73,14 +73,14 @@ def _composite(kind: str, doc: str, source: str) -> Composite:
 
 NCE = _composite(
     "nce",
-    "Noise-contrastive estimation over many classes: the binary cross entropy of"
-    " telling a row's label from `num_sampled` classes that are drawn for it with"
-    " replacement.",
+    "Noise-contrastive estimation over many classes. The loss is the binary cross"
+    " entropy of telling a row's label from `num_sampled` noise classes, drawn"
+    " for each row with replacement.",
     "Gutmann & Hyvärinen (2010), Mnih & Teh (2012); initial `w` as in fc",
 )
 SAMPLED_SOFTMAX = _composite(
     "sampled_softmax",
-    "The softmax cross entropy over many classes, estimated from a row's label and"
-    " `num_sampled` classes that are drawn for it with replacement.",
+    "The softmax cross entropy over many classes, estimated from a row's label"
+    " and `num_sampled` classes, drawn for each row with replacement.",
     "Jean et al. (2015); initial `w` as in fc",
 )

@@ -27,11 +27,11 @@ _FLOPS = {
 }
 """Operations per element of the forward and of the backward.
 
-Those of softmax's forward: maximum, subtract, exp, sum, divide.
+The forward of softmax: maximum, subtract, exp, sum, divide.
 """
 
 ACTIVATIONS = tuple(_FLOPS)
-"""Values of a layer's attribute `activation`; their attributes have the defaults."""
+"""The values of a layer's attribute `activation`; each uses its op's defaults."""
 
 FORWARD_FLOPS = {name: forward for name, (forward, _) in _FLOPS.items()}
 BACKWARD_FLOPS = {name: backward for name, (_, backward) in _FLOPS.items()}
@@ -40,30 +40,30 @@ _MASKED = frozenset({"relu", "leaky_relu"})
 """Activations whose derivative needs only a mask of the positive elements."""
 
 _FROM_OPERAND = frozenset({"elu", "gelu", "silu", "softplus"})
-"""Activations whose derivative is computed from x; others use the result."""
+"""Activations whose derivative is computed from x; other derivatives use the result."""
 
 
-BIAS = flag("bias", "whether to add a `b`", default=True, for_parameters=True)
+BIAS = flag("bias", "whether to add a bias `b`", default=True, for_parameters=True)
 """The attribute of a layer with the parameters `w` and `b`."""
 
 
 def activation_attr(dimension: str) -> Attr:
-    """Return the attribute `activation` of a layer; softmax is along a `dimension`."""
+    """Return the attribute `activation` of a layer; softmax runs along `dimension`."""
     doc = f"the function applied to the result; softmax along {dimension}"
     return choice("activation", doc, ACTIVATIONS)
 
 
 def linear_unless_activated(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
-    """Return the linear groups of a layer: x and b, w and b, without an activation."""
+    """Return the linear groups of a layer without an activation: (x, b) and (w, b)."""
     if attrs["activation"] != "none":
         return ()
     return ((0, 2), (1, 2)) if len(types) == 3 else ((0,), (1,))
 
 
 def activation_residuals(activation: str, out: TensorType) -> tuple[TensorType, ...]:
-    """Return the types of what a layer saves for its activation.
+    """Return the types that a layer saves for its activation.
 
-    That is nothing, a mask, or an array of the type of the result, `out`.
+    This is nothing, a mask, or an array of the result's type.
     """
     if activation == "none":
         return ()
@@ -71,7 +71,7 @@ def activation_residuals(activation: str, out: TensorType) -> tuple[TensorType, 
 
 
 def _declare(kind: str, doc: str, **fields: Any) -> Declaration:
-    """Declare an activation. `fields` replace what the tables above say of it."""
+    """Declare an activation; `fields` override the entries of the tables above."""
     from_operand = kind in _FROM_OPERAND
     default = {
         "operands": UNARY,
@@ -88,17 +88,17 @@ def _declare(kind: str, doc: str, **fields: Any) -> Declaration:
 
 RELU = _declare(
     "relu",
-    "The rectified linear unit, the positive part of x. Its derivative at 0 is 0, as in JAX"
+    "The rectified linear unit: max(x, 0). Its derivative at 0 is 0, as in JAX"
     " and PyTorch.",
     formula="out = max(x, 0); dx = dy where x > 0, else 0",
 )
 LEAKY_RELU = _declare(
     "leaky_relu",
-    "The leaky rectified linear unit: x if it is positive, else `negative_slope` · x."
-    " Its derivative at 0 is `negative_slope`, as in PyTorch; JAX has 1.",
+    "The leaky rectified linear unit: x if it is positive, else `negative_slope`"
+    " · x. Its derivative at 0 is `negative_slope`, as in PyTorch; JAX uses 1.",
     formula="out = x where x > 0, else negative_slope · x",
     attrs=(Attr("negative_slope", float, "the slope below 0", default=0.01),),
-    source="Maas et al. (2013); default of PyTorch and JAX, Keras has 0.2 or 0.3",
+    source="Maas et al. (2013); default of PyTorch and JAX (Keras uses 0.2 or 0.3)",
     cases=(case("float32[batch, 8]"), case("float32[batch, 8]", negative_slope=0.2)),
 )
 ELU = _declare(
@@ -133,8 +133,8 @@ GELU = _declare(
     attrs=(
         flag(
             "approximate",
-            "approximate Φ by tanh, with an error of up to 0.0005; BERT and GPT-2 were"
-            " trained so",
+            "approximate Φ by tanh, with an error of up to 0.0005; BERT and GPT-2"
+            " use the approximation",
         ),
     ),
     source="Hendrycks and Gimpel (2016)",
@@ -144,13 +144,13 @@ GELU = _declare(
 )
 SILU = _declare(
     "silu",
-    "The sigmoid linear unit, also called swish: x times its logistic function.",
+    "The sigmoid linear unit, also called swish: x · sigmoid(x).",
     formula="out = x · sigmoid(x); dx = dy · s · (1 + x · (1 - s)), s = sigmoid(x)",
     source="Hendrycks and Gimpel (2016); Elfwing, Uchibe and Doya (2018)",
 )
 SOFTPLUS = _declare(
     "softplus",
-    "A smooth approximation of relu, computed without overflow.",
+    "A smooth approximation of relu: log(1 + exp(x)), computed without overflow.",
     formula="out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|));"
     " dx = dy · sigmoid(x)",
 )
@@ -175,7 +175,7 @@ _along_axis = {
     "batch_rule": rule_along_axis,
     "cases": (case("float32[batch, 8]"), case("float32[batch, 8]", axis=0)),
 }
-"""What is declared of an activation that depends on all elements along an axis."""
+"""The fields of an activation that depends on all elements along an axis."""
 
 SOFTMAX = _declare(
     "softmax",
@@ -188,14 +188,15 @@ SOFTMAX = _declare(
 )
 LOG_SOFTMAX = _declare(
     "log_softmax",
-    "The logarithm of softmax along an axis, accurate even where softmax rounds to 0.",
+    "The logarithm of softmax along an axis. It stays accurate where softmax"
+    " rounds to 0.",
     formula="out = x - log Σ exp(x); dx = dy - exp(out) · Σ dy",
     result_types=_infer_along_axis,
     attrs=(
         Attr(
             "axis",
             int,
-            "the axis along which the exponentials of the result sum to 1",
+            "the axis of the softmax",
             default=-1,
         ),
     ),

@@ -1,7 +1,7 @@
 """Activation functions, with derivatives from the operand, the result or a mask.
 
-In each backward, `dy` is the cotangent of the result y, and the function returns that
-of the operand, dx = dy · y'(x).
+In each backward, `dy` is the cotangent of the result y. The function returns the
+cotangent of the operand, dx = dy · y'(x).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def gelu(x: jax.Array, *, approximate: bool = False) -> jax.Array:
 
 
 def _normal_cdf(x: jax.Array) -> jax.Array:
-    """Return Φ(x) = erfc(-x / √2) / 2, accurate far below 0 where 1 + erf cancels."""
+    """Return Φ(x) = erfc(-x / √2) / 2; 1 + erf would cancel far below 0."""
     return 0.5 * jax.lax.erfc(-x * math.sqrt(0.5))
 
 
@@ -144,4 +144,4 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "softmax": softmax,
     "log_softmax": log_softmax,
 }
-"""The activation functions of layers, by their names in a spec."""
+"""The activation functions of layers, by name."""

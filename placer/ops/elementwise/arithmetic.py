@@ -55,13 +55,13 @@ DIV = declare_binary(
 )
 SCALE = Declaration(
     "scale",
-    "x times a constant, plus a constant.",
+    "The product of x and a constant, plus another constant.",
     UNARY,
     flops=lambda types, attrs: types[0].numel() * (2 if attrs["bias"] else 1),
     grad_flops=grad_flops_per_element(1),
     attrs=(
-        required("factor", float, "the number that x is multiplied by"),
-        Attr("bias", float, "the number that is added to the product", default=0.0),
+        required("factor", float, "the factor"),
+        Attr("bias", float, "the number to add to the product", default=0.0),
     ),
     linear=lambda types, attrs: () if attrs["bias"] else ((0,),),
     formula="out = factor · x + bias",
@@ -72,7 +72,7 @@ SCALE = Declaration(
 )
 NEGATIVE = declare_unary(
     "negative",
-    "x with the opposite sign.",
+    "The negative of x, element by element.",
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = -x",
@@ -80,8 +80,8 @@ NEGATIVE = declare_unary(
 )
 ABS = declare_unary(
     "abs",
-    "The absolute value, element by element. Its derivative at 0 is 0, as in PyTorch;"
-    " JAX has 1.",
+    "The absolute value, element by element. Its derivative at 0 is 0, as in"
+    " PyTorch; JAX uses 1.",
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = |x|; dx = dy · sign(x)",

@@ -1,4 +1,4 @@
-"""Declarations shared by elementwise ops: numpy's broadcasting and its cost."""
+"""Declarations shared by elementwise ops: NumPy's broadcasting and its cost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ declare_unary = partial(Declaration, operands=UNARY, cases=(case("float32[batch,
 
 
 def binary_rule(types: Types, attrs: Attrs) -> BatchRule:
-    """The batch rule of an op with broadcasting."""
+    """Return the batch rule of an op with broadcasting."""
     return broadcast_rule(types, broadcast_shapes(types))
 
 
@@ -45,8 +45,8 @@ def result_flops(types: Types, attrs: Attrs) -> int:
 def grad_flops(*per_operand: int) -> Callable[[Types, Attrs, Sequence[int]], int]:
     """Return `grad_flops` of an op with broadcasting.
 
-    `per_operand` are the operations per element of the result for each operand. The sum
-    over broadcast dimensions adds one more.
+    `per_operand` holds the operations per element of the result for each operand. The
+    sum over broadcast dimensions adds one more.
     """
 
     def flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """Gradients of broadcasting, and division by a constant.
 
 The gradient of broadcasting is a sum. `jnp.sum` adds half floats in float32 and rounds
-once; the gradient that JAX derives from a broadcast adds them in their own dtype.
+once. The gradient that JAX derives from a broadcast adds them in their own dtype.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
-    # if the cast rounds, a sum of rounded partial values is not the rounded sum
+    # If the cast rounds, the sum of rounded parts is not the rounded sum
     source, target = types[0].dtype, attrs["dtype"]
     widens = {source, target} <= FLOATS and ITEM_BYTES[source] < ITEM_BYTES[target]
     return ((0,),) if widens or source == target in FLOATS else ()
@@ -38,9 +38,9 @@ def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
 
 CAST = Declaration(
     "cast",
-    "Converts x to another dtype. A float is rounded towards 0 to become an integer, a"
-    " bool becomes 0 or 1, and a number that is not 0 becomes true. A gradient flows"
-    " only from a float to a float, in the dtype of x.",
+    "Converts x to another dtype. Floats are rounded towards 0 to integers. A"
+    " bool becomes 0 or 1, and any number but 0 becomes true. Gradients flow only"
+    " from float to float, in the dtype of x.",
     (Operand("x", "float, integer or bool, any shape"),),
     _infer,
     flops=flops_per_element(1),

@@ -53,7 +53,9 @@ def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         raise OpError(
             f"needs a bool or integer operand as 'condition', not {types[0]}",
             operand=0,
-            hint="greater, less and equal make one" if types[0].is_float else None,
+            hint="use greater, less or equal to compute a bool"
+            if types[0].is_float
+            else None,
         )
     require_same_dtype(("condition", "a", "b"), types, 2, first=1)
     return (
@@ -63,11 +65,11 @@ def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 WHERE = Declaration(
     "where",
-    "Selects a where a condition is true and b elsewhere, with broadcasting. Elements"
-    " that are not selected get a gradient of 0. If an op before has an infinite"
-    " derivative there, its gradient is 0 · inf = NaN.",
+    "Selects a where a condition is true and b elsewhere, with broadcasting."
+    " Elements that are not selected receive a gradient of 0. If an earlier op"
+    " has an infinite derivative there, its gradient is 0 · inf = NaN.",
     (
-        Operand("condition", "bool, or an integer that is true unless it is 0"),
+        Operand("condition", "bool, or an integer (0 is false)"),
         Operand("a", "float, the result where the condition is true", dtype="float"),
         Operand(
             "b",
@@ -96,8 +98,9 @@ def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 def _declare_extremum(kind: str, word: str, symbol: str) -> Declaration:
     return declare_binary(
         kind,
-        f"The elementwise {kind} of two values, with broadcasting; NaN if one is NaN."
-        " If they are equal, each gets half of the gradient, as in JAX and PyTorch.",
+        f"The elementwise {kind} of two values, with broadcasting; NaN if either"
+        " is NaN. If they are equal, each receives half of the gradient, as in"
+        " JAX and PyTorch.",
         grad_flops=grad_flops(2, 2),
         residuals=_order,
         formula=f"out = {word}(a, b); da = dy where a {symbol} b, dy / 2 where a = b,"
@@ -125,9 +128,9 @@ def _count_bounds(attrs: Attrs) -> int:
 
 CLIP = Declaration(
     "clip",
-    "Limits x to the interval from `min` to `max`. NaN stays NaN. The gradient passes"
-    " between the bounds and on them, as in PyTorch and TensorFlow; JAX halves it on a"
-    " bound. At least one bound is required.",
+    "Limits x to the interval from `min` to `max`. NaN stays NaN. The gradient is"
+    " 1 between the bounds and on them, as in PyTorch and TensorFlow; JAX halves"
+    " it on a bound. At least one bound is required.",
     UNARY,
     _infer_clip,
     flops=lambda types, attrs: _count_bounds(attrs) * types[0].numel(),

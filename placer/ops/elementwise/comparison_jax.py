@@ -36,7 +36,7 @@ def minimum(a: jax.Array, b: jax.Array) -> WithBackward:
 
 
 def _extremum_backward(a: jax.Array, b: jax.Array, selected: jax.Array) -> Backward:
-    """`selected` is 1 where a was selected, -1 where b was, 0 where they were equal."""
+    """Return the backward, given 1 where a is selected, -1 for b, and 0 for ties."""
 
     def backward(dy: jax.Array) -> tuple[jax.Array, jax.Array]:
         tie = jnp.where(selected == 0, dy / 2, 0)

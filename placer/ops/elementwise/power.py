@@ -43,10 +43,10 @@ def _pow_flops(types: Types, attrs: Attrs) -> int:
 
 POW = Declaration(
     "pow",
-    "x to the power of a constant. An integral exponent is computed by multiplication,"
-    " also for negative x; for another exponent a negative x gives NaN. x⁰ is 1 for"
-    " every x, with derivative 0. The derivative at 0 is infinite for other exponents"
-    " below 1.",
+    "x to the power of a constant. An integer exponent is computed by"
+    " multiplication, even for negative x. For another exponent, a negative x"
+    " gives NaN. x⁰ is 1 for every x, with derivative 0. For other exponents"
+    " below 1, the derivative at 0 is infinite.",
     UNARY,
     _infer_pow,
     flops=_pow_flops,

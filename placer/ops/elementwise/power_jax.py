@@ -32,7 +32,7 @@ def pow(x: jax.Array, *, exponent: float) -> jax.Array:
 
 
 def _power(x: jax.Array, exponent: float) -> jax.Array:
-    """Return x to a power, by multiplication if the exponent is integral."""
+    """Return x to a power, by multiplication if the exponent is an integer."""
     if float(exponent).is_integer():
         return jax.lax.integer_pow(x, int(exponent))
     return jnp.power(x, exponent)

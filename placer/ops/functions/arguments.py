@@ -1,4 +1,4 @@
-"""The arguments of a traced function as text in a node program, and back.
+"""Converts the arguments of a traced function to text in a node program, and back.
 
 The text is a JSON list with one term for each argument:
 
@@ -7,9 +7,10 @@ The text is a JSON list with one term for each argument:
 - `{"value": 0.1}` is a plain Python value;
 - `{"list": [...]}`, `{"tuple": [...]}` and `{"dict": {...}}` contain other terms;
 - `{"make": "model"}` is a global name of the function's file: a pytree, or a function
-  without arguments that returns one. Its float arrays are parameters. Its other leaves
-  are as the file creates them. So are variables of Flax other than `nnx.Param`, such as
-  running statistics, and the `State` and `StateIndex` of Equinox.
+  without arguments that returns a pytree. Its float arrays are parameters. All other
+  leaves
+  keep the values from the file, such as running statistics: Flax variables other than
+  `nnx.Param`, and `State` and `StateIndex` of Equinox.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from placer.place.types import FLOATS, TensorType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A pytree, flattened, with the type of each value that is filled in.
+    """A flattened pytree, with a type in place of each value to fill in.
 
-    A leaf is such a type, another template, or what the pytree itself has there. With
-    `keys`, the pytree is a dict with these keys in this order, which JAX would sort;
-    `structure` is then that of the list of its values.
+    Attributes:
+        leaves: a type to fill in, another template, or a leaf of the pytree itself.
+        keys: if given, the pytree is a dict with these keys in this order, because JAX
+            would sort them. `structure` then belongs to the list of its values.
     """
 
     structure: Any
@@ -66,10 +68,10 @@ def _fill(leaf: Any, values: Iterator[Any]) -> Any:
 
 
 def read_arguments(fn: Callable[..., Any], text: str) -> Template:
-    """Parse the text of the arguments of `fn`, as a template of their list.
+    """Parse the text of the arguments of `fn` to a template of their list.
 
-    Its types are those of the values of the graph and of the parameters. Raises
-    PlacerError if the file of `fn` lacks a name, and what functions of the file raise.
+    Its types are the types of graph values and of parameters. Raises PlacerError if the
+    file of `fn` lacks a name; errors raised by functions of the file propagate.
     """
     make = cache(partial(make_template, fn))
     leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
@@ -77,7 +79,6 @@ def read_arguments(fn: Callable[..., Any], text: str) -> Template:
 
 
 def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
-    """Return a term as a pytree of Python values, types and templates."""
     ((key, content),) = term.items()
     match key:
         case "in" | "param":
@@ -106,8 +107,8 @@ def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
 def make_template(fn: Callable[..., Any], name: str) -> Template:
     """Return the template of the pytree called `name` in the file of `fn`.
 
-    A function is only evaluated for shapes and dtypes, unless its pytree has arrays
-    that are not parameters: their values are needed.
+    A function is only traced for shapes and dtypes, unless its pytree has arrays that
+    are not parameters: their values are needed.
     """
     pytree = globals_of(fn).get(name)
     if pytree is None:
@@ -124,7 +125,7 @@ def make_template(fn: Callable[..., Any], name: str) -> Template:
 
 
 def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
-    """Call a function with the precision of a program; `wide` is float64."""
+    """Call a function with float64 enabled if `wide`, otherwise disabled."""
     with jax.enable_x64(wide):
         return function()
 
@@ -138,10 +139,7 @@ def split_pytree(pytree: Any) -> Template:
 
 
 def _parameter_type(array: Any) -> TensorType:
-    """Return the type in which a parameter is stored.
-
-    Its dtype is float64 for all floats if the precision is float64.
-    """
+    """Return the stored type of a parameter: float64 for floats, if enabled."""
     widest, dtype = str(jax.dtypes.canonicalize_dtype("float64")), str(array.dtype)
     stored = widest if "float64" in (widest, dtype) else dtype
     return TensorType(stored, tuple(array.shape))
@@ -150,8 +148,8 @@ def _parameter_type(array: Any) -> TensorType:
 def parameter_mask(pytree: Any) -> Iterator[bool]:
     """Yield for each leaf whether it is a parameter.
 
-    Parameters are float arrays, except in variables of Flax other than `nnx.Param` and
-    in a `State` and a `StateIndex` of Equinox.
+    Parameters are float arrays, except in Flax variables other than `nnx.Param`, and in
+    `State` and `StateIndex` of Equinox.
     """
     for leaf in jax.tree.leaves(pytree, is_leaf=is_untrained):
         if is_untrained(leaf):
@@ -161,8 +159,8 @@ def parameter_mask(pytree: Any) -> Iterator[bool]:
 
 
 def is_untrained(node: Any) -> bool:
-    """Return whether the library of a part of a pytree does not train it."""
-    # A library that is not imported has no objects in the pytree.
+    """Return True if the library of a node of the pytree does not train it."""
+    # Libraries that are not imported have no objects in the pytree.
     flax, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     if flax is not None and isinstance(node, flax.Variable):
         return not isinstance(node, flax.Param)
@@ -176,16 +174,13 @@ def _is_array(leaf: Any) -> bool:
 
 
 def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """Return the leaves of a pytree, each with the names on the path to it."""
+    """Return the leaves of a pytree, each with the names on its path."""
     flat, _ = jax.tree_util.tree_flatten_with_path(pytree)
     return [(names_on_path(path), leaf) for path, leaf in flat]
 
 
 def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:
-    """Return the names on a path of JAX, after the names `before`.
-
-    The `value` of a variable of Flax is left out.
-    """
+    """Yield the names on a JAX path, without the `value` of Flax variables."""
     keystr = jax.tree_util.keystr
     names = (*before, *(keystr((key,), simple=True) for key in path))
     return names[:-1] if len(names) > 1 and names[-1] == "value" else names

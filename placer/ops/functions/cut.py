@@ -1,9 +1,9 @@
-"""Cut a traced function into regions: equations of one place, which run as one op.
+"""Cuts a traced function into regions: equations at one place, which run as one op.
 
-The place of an equation is that of its innermost guard. An equation without a guard has
-the guards of its first operand that has some. It joins the first region with its guards
-that does not run before one of its operands. So one region can contain equations that
-were traced with equations of other places in between.
+The innermost guard around an equation decides its place. An equation without a guard
+takes the guards of its first operand that has guards. It joins the first region with
+these guards that runs after all of its operands. Therefore a region may contain
+equations that were traced before and after equations of other places.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards, source
 OUTSIDE = -1
 
 ValueSource = tuple[int, int]
-"""Where a value comes from: result `k` of region `r`, or (OUTSIDE, input `k`)."""
+"""The source of a value: result `k` of region `r`, or (OUTSIDE, input `k`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Equations of one place.
+    """Equations at one place.
 
-    `guards` are the guards around them, outermost first. `operands` are the sources of
-    the region's inputs, in order. `closed` is its closed jaxpr.
+    Attributes:
+        guards: the guards around the equations, outermost first.
+        operands: the sources of the region's inputs, in order.
+        closed: its closed jaxpr.
     """
 
     guards: Guards
@@ -56,8 +58,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """The regions of a function in an order in which they can run, and the sources of
-    the function's results."""
+    """The regions of a function in execution order, and the sources of its results."""
 
     regions: tuple[Region, ...]
     results: tuple[ValueSource, ...]
@@ -67,24 +68,27 @@ def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
     """Cut a function into regions.
 
     Equations that depend on no input are copied into every region that needs them.
-    Equations that depend on parameters only, and whose results another region needs,
-    get a region of their own, so that the results of all other regions have rows of the
-    batch.
+    Equations that depend only on parameters become separate regions if other regions
+    need their results. So the results of all other regions have rows of the batch.
 
-    `rows` says of each input whether it has rows of the batch; `debug` is the debug
-    info for the jaxprs of the regions. Raises PlacerError if a result is a constant.
+    Args:
+        rows: whether each input has rows of the batch.
+        debug: the debug info for the jaxprs of the regions.
+
+    Raises:
+        PlacerError: if a result is a constant.
     """
     for var in flat.outvars:
         if isinstance(var, core.Literal) or var in flat.consts:
             value = getattr(var, "val", "an array of its file")
             raise PlacerError(
                 f"a result is {value}, whatever the arguments of the function are",
-                hint="leave it out of what the function returns",
+                hint="do not return it from the function",
             )
     flow = _Dataflow(flat, rows)
     separate: set[int] = set()
-    # A region of its own for some equations changes the regions of others, from which
-    # results may then leave: repeat until no more equations have to be separated.
+    # A separate region changes other regions, so more results may leave them. Repeat
+    # until nothing else has to be separated.
     while True:
         homes, guards = _assign_regions(flow, separate)
         more = _find_separate(flow, homes) - separate
@@ -94,12 +98,10 @@ def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
 
 
 CONSTANT, PARAMETERS, BATCH = 0, 1, 2
-"""What a value depends on: on no input, on parameters only, or on the batch."""
+"""The dependence of a value: on no input, on parameters only, or on the batch."""
 
 
 class _Dataflow:
-    """Which equation computes which operand of another. Equations are indices."""
-
     def __init__(self, flat: FlatJaxpr, rows: Sequence[bool]) -> None:
         self.flat = flat
         self.producer = {
@@ -118,10 +120,7 @@ class _Dataflow:
     def with_producers(
         self, equations: Iterable[int], is_needed: Callable[[int], bool]
     ) -> set[int]:
-        """Return equations, those that compute their operands, and so on.
-
-        Producers that are not `is_needed` are left out.
-        """
+        """Return equations with all needed equations that their operands depend on."""
         found = set(equations)
         pending = list(found)
         while pending:
@@ -137,14 +136,15 @@ class _Dataflow:
 
 
 RegionNumbers = dict[int, int]
-"""The region of each equation that is in exactly one region. The other equations are
-copied into the regions that need them."""
+"""The region of each equation that is in exactly one region.
+
+Other equations are copied into the regions that need them.
+"""
 
 
 def _assign_regions(
     flow: _Dataflow, separate: set[int]
 ) -> tuple[RegionNumbers, list[Guards]]:
-    """Return the region of each equation, and the guards of each region."""
     homes: RegionNumbers = {}
     keys: list[tuple[Guards, bool]] = []
     for i, equation in enumerate(flow.flat.equations):
@@ -162,11 +162,7 @@ def _assign_regions(
 
 
 def _find_separate(flow: _Dataflow, homes: RegionNumbers) -> set[int]:
-    """Return the equations that need regions of their own.
-
-    They do not depend on the batch, but are in a region that does, and their results,
-    or results that are computed from theirs without the batch, leave that region.
-    """
+    """Return batch-independent equations whose results leave a batch region."""
     batch_regions = {home for i, home in homes.items() if flow.dependence[i] == BATCH}
     leaving = set(flow.results)
     for i, home in homes.items():

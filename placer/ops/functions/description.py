@@ -1,4 +1,4 @@
-"""A traced function as it is written in a spec: its regions, with named values."""
+"""Describes a traced function for a spec: its regions, with named values."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class RegionDescription:
 class FunctionDescription:
     """The regions of a traced function, and its results.
 
-    `is_by_rows` says whether row i of every result depends on row i of the inputs only.
-    `results` are the names of the results, and `tree` is their pytree structure.
+    Attributes:
+        is_by_rows: row i of every result depends only on row i of the inputs.
+        results: the names of the results.
+        tree: the pytree structure of the results.
     """
 
     regions: list[RegionDescription]
@@ -46,7 +48,7 @@ class FunctionDescription:
     tree: Any
 
     def unflatten(self, values: Sequence[Any]) -> Any:
-        """Return the pytree that the function returns, with these values as leaves."""
+        """Return the function's pytree of results, with these values as leaves."""
         return jax.tree.unflatten(self.tree, values)
 
 
@@ -61,23 +63,29 @@ def describe(
 ) -> FunctionDescription:
     """Trace and cut a function for the op `name`.
 
-    `args` is the text of its arguments (`placer.ops.functions.arguments`), and `values` are
-    the names of their values. `rows` says whether row i of the results depends on row i
-    of the inputs only; None asks for a proof. `wide` is a precision of float64. Raises
-    PlacerError if the function cannot be cut, and what the function raises.
+    Args:
+        args: the text of its arguments (`placer.ops.functions.arguments`).
+        values: the names of their values.
+        rows: whether row i of the results depends only on row i of the inputs; None
+            tries to prove it.
+        wide: whether the precision is float64.
+
+    Raises:
+        PlacerError: if the function cannot be cut. Errors of the function propagate.
     """
     with jax.enable_x64(wide):
         small, large = (trace_function(fn, args, size) for size in TRACE_BATCHES)
         if _structure(small) != _structure(large):
             raise PlacerError(
-                "its regions are not the same for every number of rows",
-                hint="the function must do the same for any number of rows",
+                "its regions depend on the number of rows",
+                hint="perform the same operations for any number of rows",
             )
         if not is_deterministic(fn, args, TRACE_BATCHES[0]):
             raise PlacerError(
-                "it computes something else each time it is traced: it draws from"
-                " np.random or random, or keeps state from one call to the next",
-                hint="create such numbers outside of it, at the top of its file",
+                "its traces differ: it draws from np.random or random, or keeps"
+                " state between calls",
+                hint="create such numbers outside of the function, at the top of its"
+                " file",
             )
         if not small.cut.regions:
             raise PlacerError("it computes nothing from its arguments")
@@ -96,8 +104,8 @@ def describe(
         types = [_result_type(one, k, *pair) for k, pair in enumerate(avals)]
         if not types:
             raise PlacerError(
-                f"the region of {one.describe_start()} computes no value that is used",
-                hint="open the guard of the values that it uses around it too",
+                f"the results of the region of {one.describe_start()} are not used",
+                hint="put the guard around the code that uses its results as well",
             )
         for k in range(len(types)):
             if (at, k) not in names:
@@ -140,11 +148,12 @@ def _result_type(region: Region, index: int, small: Any, large: Any) -> TensorTy
 
 def _check_rows(region: Region, types: Sequence[TensorType]) -> None:
     if not any(kind.has_batch for kind in types):
-        return  # the results depend on no row, or on all of them
+        return  # the results depend on no row, or on all rows
     for index, kind in enumerate(types):
         if not kind.has_rows:
             raise PlacerError(
-                "with batch='rows' all values that leave a place must have rows, but"
-                f" the result of {region.describe_result(index)} is {kind}",
-                hint="pass batch='whole', or reduce over rows by an op of placer.layers",
+                "with batch='rows' all values that leave a place must have rows,"
+                f" but the result of {region.describe_result(index)} is {kind}",
+                hint="pass batch='whole', or reduce over rows with an op of"
+                " placer.layers",
             )

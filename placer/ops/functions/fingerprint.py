@@ -1,7 +1,7 @@
-"""A fingerprint of a region: says whether a node traces the function that was compiled.
+"""Fingerprints of regions, to check that a node traces the compiled function.
 
-Every process traces the function itself. Its file may do something else each time it is
-imported, or iterate over a set, whose order differs between processes.
+Every process traces the function itself. Its file may behave differently in each
+process, for example by iterating over a set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def fingerprint(region: Region) -> str:
 
 
 def has_fingerprint(region: Region, text: str) -> bool:
-    """Whether `text` is the fingerprint of the region, up to rounding of its arrays."""
+    """Return True if `text` is the region's fingerprint, up to rounding of arrays."""
     (own, *sums), (other, *other_sums) = fingerprint(region).split(), text.split()
     if own != other or len(sums) != len(other_sums):
         return False
@@ -40,7 +40,7 @@ def has_fingerprint(region: Region, text: str) -> bool:
 
 
 def _jaxpr_text(jaxpr: Any) -> Iterator[str]:
-    """Yield the text of a jaxpr, with numbers as the names of its values."""
+    """Yield the text of a jaxpr, with numbers as variable names."""
     numbers: dict[Any, int] = {}
     for var in (*jaxpr.constvars, *jaxpr.invars):
         yield f"{numbers.setdefault(var, len(numbers))}:{_type(var)};"
@@ -65,7 +65,7 @@ def _type(var: Any) -> str:
 
 
 def _params_text(params: Any) -> str:
-    """Return the parameters of an equation whose text is the same in every process."""
+    """Return the parameters of an equation that print alike in every process."""
     return repr([(k, v) for k, v in sorted(params.items()) if _is_plain(v)])
 
 
@@ -77,6 +77,6 @@ def _is_plain(value: Any) -> bool:
 
 def _magnitude(const: Any) -> float:
     if jnp.issubdtype(const.dtype, jax.dtypes.prng_key):
-        with jax.ensure_compile_time_eval():  # a region may be traced at this moment
+        with jax.ensure_compile_time_eval():  # the region may be traced at this moment
             const = jax.random.key_data(const)
     return float(np.abs(np.asarray(const).astype(np.float64)).sum())

@@ -1,6 +1,7 @@
-"""Flatten a jaxpr to a list of equations, each with the guards around it.
+"""Flattens a jaxpr to a list of equations, each with the guards around it.
 
-Calls that contain guards (`jit`, `checkpoint`) are inlined; others stay one equation.
+Calls that contain guards (`jit`, `checkpoint`) are inlined. Other calls stay one
+equation.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from placer.errors import PlacerError
 from placer.place.scope import FUNCTION, nest_guards, parse_name_stack, place_of
 
 CALLS = {"jit", "pjit", "remat", "remat2", "checkpoint"}
-"""Calls that compute the equations of their parameter `jaxpr`, and nothing else."""
+"""Primitives that only compute the equations in their parameter `jaxpr`."""
 
 ALLOWED_EFFECTS = {"DebugEffect"}
-"""Effects that equations may have, because they are not ordered."""
+"""Effects that are allowed, because they are not ordered."""
 
 
 Guards = tuple[str, ...]
@@ -42,10 +43,7 @@ class FlatEquation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatJaxpr:
-    """The equations that the results need, in program order.
-
-    `consts` are the values of the constant variables.
-    """
+    """The equations that the results need, in order; `consts` holds constants' values."""
 
     invars: Sequence[Any]
     outvars: Sequence[Any]
@@ -54,10 +52,10 @@ class FlatJaxpr:
 
 
 def flatten(closed: Any) -> FlatJaxpr:
-    """Flatten a closed jaxpr, without the equations that no result needs.
+    """Flatten a closed jaxpr, without unused equations.
 
-    Raises PlacerError for an equation that cannot be placed: one with an ordered
-    effect, or with a guard inside that has another place than the guards around it.
+    Raises PlacerError for an equation that cannot be placed: it has an ordered effect,
+    or an inner guard with another place than its outer guards.
     """
     jaxpr = closed.jaxpr
     consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
@@ -77,11 +75,7 @@ def flatten(closed: Any) -> FlatJaxpr:
 def _flatten_equations(
     eqns: Sequence[Any], outer: Guards, new: dict[Any, Any], consts: dict[Any, Any]
 ) -> Iterator[FlatEquation]:
-    """Yield the equations, with calls that contain guards inlined.
-
-    `new` maps variables to those that replace them. Results are replaced by new
-    variables, because an inner jaxpr may be called several times.
-    """
+    """Yield the equations, inlining calls that contain guards; `new` renames variables."""
     for eqn in eqns:
         guards = nest_guards(outer, parse_name_stack(str(eqn.source_info.name_stack)))
         operands = [_substitute(x, new) for x in eqn.invars]
@@ -107,7 +101,6 @@ def _substitute(atom: Any, new: Mapping[Any, Any]) -> Any:
 
 
 def _inner_guards(eqn: Any) -> Iterator[Guards]:
-    """Yield the guards of the equations inside an equation that have guards."""
     for jaxpr in core.jaxprs_in_params(eqn.params):
         for inner in jaxpr.eqns:
             guards = parse_name_stack(str(inner.source_info.name_stack))
@@ -122,8 +115,9 @@ def _check_placeable(equation: FlatEquation) -> None:
     if effects:
         raise PlacerError(
             f"'{eqn.primitive.name}'{source_line(eqn)} has an effect"
-            f" ({', '.join(sorted(effects))}), which has no place",
-            hint="only computations can be placed; jax.debug.print needs ordered=False",
+            f" ({', '.join(sorted(effects))}), which cannot be placed",
+            hint="only computations can be placed; use jax.debug.print with"
+            " ordered=False",
         )
     for guards in (
         equation.guards,
@@ -132,20 +126,22 @@ def _check_placeable(equation: FlatEquation) -> None:
         if FUNCTION in guards:
             raise PlacerError(
                 f"a guard around '{eqn.primitive.name}'{source_line(eqn)} is a"
-                " function, which is only called with ops, not with what JAX traces",
-                hint="write a place, as place_guard('/node:worker:1')",
+                " function, which works for ops only, not for code that JAX"
+                " traces",
+                hint="write a place, such as place_guard('/node:worker:1')",
             )
         if place_of(guards) != place_of(equation.guards):
             raise PlacerError(
                 f"a guard inside '{eqn.primitive.name}'{source_line(eqn)} is"
-                f" {place_of(guards) or 'no place'}, and around it is"
-                f" {place_of(equation.guards) or 'no place'}: it runs at one place",
-                hint="open the guard around all of it",
+                f" {place_of(guards) or 'no place'}, but the guard around it is"
+                f" {place_of(equation.guards) or 'no place'}; it must run at one"
+                " place",
+                hint="open the guard around the whole call",
             )
 
 
 def source_line(eqn: Any) -> str:
-    """Return the line of user code that an equation comes from, as ` (model.py:12)`."""
+    """Return the line of user code of an equation, such as ` (model.py:12)`."""
     trace = eqn.source_info.traceback
     for frame in trace.frames if trace is not None else ():
         if _is_user_file(frame.file_name):
@@ -154,7 +150,7 @@ def source_line(eqn: Any) -> str:
 
 
 def caller_line() -> str:
-    """Return the line of user code that runs now, as ` (model.py:12)`."""
+    """Return the line of user code that is running, such as ` (model.py:12)`."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if _is_user_file(frame.f_code.co_filename):
@@ -176,7 +172,7 @@ _LIBRARIES = ("/site-packages/", "/placer/ops/functions/", "/placer/place/")
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many operands of a `scan` are constants, and how many are carried.
+    """Return the numbers of constant and of carried operands of a `scan`.
 
     The remaining operands are scanned over. `params` are the equation's parameters.
     """

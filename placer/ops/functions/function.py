@@ -1,4 +1,4 @@
-"""Trace a function for a number of rows, cut it into regions, and run one of them."""
+"""Traces a function for a number of rows, cuts it into regions, and runs one of them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class TracedFunction:
 def trace_function(fn: Callable[..., Any], text: str, rows: int) -> TracedFunction:
     """Trace a function for a batch of `rows` rows, and cut it into regions.
 
-    `text` has its arguments (`placer.ops.functions.arguments`). Raises PlacerError if the
-    function cannot be cut, and what the function raises.
+    `text` holds its arguments (`placer.ops.functions.arguments`). Raises PlacerError if
+    the function cannot be cut. Errors of the function propagate.
     """
     widest = str(jax.dtypes.canonicalize_dtype("float64"))
     return _trace_function(fn, text, rows, widest)
 
 
 def is_deterministic(fn: Callable[..., Any], text: str, rows: int) -> bool:
-    """Whether a second trace of the function has the same equations."""
+    """Return True if a second trace of the function has the same equations."""
     not_cached = _trace_function.__wrapped__
     both = trace_function(fn, text, rows), not_cached(fn, text, rows, "")
     first, again = ([fingerprint(each) for each in one.cut.regions] for one in both)
@@ -59,7 +59,7 @@ def is_deterministic(fn: Callable[..., Any], text: str, rows: int) -> bool:
 def _trace_function(
     fn: Callable[..., Any], text: str, rows: int, widest: str
 ) -> TracedFunction:
-    del widest  # only a key of the cache
+    del widest  # widest is only part of the cache key
     arguments = read_arguments(fn, text)
 
     with watch_state() as state_errors:
@@ -77,11 +77,7 @@ def _trace_function(
 def _make_jaxpr(
     fn: Callable[..., Any], arguments: Template, rows: int, *, changes: bool = False
 ) -> tuple[Any, Any, Leaves]:
-    """Return the jaxpr of a function, the pytree of its results, and what it changes.
-
-    What it changes are leaves of its arguments. With `changes`, the jaxpr returns the
-    first of them instead of the results.
-    """
+    """Return a function's jaxpr, its results, and the arguments that it changes."""
     changed: Leaves = {}
 
     def of_values(*values: Any) -> Any:
@@ -89,9 +85,10 @@ def _make_jaxpr(
         before = leaves_by_path(fn, args)
         results = _check_arrays(fn, fn(*args))
         changed.update(changed_leaves(before, leaves_by_path(fn, args)))
+        # With `changes`, the equations show the line of the first change.
         return next(iter(changed.values())) if changes else results
 
-    # The messages of JAX name the traced function and its line: those of `fn`.
+    # JAX's messages name the traced function and its line; let them name `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
     traced = jax.make_jaxpr(of_values, return_shape=True)
     closed, results = traced(*abstract_values(arguments.types, rows))
@@ -99,11 +96,7 @@ def _make_jaxpr(
 
 
 def _change_line(fn: Callable[..., Any], arguments: Template, rows: int) -> str:
-    """Return the line that computes the new value of a changed argument.
-
-    It is empty if the line is unknown: the new value is not an array, or belongs to
-    another trace.
-    """
+    """Return the line that changes an argument; empty if it is unknown."""
     try:
         closed, _, _ = _make_jaxpr(fn, arguments, rows, changes=True)
     except (TypeError, jax.errors.JAXTypeError):
@@ -116,16 +109,16 @@ def _change_line(fn: Callable[..., Any], arguments: Template, rows: int) -> str:
 
 
 def _check_arrays(fn: Callable[..., Any], results: Any) -> Any:
-    """Return the results; raise PlacerError unless all of them are arrays."""
+    """Return the results; raise PlacerError unless they are arrays."""
     leaves = jax.tree.leaves(results)
     if not leaves:
-        hint = "end it with `return` and its results"
+        hint = "end the function with `return` and its results"
         raise PlacerError(f"'{fn.__name__}' returns nothing", hint=hint)
     for leaf in leaves:
         if not isinstance(leaf, jax.Array | np.ndarray):
             raise PlacerError(
                 f"'{fn.__name__}' returns {leaf!r:.64}, which is not an array",
-                hint="return only arrays; other values need no trace",
+                hint="return only arrays; compute other values outside of the function",
             )
     return results
 
@@ -140,15 +133,19 @@ def run_region(
 ) -> list[jax.Array]:
     """Compute the results of a region.
 
-    `text` has the arguments of `fn`, and `expected` is the fingerprint of the region
-    when it was compiled (`fingerprint_of`), or empty. Raises PlacerError if the region
-    has another fingerprint, or if the function has no such region for `rows` rows.
+    Args:
+        text: the arguments of `fn`.
+        expected: the fingerprint of the compiled region (`fingerprint_of`), or empty.
+
+    Raises:
+        PlacerError: if the region has another fingerprint, or the function has no such
+            region for `rows` rows.
     """
     if expected and not _is_expected(fn, text, region, expected):
         raise PlacerError(
             f"{fn.__name__} is not the function that was compiled",
-            hint="its file differs with each import (np.random without a seed, the"
-            " order of a set), or the code that imports it changed it",
+            hint="make its file the same in each import: seed np.random, sort sets,"
+            " and check that the importing code does not change it",
         )
     regions = trace_function(fn, text, rows).cut.regions
     if region >= len(regions):
@@ -169,7 +166,7 @@ def run_region(
 
 
 def fingerprint_of(fn: Callable[..., Any], text: str, region: int) -> str:
-    """Return the fingerprint of a region, which other processes compare with theirs."""
+    """Return the fingerprint of a region, for other processes to compare."""
     return fingerprint(trace_function(fn, text, TRACE_BATCHES[0]).cut.regions[region])
 
 
@@ -179,6 +176,4 @@ def _is_expected(fn: Callable[..., Any], text: str, region: int, expected: str) 
     return region < len(regions) and has_fingerprint(regions[region], expected)
 
 
-_ROWS_HINT = (
-    "a function is traced for each number of rows, and must be the same for all"
-)
+_ROWS_HINT = "trace the same operations for every number of rows"

@@ -1,5 +1,7 @@
-"""Finds what libraries keep as state in the arguments of a traced function: arrays of
-floats that training must not change as it changes parameters."""
+"""Finds state of libraries in the arguments of a traced function.
+
+State is any float array that training must not update like a parameter.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,19 @@ Path = tuple[str, ...]
 
 _NAMES = {
     "batch_stats": "has running statistics of Flax",
-    "non_trainable_variables": "has variables of Keras that are not trained",
+    "non_trainable_variables": "has non-trainable variables of Keras",
     "opt_state": "has the state of an optimizer",
 }
-"""Names that libraries give to state, and only to state."""
+"""Names that libraries use for state, and only for state."""
 _AVERAGE = {"average", "counter", "hidden"}
 """The keys of a moving average of Haiku."""
 
 
 def find_state(node: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the path of each part of a pytree that is state, and what is said of it.
+    """Yield the path of each part of a pytree that is state, and a description.
 
     Args:
-        node: the pytree, which is an argument.
+        node: the pytree of an argument.
         path: the names that lead to it.
     """
     said = _NAMES.get(path[-1]) or _said_of(node)
@@ -46,7 +48,7 @@ def find_state(node: Any, path: Path) -> Iterator[tuple[Path, str]]:
 def _said_of(node: Any) -> str | None:
     module = type(node).__module__
     if isinstance(node, tuple) and module.partition(".")[0] == "optax":
-        return "is the state of an optimizer of optax"
+        return "is the state of an optax optimizer"
     if isinstance(node, Mapping) and set(node) == _AVERAGE:
         return "is a moving average of Haiku"
     if is_untrained(node):
@@ -57,8 +59,7 @@ def _said_of(node: Any) -> str | None:
 
 
 def _collections(node: Any) -> frozenset[str]:
-    """Return the collections of a dict of Flax linen variables, other than the parameters;
-    none of another pytree."""
+    """Return the collections besides parameters in a dict of Flax linen variables."""
     if "flax" not in sys.modules or not isinstance(node, Mapping):
         return frozenset()
     if not isinstance(node.get("params"), Mapping):
@@ -68,7 +69,6 @@ def _collections(node: Any) -> frozenset[str]:
 
 
 def _children(node: Any) -> Iterator[tuple[Path, Any]]:
-    """Yield the children of a node, with the names of the path to each."""
     if isinstance(node, Mapping):
         yield from (((str(key),), value) for key, value in node.items())
         return

@@ -1,4 +1,4 @@
-"""Find random numbers that a traced function would draw identically in every step."""
+"""Finds random numbers that a traced function would repeat in every step."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FromBatch = list[bool]
 def check_draws(closed: Any, rows: Sequence[bool]) -> None:
     """Raise PlacerError if a result depends on random numbers that every step repeats.
 
-    These are drawn with a key that does not come from the batch. `rows` says of each
-    input whether it does.
+    The key of such numbers does not come from the batch. `rows` says whether each input
+    does.
     """
     jaxpr = closed.jaxpr
     live, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
@@ -37,10 +37,7 @@ def check_draws(closed: Any, rows: Sequence[bool]) -> None:
 
 
 def _check_jaxpr(jaxpr: Any, inputs: FromBatch, line: str) -> FromBatch:
-    """Return for each result of the jaxpr whether it comes from the batch.
-
-    `line` is the line of user code around the jaxpr, for equations of libraries.
-    """
+    """Return for each result of the jaxpr whether it comes from the batch."""
     from_batch = dict(zip(jaxpr.invars, inputs, strict=True))
 
     def is_from_batch(atom: Any) -> bool:
@@ -87,13 +84,9 @@ def _results_from_batch(eqn: Any, operands: FromBatch, line: str) -> FromBatch:
 def _check_loop(
     body: Any, operands: FromBatch, consts: int, carried: int, line: str
 ) -> FromBatch:
-    """Return for each result of a loop whether it comes from the batch.
-
-    The operands are constants, carried values, and values that are scanned over. A
-    carried value comes from the batch only if it does after every iteration, so those
-    that do are narrowed down until they no longer change.
-    """
+    """Return for each result of a loop whether it comes from the batch."""
     inputs, carry = list(operands), slice(consts, consts + carried)
+    # A carried value comes from the batch only if it does after every iteration.
     while True:
         results = _check_jaxpr(body, inputs, line)
         after = [a and b for a, b in zip(inputs[carry], results, strict=False)]
@@ -104,9 +97,10 @@ def _check_loop(
 
 def _draw_error(eqn: Any, line: str) -> PlacerError:
     return PlacerError(
-        f"'{eqn.primitive.name}'{source_line(eqn) or line} draws random numbers with a"
-        " key that is the same in every step, and in evaluation",
-        hint="switch it off (model.eval() of Flax nnx where the file makes the model,"
-        " deterministic=True or Equinox's inference mode) and call layers.dropout; create random numbers that never change"
-        " outside of the function, at the top of its file",
+        f"'{eqn.primitive.name}'{source_line(eqn) or line} draws random numbers"
+        " with a key that is the same in every step, and in evaluation",
+        hint="switch the random op off (model.eval() in Flax nnx in the file that"
+        " makes the model, deterministic=True, or Equinox's inference mode) and"
+        " call layers.dropout; create constant random numbers outside of the"
+        " function, at the top of its file",
     )

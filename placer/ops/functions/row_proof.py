@@ -1,12 +1,13 @@
-"""Prove that a traced function works row by row.
+"""Proves that a traced function works row by row.
 
-Row i of each result then depends on row i of the inputs only, for any number of rows:
-the batch can be split over places, and gradients of parameters are sums over rows.
+Then row i of each result depends only on row i of the inputs, for any number of rows.
+The batch can be split over nodes, and gradients of parameters are sums over rows.
 
 The proof is an abstract interpretation of the jaxprs for two batch sizes at once,
-equation by equation (`placer.ops.functions.row_rules`). For each value it finds the axis with
-the rows of the batch, or that the value does not depend on the batch. Primitives
-without a rule, and equations that depend on the number of rows, are not proven.
+equation by equation (`placer.ops.functions.row_rules`). For each value it finds the
+axis with the rows of the batch, or that the value does not depend on the batch.
+Primitives without a rule, and equations that depend on the number of rows, are not
+proven.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from placer.ops.functions.row_states import (
 from placer.place.types import BATCH as BATCH_DIM
 
 PairStates = dict[tuple[Any, Any], State]
-"""The state of each variable: of the two that are the same value for the two batches."""
+"""The state of each pair of variables, one variable for each batch size."""
 
 
 def is_by_rows(fn: Callable[..., Any], text: str, rows: int = PROOF_BATCHES[1]) -> bool:
-    """Whether there is a proof that a function works row by row.
+    """Return True if there is a proof that a function works row by row.
 
-    `text` has its arguments. The proof compares the traces for `PROOF_BATCHES[0]` rows
-    and for `rows` rows.
+    `text` holds its arguments. The proof compares the traces for `PROOF_BATCHES[0]`
+    rows and for `rows` rows.
     """
     batches = PROOF_BATCHES[0], rows
     try:
         small, large = (trace_function(fn, text, size) for size in batches)
     except Exception:
-        # The user's function need not accept these batch sizes, such as an odd one.
-        # If it raises, nothing is proven.
+        # The user's function may reject these batch sizes, such as an odd one. If it
+        # raises, nothing is proven.
         return False
     kinds = small.arguments.types
     for kind in kinds:
@@ -69,10 +70,7 @@ def is_by_rows(fn: Callable[..., Any], text: str, rows: int = PROOF_BATCHES[1]) 
 def _check_regions(
     small: Cut, large: Cut, states_of: dict[ValueSource, State], proof: ProofContext
 ) -> None:
-    """Require that the results of each region all have rows, or all have none.
-
-    `states_of` has the states of the function's inputs.
-    """
+    """Require that the results of each region either all have rows, or all have none."""
     require(len(small.regions) == len(large.regions))
     for at, (one, other) in enumerate(zip(small.regions, large.regions, strict=True)):
         require(one.operands == other.operands)
@@ -85,7 +83,7 @@ def _check_regions(
 def _jaxpr_states(
     small: Any, large: Any, states: Sequence[State], proof: ProofContext
 ) -> list[State]:
-    """Return the states of the results of a jaxpr, which may be closed."""
+    """Return the states of the results of a jaxpr or closed jaxpr."""
     consts, other_consts = getattr(small, "consts", ()), getattr(large, "consts", ())
     require(is_same(tuple(consts), tuple(other_consts)))
     one, other = getattr(small, "jaxpr", small), getattr(large, "jaxpr", large)
@@ -105,13 +103,13 @@ def _jaxpr_states(
 def _operand_states(
     small: Sequence[Any], large: Sequence[Any], states_of: PairStates
 ) -> list[State]:
-    """Return the states of variables and literals, which must be the same in both."""
+    """Return the states of variables and literals; require that both batches agree."""
     require(len(small) == len(large))
     states: list[State] = []
     for pair in zip(small, large, strict=True):
         literals = [atom.val for atom in pair if isinstance(atom, core.Literal)]
         if literals:
-            # A literal that differs between the batches is computed from their sizes.
+            # A literal that differs between the batches was computed from their sizes.
             require(len(literals) == 2 and is_same(*literals))
             states.append(None)
         else:
@@ -121,7 +119,6 @@ def _operand_states(
 
 
 def _result_states(eqns: EquationPair) -> list[State]:
-    """Return the states of the results of an equation."""
     require(eqns.small.primitive.name == eqns.large.primitive.name)
     match eqns.name:
         case "scan":
@@ -166,7 +163,7 @@ def _while(eqns: EquationPair) -> list[State]:
     eqns.require_same_params(but=("cond_jaxpr", "body_jaxpr"))
     conds, consts = (eqns.small.params[f"{key}_nconsts"] for key in ("cond", "body"))
     carried = eqns.states[conds + consts :]
-    # The condition must not depend on the batch: all rows run equally many iterations.
+    # The condition must not depend on the batch: all rows run the same iterations.
     inputs = [*eqns.states[:conds], *carried]
     require(_inner_states(eqns, "cond_jaxpr", inputs) == [None])
     require(_inner_states(eqns, "body_jaxpr", eqns.states[conds:]) == carried)
@@ -186,7 +183,7 @@ def _cond(eqns: EquationPair) -> list[State]:
 
 
 def _check_custom_rule(eqns: EquationPair) -> None:
-    """Require that a custom derivative works row by row: backward is its transpose."""
+    """Require that a custom derivative works row by row; the backward is its transpose."""
     small, large = _derivative_jaxpr(eqns.small), _derivative_jaxpr(eqns.large)
     operands = zip(eqns.small.invars, eqns.states, strict=True)
     tangents = [state for atom, state in operands if _is_float(atom.aval)]
@@ -195,10 +192,7 @@ def _check_custom_rule(eqns: EquationPair) -> None:
 
 
 def _derivative_jaxpr(eqn: Any) -> Any:
-    """Return the jaxpr of an equation and its derivative.
-
-    Its inputs are the operands, followed by the tangents of the float operands.
-    """
+    """Return the jaxpr of an equation and its derivative by the float operands."""
     invars: list[Any] = [core.Var(atom.aval) for atom in eqn.invars]
     outvars: list[Any] = [core.Var(var.aval) for var in eqn.outvars]
     debug = eqn.params["call_jaxpr"].jaxpr.debug_info

@@ -1,8 +1,8 @@
 """The rules of primitives for the proof of `placer.ops.functions.row_proof`.
 
-The rows of a result are along its only axis whose size changes with the batch. Many
-primitives cannot mix rows and still have such an axis in their result. Each of the
-others has a condition.
+The rows of a result are along the only axis whose size changes with the batch. Many
+primitives with such an axis in the result cannot mix rows. Each of the other
+primitives has a condition.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from placer.ops.functions.row_states import (
 )
 
 Condition = Callable[[EquationPair, Rows], None]
-"""Raises NotProvenError if an equation mixes rows, or if it cannot tell. Some operands
-of the equation have rows, and so has each result, with its state."""
+"""Raises NotProvenError if an equation may mix rows.
+
+Some operands of the equation have rows. So has each result, with the given state.
+"""
 
 
 def primitive_states(eqns: EquationPair) -> list[State]:
     """Return the states of the results of an equation.
 
-    Raises NotProvenError if the equation mixes rows, or if it cannot tell.
+    Raises NotProvenError if the equation may mix rows.
     """
     name, results = eqns.name, eqns.states_of_results()
     if name not in _BY_SHAPE and name not in _CONDITIONS:
@@ -60,11 +62,10 @@ def _check_without_rule(eqns: EquationPair) -> None:
 
 
 def _check_parts(small: Sequence[Any], large: Sequence[Any]) -> None:
-    """Require that equations, and those of functions inside them, are the same, have no
-    effects, and no backward pass of the user's own: one may compute something else from a
-    part of a gradient than from the whole."""
+    """Require that equations are the same, without effects or a custom backward."""
     require(len(small) == len(large))
     for one, other in zip(small, large, strict=True):
+        # A custom backward may compute something else for a part of a gradient.
         require(not one.effects and not one.primitive.name.startswith("custom_vjp"))
         require(one.primitive is other.primitive)
         require(one.params.keys() == other.params.keys())
@@ -73,7 +74,7 @@ def _check_parts(small: Sequence[Any], large: Sequence[Any]) -> None:
 
 
 _JAXPRS = core.Jaxpr | core.ClosedJaxpr
-"""One class in JAX 0.12."""
+"""One class since JAX 0.12."""
 
 
 def _check_same(one: Any, other: Any) -> None:
@@ -84,20 +85,16 @@ def _check_same(one: Any, other: Any) -> None:
     elif isinstance(one, _JAXPRS) and isinstance(other, _JAXPRS):
         constants = (tuple(getattr(each, "consts", ())) for each in (one, other))
         require(is_same(*constants))
-        require(str(one) == str(other))  # with names of variables in their order
+        require(str(one) == str(other))  # with variables named in their order
         _check_parts(one.eqns, other.eqns)
     else:
-        # A mesh is a decorator, too.
+        # a mesh is callable because it is a decorator
         require(not callable(one) or isinstance(one, type | Mesh))
         require(is_same(one, other))
 
 
 def _not_along(key: str) -> Condition:
-    """Return the condition that an equation does not work along the axis of rows.
-
-    Its operands and results have the same rank. The parameter `key` is an axis, or
-    several.
-    """
+    """Return the condition that an equation's axes do not include the axis of rows."""
 
     def check(eqns: EquationPair, result: Rows) -> None:
         axes = eqns.small.params[key]
@@ -113,7 +110,7 @@ def _keep_all_rows(eqns: EquationPair, result: Rows) -> None:
 
 
 def _reshape(eqns: EquationPair, result: Rows) -> None:
-    """The axes before the rows still have as many elements."""
+    """Require that the axes before the rows keep their number of elements."""
     require(eqns.small.params["dimensions"] is None)
     old, new = eqns.shape(), eqns.small.outvars[0].aval.shape
     require(prod(old[: eqns.only_state.axis]) == prod(new[: result.axis]))
@@ -151,7 +148,7 @@ def _reduce_window(eqns: EquationPair, result: Rows) -> None:
 
 
 def _gather(eqns: EquationPair, result: Rows) -> None:
-    """Each index reads its own row, or the same indices are read in each row."""
+    """Require that each index reads its own row, or all rows read the same indices."""
     operand, indices = eqns.states
     numbers = eqns.small.params["dimension_numbers"]
     read = eqns.state_of_param("slice_sizes")
@@ -169,10 +166,8 @@ def _gather(eqns: EquationPair, result: Rows) -> None:
 
 
 def _scatter(eqns: EquationPair, result: Rows) -> None:
-    """The update is written at the same indices in each row.
-
-    A `scatter` with an update function is not proven: it may depend on all rows.
-    """
+    """Require that the update is written at the same indices in each row."""
+    # An update function may depend on all rows.
     require(eqns.name != "scatter" or eqns.small.params["update_jaxpr"] is None)
     operand, indices, update = eqns.states
     require(operand is not None and indices is None)
@@ -210,8 +205,7 @@ _MOVES = frozenset((
     "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum",
     "reduce_xor", "squeeze", "stack", "transpose", "unstack",
 ))  # fmt: skip
-"""Primitives that combine elements along an axis only if they remove it, and that move
-or copy whole axes otherwise."""
+"""Primitives that move or copy whole axes, or combine elements along a removed axis."""
 
 _BY_SHAPE = _ELEMENTWISE | _MOVES
 """Primitives that never mix rows if their results have rows."""
@@ -248,8 +242,11 @@ _SIZE_PARAMS: Mapping[str, Sequence[str]] = {
     "slice": ("limit_indices",),
     "tile": ("reps",),
 }
-"""Parameters that may differ: sizes of the result, which its state takes into account,
-and functions, which cannot be compared."""
+"""Parameters that may differ between the batches.
+
+They are sizes of the result, which its state covers, and functions, which cannot be
+compared.
+"""
 
 _REPEATS = ("broadcast_in_dim", "iota", "tile")
 """Primitives that may repeat values without rows for each row."""

@@ -1,4 +1,4 @@
-"""The axis of the rows of the batch in each value of a traced function."""
+"""Tracks the axis of the batch rows in each value of a traced function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class NotProvenError(Exception):
-    """No proof was found that a value has its own rows for each row of the batch."""
+    """No proof was found that each row of a value depends only on its row of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def require(fact: bool) -> None:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two constants, or two parameters of equations, are the same."""
+    """Return True if two constants or two parameters of equations are the same."""
     if one is other:
         return True
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
@@ -59,8 +59,8 @@ def state_of_sizes(
 ) -> State:
     """Return the state of a value with these shapes for two batches.
 
-    Exactly one axis may differ, and its sizes must be a multiple of the batch sizes.
-    The state is None if the shapes are equal. Raises NotProvenError in other cases.
+    Exactly one axis may differ, with sizes that are multiples of the batch sizes. The
+    state is None if the shapes are equal. Raises NotProvenError otherwise.
     """
     require(len(small) == len(large))
     changing = [
@@ -97,7 +97,7 @@ class EquationPair:
 
     @property
     def only_state(self) -> Rows:
-        """The state of the first operand, if only this one depends on the batch."""
+        """The state of the first operand, if no other operand depends on the batch."""
         first, *others = self.states
         require(first is not None and not any(others))
         assert first is not None
@@ -115,7 +115,7 @@ class EquationPair:
         return shape
 
     def state_of_param(self, key: str) -> State:
-        """Return the state of a value with the shape in the parameter `key`."""
+        """Return the state of a value whose shape is the parameter `key`."""
         small, large = self.small.params[key], self.large.params[key]
         return state_of_sizes(small, large, self.proof.batches)
 

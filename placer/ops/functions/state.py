@@ -1,8 +1,8 @@
-"""Find state that a traced function changes, because the change would be lost.
+"""Finds state that a traced function changes, because the change would be lost.
 
-A function is traced for its results only. Values that it assigns to its arguments (a
-variable of Flax nnx, an entry of a dict), and new state that Flax linen and Equinox
-return, do not reach the next step.
+A function is traced only for its results. Values assigned to its arguments (a variable
+of Flax nnx, an entry of a dict) do not reach the next step. Neither does new state that
+Flax linen and Equinox return.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Leaves = dict[str, Any]
 def leaves_by_path(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves, Any]:
     """Return the leaves of the arguments of `fn` by path, and the pytree structures.
 
-    Streams of random numbers are left out: `placer.ops.functions.random_draws` checks them.
-    An argument that can no longer be flattened, such as a `State` of Equinox after it
-    was set, is a leaf.
+    Streams of random numbers are omitted; `placer.ops.functions.random_draws` checks
+    them. An argument that can no longer be flattened is a leaf, such as a `State` of
+    Equinox after a call of `set`.
     """
     names = list(inspect.signature(fn).parameters)
     leaves: Leaves = {}
@@ -53,10 +53,10 @@ def _is_stream(node: Any) -> bool:
 
 
 def changed_leaves(before: tuple[Leaves, Any], after: tuple[Leaves, Any]) -> Leaves:
-    """Return the leaves that differ from those before, by path.
+    """Return the changed leaves, by path.
 
-    New leaves are not changes: nothing has read them. If only the structure changed,
-    such as a static counter, the result is the first argument.
+    New leaves are not changes, because nothing has read them. If only the structure
+    changed, such as a static counter, the result is the first argument.
     """
     (old, structure), (new, new_structure) = before, after
     changed = {k: leaf for k, leaf in new.items() if old.get(k, leaf) is not leaf}
@@ -80,10 +80,10 @@ def watch_state() -> Iterator[list[PlacerError]]:
 def state_change_error(what: str, line: str) -> PlacerError:
     """Return the error for a change of the state `what` at a line of user code."""
     return PlacerError(
-        f"{what} is changed{line}, and the change would be lost: each step starts with"
-        " its value from the file",
-        hint="run the model without changing it: call model.eval() of Flax nnx where the"
-        " file makes the model, not in this function, or use use_running_average=True or"
+        f"{what} is changed{line}, and the change would be lost: each step starts"
+        " with its value from the file",
+        hint="run the model without changing it: in the file that makes the model,"
+        " call model.eval() in Flax nnx, or use use_running_average=True or"
         " Equinox's inference mode; layers.batch_norm keeps statistics",
     )
 
@@ -116,17 +116,14 @@ def _mutable_leaves(module: Any) -> Leaves:
     }
 
 
-# Nodes may be threads of one process that trace at the same time, and the method of the
-# class is replaced for all of them.
+# Threads of one process may trace at the same time, and the class's method is replaced
+# for all of them.
 _equinox_lock = threading.RLock()
 
 
 @contextmanager
 def _watch_equinox(state: Any, errors: list[PlacerError]) -> Iterator[None]:
-    """Collect an error for each call of `State.set`.
-
-    Equinox has no hook for it, so the method of the class is replaced meanwhile.
-    """
+    """Collect an error for each call of `State.set`, which is replaced temporarily."""
     with _equinox_lock:
         original = state.set
 

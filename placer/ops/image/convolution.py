@@ -30,15 +30,15 @@ def _declare(layer: ConvLayer, doc: str, **fields: Any) -> Declaration:
 
 
 _KERAS = (
-    "initial `w` as in Glorot and Bengio (2010), `b` 0; names, defaults and the padding"
-    " `same` are those of Keras' "
+    "initial `w` as in Glorot and Bengio (2010), `b` 0; names, defaults and"
+    " `padding: same` as in Keras' "
 )
 
 CONV1D = _declare(
     ConvLayer("conv1d", 1),
-    "A one-dimensional convolution of a sequence, followed by an activation. With"
-    " `padding: [[n, 0]]` and n = (kernel_size - 1) · dilation it is causal. Creates"
-    " the parameters `w` and `b`.",
+    "1D convolution over a sequence, followed by an activation. For a causal"
+    " convolution, set `padding: [[n, 0]]` with n = (kernel_size - 1) · dilation."
+    " Creates the parameters `w` and `b`.",
     formula="out[i] = activation(Σ x[i · stride + k · dilation - before] · w[k] + b),"
     " summed over k and the channels of the group",
     source=_KERAS + "Conv1D",
@@ -51,9 +51,9 @@ CONV1D = _declare(
 )
 CONV2D = _declare(
     ConvLayer("conv2d", 2),
-    "A two-dimensional convolution of images, followed by an activation. Like the"
-    " convolutions of other frameworks, it is a cross-correlation: `w` is not flipped."
-    " Creates the parameters `w` and `b`.",
+    "2D convolution over images, followed by an activation. As in Keras and"
+    " PyTorch, it is a cross-correlation: `w` is not flipped. Creates the"
+    " parameters `w` and `b`.",
     formula="out[i, j] = activation(Σ x[i · stride + k · dilation - before, …] · w[k,"
     " l] + b), summed over k, l and the channels of the group",
     source=_KERAS + "Conv2D",
@@ -68,8 +68,8 @@ CONV2D = _declare(
 )
 DEPTHWISE_CONV2D = _declare(
     ConvLayer("depthwise_conv2d", 2, "depthwise"),
-    "A depthwise two-dimensional convolution: each channel is convolved separately with"
-    " `multiplier` filters, followed by an activation. The result has channels ·"
+    "Depthwise 2D convolution, followed by an activation. Each channel is"
+    " convolved separately with `multiplier` filters. The result has channels ·"
     " multiplier channels. Creates the parameters `w` and `b`.",
     formula="out[i, j, c · multiplier + m] = activation(Σ x[i · stride + k · dilation -"
     " before, …, c] · w[k, l, c, m] + b), summed over k and l",
@@ -83,9 +83,10 @@ DEPTHWISE_CONV2D = _declare(
 )
 CONV1D_TRANSPOSE = _declare(
     ConvLayer("conv1d_transpose", 1, "transpose"),
-    "A transposed one-dimensional convolution, followed by an activation: the"
-    " transpose (gradient) of conv1d with these attributes and this `w`. The size of"
-    " the result is as in conv2d_transpose. Creates the parameters `w` and `b`.",
+    "Transposed 1D convolution, followed by an activation. It is the transpose"
+    " (gradient) of conv1d with the same attributes and `w`. The size of the"
+    " result follows the same rule as in conv2d_transpose. Creates the parameters"
+    " `w` and `b`.",
     formula="out[i · stride + k · dilation - before] += x[i] · w[k]ᵀ; then b and the"
     " activation",
     source=_KERAS + "Conv1DTranspose",
@@ -99,11 +100,11 @@ CONV1D_TRANSPOSE = _declare(
 )
 CONV2D_TRANSPOSE = _declare(
     ConvLayer("conv2d_transpose", 2, "transpose"),
-    "A transposed two-dimensional convolution, followed by an activation: the transpose"
-    " (gradient) of conv2d with these attributes and this `w`. Along each dimension the"
-    " result has size · stride elements if padding is `same`, and the elements that the"
-    " windows cover if it is `valid`; padding in numbers is subtracted from those."
-    " Creates the parameters `w` and `b`.",
+    "Transposed 2D convolution, followed by an activation. It is the transpose"
+    " (gradient) of conv2d with the same attributes and `w`. With `padding:"
+    " same`, each dimension of the result has size · stride elements. With"
+    " `valid`, the result has all elements that the windows cover. Padding given"
+    " as numbers reduces the `valid` size. Creates the parameters `w` and `b`.",
     formula="out[i · stride + k · dilation - before, …] += x[i, j] · w[k, l]ᵀ; then b"
     " and the activation",
     source=_KERAS + "Conv2DTranspose",

@@ -1,7 +1,7 @@
-"""Convolutions and transposed convolutions. Their backward needs only x and w.
+"""Convolutions and transposed convolutions.
 
-A one-dimensional convolution is computed as one of images of height 1, because XLA's
-one-dimensional convolution is slower.
+The backward needs only x and w. A 1D convolution is computed as a 2D convolution over
+images of height 1, because XLA's 1D convolution is slower.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _correlate(
     x: jax.Array, w: jax.Array, *, c: Correlation, transposed: bool
 ) -> WithBackward:
     def backward(dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-        # y = x ⋆ w is linear in x and in w: each cotangent is the transpose applied to
-        # dy. If y is the transpose of z ⋆ w in z instead, dx = dy ⋆ w, and x has the
-        # role of the result's cotangent in dw.
+        # y = x ⋆ w is linear in x and in w, so each cotangent is a transpose applied to
+        # dy. A transposed convolution swaps the roles of image and result: dx = dy ⋆ w,
+        # and dw correlates dy (the image) with x (the cotangent of the result).
         kernel = w.reshape(c.kernel)
         if transposed:
             dx = correlate(c, dy, kernel)
@@ -47,10 +47,6 @@ def _correlate(
 
 
 def _layer(kind: str) -> Callable[..., jax.Array]:
-    """Return the function of a convolution.
-
-    It correlates x with w, or applies the transpose of that, adds b, and activates.
-    """
     transposed, depthwise = kind.endswith("transpose"), kind.startswith("depthwise")
 
     def function(

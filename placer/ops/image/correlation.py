@@ -1,4 +1,4 @@
-"""Declarations shared by all convolutions: kernels, result types and costs."""
+"""Kernels, result types and costs shared by all convolutions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ _CHANNELS = {
 class ConvLayer:
     """A kind of convolution.
 
-    `dims` is the number of dimensions that the window slides along, `style` how `w`
-    connects channels.
+    Attributes:
+        dims: the number of spatial dimensions.
+        style: how `w` connects input and output channels.
     """
 
     kind: str
@@ -52,7 +53,7 @@ class ConvLayer:
 
     @property
     def w_shape(self) -> str:
-        """The shape of `w`, as documentation."""
+        """The shape of `w`, for the documentation."""
         return f"[{_WINDOW[self.dims]}, {_CHANNELS[self.style]}]"
 
     @property
@@ -65,7 +66,7 @@ class ConvLayer:
 
     @property
     def filters_attr(self) -> str:
-        """The attribute for the number of filters, or of filters per channel."""
+        """The attribute with the number of filters, or of filters per channel."""
         return "multiplier" if self.style == "depthwise" else "filters"
 
     def channel_dims(self, channels: int, groups: int, number: int) -> tuple[int, int]:
@@ -91,9 +92,8 @@ class ConvLayer:
 
 
 def _groups(layer: ConvLayer, channels: int, attrs: Attrs) -> int:
-    """Return the number of groups; raise OpError if it does not divide the channels."""
     if layer.style == "depthwise":
-        return 1  # it has no such attribute
+        return 1  # a depthwise convolution has no attribute groups
     check_divides(attrs, "groups", channels, f"{channels} channels")
     groups: int = attrs["groups"]
     return groups
@@ -136,8 +136,7 @@ def make_parameters(
         min(pair) == 1 for pair in zip(window, dilation, strict=True)
     ):
         raise OpError(
-            "has windows of one element where they are dilated, so 'dilation' has no"
-            " effect",
+            "has 'dilation' for a window of one element, where it has no effect",
             attr="dilation",
             hint="leave dilation out, or write a larger kernel_size",
         )
@@ -153,7 +152,7 @@ def make_parameters(
 
 
 def product_flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
-    """Count the operations of the product of x and w. Padding is not counted."""
+    """Count the operations of the product of x and w, without padding."""
     x, w = types[0].shape, types[1].shape
     taps = prod(map(sum, _slide(layer, types, attrs).counts))
     return 2 * taps * count_elements((x[0], *w[-2:]))
@@ -162,7 +161,7 @@ def product_flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
 def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
     """Return the attributes of Keras' layer, and `groups` unless it is depthwise."""
     depthwise = layer.style == "depthwise"
-    numbers = "filters for each channel" if depthwise else "channels of the result"
+    numbers = "filters per channel" if depthwise else "channels of the result"
     number = Attr(
         layer.filters_attr,
         int,
@@ -175,7 +174,7 @@ def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
     groups = Attr(
         "groups",
         int,
-        "the number of groups of channels, which are convolved separately",
+        "the number of channel groups; each group is convolved separately",
         default=1,
     )
     return (

@@ -1,9 +1,8 @@
 """The correlation of images with a kernel, and its transposes in either operand.
 
-XLA's convolution is fast on CPUs if there is one group of channels, but loops over the
-elements of groups. On CPUs, each group is therefore a convolution of its own, or, if a
-group has one channel, a sum of shifted images. Other devices use XLA's grouped
-convolution.
+XLA's convolution is fast on CPUs for one group of channels, but slow for several. On
+CPUs, each group is therefore a separate convolution. If each group has one channel, it
+is a sum of shifted images. Other devices use XLA's grouped convolution.
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ _LAYOUT = ("NHWC", "HWIO", "NHWC")
 class Correlation:
     """The windows, groups and shapes of a correlation.
 
-    `image` is [batch, height, width, in], `kernel` [height, width, in / groups, out]
-    and `result` [batch, height, width, out].
+    Attributes:
+        image: [batch, height, width, in].
+        kernel: [height, width, in / groups, out].
+        result: [batch, height, width, out].
     """
 
     windows: tuple[Window, ...]
@@ -42,7 +43,7 @@ class Correlation:
 
 
 def correlate(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
-    """Return y: each window of x multiplied with w, and summed."""
+    """Return y: for each window of x, the product with w, summed."""
     return _dispatch(c, _convolve, _sum_shifted, x, w)
 
 
@@ -52,14 +53,13 @@ def transpose_to_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Array
 
 
 def transpose_to_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
-    """Return the cotangent of w: the sum over all windows of x times dy."""
+    """Return the cotangent of w: x times dy, summed over all windows."""
     return _dispatch(c, _convolve_to_kernel, _sum_shifted_to_kernel, x, dy)
 
 
 def _dispatch(
     c: Correlation, convolve: Step, shifted: Step, a: jax.Array, b: jax.Array
 ) -> jax.Array:
-    """Call the fastest implementation for the groups of `c` and the device."""
     if c.groups == 1:
         return convolve(c, a, b)
     on_cpu = (
@@ -92,11 +92,7 @@ def _convolve_to_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Arra
 
 
 def _per_group(convolve: Step, c: Correlation, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Compute each group separately.
-
-    The last dimension of image, kernel and result is made of the channels of the
-    groups.
-    """
+    """Compute each channel group separately."""
 
     def of_group(shape: Shape) -> Shape:
         return (*shape[:-1], shape[-1] // c.groups)
@@ -130,7 +126,7 @@ def _sum_shifted_to_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Ar
 def _sum_shifted_to_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
     shifts, dys = _shifts(c, widen(x)), _per_filter(c, widen(dy), c.result)
     zeros = [jnp.zeros((), shifts[0].dtype)] * len(shifts)
-    # One reduction over all shifts computes the sums of all taps in one pass over x
+    # One reduction over all shifts sums all taps in one pass over x
     filters = [
         jnp.stack(jax.lax.reduce([x * dy for x in shifts], zeros, _add, (0, 1, 2)))
         for dy in dys
@@ -143,14 +139,14 @@ def _add(a: list[jax.Array], b: list[jax.Array]) -> list[jax.Array]:
 
 
 def _per_filter(c: Correlation, x: jax.Array, shape: Shape) -> list[jax.Array]:
-    """Split a kernel or a result by filters, of which each channel has one or more."""
+    """Split the channels of a kernel or result: item i is filter i of each channel."""
     channels = c.image[-1]
     separated = x.reshape(*shape[:-1], channels, shape[-1] // channels)
     return [separated[..., i] for i in range(separated.shape[-1])]
 
 
 def _shifts(c: Correlation, x: jax.Array) -> list[jax.Array]:
-    """Return, for each tap of the window, the elements it reads: [batch, …, in]."""
+    """Return the elements that each tap of the window reads: [batch, …, in]."""
     padded = pad_image(x, [(window.low, window.high) for window in c.windows])
     spans = [
         [
@@ -165,6 +161,6 @@ def _shifts(c: Correlation, x: jax.Array) -> list[jax.Array]:
 def pad_image(
     x: jax.Array, ends: Sequence[tuple[int, int]], value: float = 0.0
 ) -> jax.Array:
-    """Pad height and width of images, or cut elements off where an end is negative."""
+    """Pad the height and width of images; a negative number cuts elements off."""
     config = [(0, 0, 0), *((low, high, 0) for low, high in ends), (0, 0, 0)]
     return jax.lax.pad(x, jnp.asarray(value, x.dtype), config)

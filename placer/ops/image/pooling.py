@@ -1,4 +1,4 @@
-"""Pooling: the maximum or the mean of windows, with the channels last."""
+"""Pooling ops: the maximum or the mean of windows, channels last."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _WINDOWED = (
     Attr(
         "strides",
         int | list[int] | None,
-        "the distance between windows, likewise; null: the size of the window",
+        "the distance between windows, one int or one for each dimension; null:"
+        " the size of the window",
     ),
     PADDING,
 )
@@ -36,8 +37,6 @@ _ADAPTIVE = (sizes_attr("output_size", "the size of the result", required=True),
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """A kind of pooling, along `dims` dimensions."""
-
     kind: str
     dims: int
     adaptive: bool = False
@@ -48,7 +47,6 @@ class _Pool:
 
 
 def _counts(pool: _Pool, types: Types, attrs: Attrs) -> Counts:
-    """Return the elements of x in each window, along each dimension."""
     image, _ = image_sizes(types, pool.dims)
     if pool.adaptive:
         numbers = check_sizes("output_size", attrs["output_size"], len(image))
@@ -63,7 +61,7 @@ def _infer(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _index_type(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Return the type of the tap indices of the maxima; a sequence is an image."""
+    """Return the type of the tap indices of the maxima, for images of height ≥ 1."""
     counts, height = _counts(pool, types, attrs), [1] * (2 - pool.dims)
     rows, *_, channels = types[0].shape
     if pool.adaptive:
@@ -75,7 +73,7 @@ def _index_type(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ..
 
 
 def _elements(pool: _Pool, types: Types, attrs: Attrs) -> tuple[int, int]:
-    """Return how many elements all windows have, and how many there are to divide."""
+    """Return the total number of elements in all windows, and the number of divisions."""
     x, counts = types[0].shape, _counts(pool, types, attrs)
     columns = count_elements((x[0], x[-1]))
     divided = 0 if pool.is_max else prod(map(len, counts))
@@ -111,19 +109,20 @@ def _declare(pool: _Pool, doc: str, **fields: Any) -> Declaration:
 
 
 _MAX = (
-    "Max pooling: the largest element of each window. Padding is never the largest. Of"
-    " equal elements the first gets the gradient. If a window has a NaN, its maximum is"
-    " NaN."
+    "Max pooling: the largest element of each window. Padding never counts as the"
+    " largest element. Among equal elements, the first receives the gradient. A"
+    " window with a NaN gives NaN."
 )
 _MAX_FORMULA = "out = max x over the window; dx = dy at the maximum, else 0"
 _AVG = (
-    "Average pooling: the mean of the elements of each window. Padding does not count,"
-    " so a window at an edge divides by fewer elements."
+    "Average pooling: the mean of the elements of each window. Padding does not"
+    " count, so a window at an edge divides by fewer elements."
 )
 _AVG_FORMULA = "out = Σ x over the window / n, where n counts its elements of x"
 _BINS = (
-    " Window i of n is from ⌊i · size / n⌋ to ⌈(i + 1) · size / n⌉: sizes of windows"
-    " may differ by one, and adjacent windows may share an element."
+    " Window i of n covers the elements from ⌊i · size / n⌋ up to, but not"
+    " including, ⌈(i + 1) · size / n⌉. Window sizes may differ by one, and adjacent"
+    " windows may share an element."
 )
 _TORCH = "PyTorch's adaptive pooling, with the channels last"
 
@@ -159,17 +158,17 @@ AVG_POOL2D = _declare(
 )
 ADAPTIVE_MAX_POOL2D = _declare(
     _Pool("adaptive_max_pool2d", 2, adaptive=True),
-    "Adaptive max pooling: divides the image into as many windows as the result has"
-    " elements, and takes the largest element of each."
+    "Adaptive max pooling: divides the image into one window for each element of"
+    " the result, and takes the largest element of each window."
     + _BINS
-    + " Of equal elements the first gets the gradient.",
+    + " Among equal elements, the first receives the gradient.",
     source=_TORCH,
     cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
 )
 ADAPTIVE_AVG_POOL2D = _declare(
     _Pool("adaptive_avg_pool2d", 2, adaptive=True),
-    "Adaptive average pooling: divides the image into as many windows as the result has"
-    " elements, and takes the mean of each." + _BINS,
+    "Adaptive average pooling: divides the image into one window for each element"
+    " of the result, and takes the mean of each window." + _BINS,
     source=_TORCH,
     cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
 )

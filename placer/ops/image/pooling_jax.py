@@ -1,4 +1,4 @@
-"""Pooling of images. Sequences are images of height 1."""
+"""Pooling of images. A sequence is an image of height 1."""
 
 from __future__ import annotations
 
@@ -26,24 +26,20 @@ from .windows import (
 )
 
 Bins = tuple[tuple[int, int], ...]
-"""Start and end of each adaptive window along a dimension."""
+"""The start and end of each adaptive window along a dimension."""
 
 
 def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
-    """Return the mean of each window, without padding."""
     return _divide(slide.counts, sum_of_windows(widen(x), slide=slide)).astype(x.dtype)
 
 
 def _divided(counts: Counts, sums: jax.Array) -> jax.Array:
-    """Divide the sums of windows by their numbers of elements.
-
-    `counts` are the elements of each window along each of the two dimensions.
-    """
+    """Divide the sum of each window by its number of elements, per dimension."""
     n = np.multiply.outer(*counts)[:, :, None]
     return sums / jnp.asarray(n, sums.dtype)
 
 
-# Not by `with_gradient`, which would save the counts as an array
+# not with_gradient: it would save the counts as an array
 _divide = differentiable(
     lambda counts, sums: (_divided(counts, sums), None),
     lambda counts, _, dy: (_divided(counts, dy),),
@@ -54,8 +50,6 @@ _divide = differentiable(
 def _pool(
     summarize: Callable[[Slide, jax.Array], jax.Array],
 ) -> Callable[..., jax.Array]:
-    """Return the function of a pooling op."""
-
     def function(
         x: jax.Array,
         *,
@@ -92,11 +86,7 @@ def adaptive_avg_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
 def _separate_windows(
     x: jax.Array, counts: Counts, fill: float
 ) -> tuple[Slide, jax.Array]:
-    """Copy x so that adaptive windows are disjoint and of equal size.
-
-    Returns the windows and the copy. An element that two windows share is in both of
-    them, and shorter windows are filled with `fill`.
-    """
+    """Return disjoint windows of equal size, padded with `fill`, and the copied x."""
     for axis, sizes in enumerate(counts, 1):
         if x.shape[axis] != len(sizes) * max(sizes):
             bins = adaptive_bins(x.shape[axis], len(sizes))
@@ -106,7 +96,7 @@ def _separate_windows(
 
 
 def _elements(bins: Bins) -> list[int]:
-    """Return the element of each tap of each window, one past the last if none."""
+    """Return the index that each tap of each window reads; the size for no element."""
     longest, size = max(stop - start for start, stop in bins), bins[-1][1]
     return [
         start + tap if start + tap < stop else size
@@ -116,11 +106,7 @@ def _elements(bins: Bins) -> list[int]:
 
 
 def _taps(bins: Bins) -> list[list[int]]:
-    """Return lists that name the taps of each element, the inverse of `_elements`.
-
-    The first list has one tap for each element, the next another, or an index past the
-    last tap for an element without another.
-    """
+    """Return lists of the taps that read each element: the inverse of `_elements`."""
     elements, size = _elements(bins), bins[-1][1]
     taps_of: list[list[int]] = [[] for _ in range(size)]
     for tap, element in enumerate(elements):
@@ -132,12 +118,12 @@ def _taps(bins: Bins) -> list[list[int]]:
 def _repeat_shared_backward(
     axis: int, fill: float, bins: Bins, _: None, dy: jax.Array
 ) -> tuple[jax.Array]:
-    # Gathers add in a fixed order; the order of a scatter-add is not defined
+    # Gathers add in a fixed order, while a scatter-add may add in any order
     parts = (_take(dy, taps, axis, 0.0) for taps in _taps(bins))
     return (reduce(jnp.add, map(widen, parts)).astype(dy.dtype),)
 
 
-# Not by `with_gradient`, which would save the indices as arrays
+# not with_gradient: it would save the indices as arrays
 _repeat_shared = differentiable(
     lambda axis, fill, bins, x: (_take(x, _elements(bins), axis, fill), None),
     _repeat_shared_backward,

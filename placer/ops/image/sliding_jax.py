@@ -1,9 +1,9 @@
-"""The maximum and the sum of each window that slides over an image.
+"""Sliding windows over images: the maximum or the sum of each window.
 
-A two-dimensional window is computed as one along the width, then one along the height
-of the result. The residual of a maximum is its tap in the window. The backward looks at
-the windows that contain an element of x, at most ⌈size / stride⌉ along each dimension.
-XLA's select_and_scatter takes 40 times as long on a CPU.
+A 2D window is computed along the width, then along the height. A maximum saves the tap
+where it was found. The backward visits the windows that contain an element of x, up to
+⌈size / stride⌉ along each dimension. XLA's select_and_scatter takes 40 times as long on
+a CPU.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ def _max_along(
     value: jax.Array,
     index: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the maximum of each window along an axis, and its index.
-
-    Of equal elements the first is chosen. Its tap times `step` is added to its index.
-    """
+    """Return the first maximum of each window along an axis; add its tap to its index."""
 
     def read_tap(array: jax.Array, tap: int) -> jax.Array:
         stop = tap + (number - 1) * window.stride + 1
@@ -58,11 +55,12 @@ def _max_along(
 
 
 def _max_backward(slide: Slide, index: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # dx at an element is the sum of dy over the windows whose maximum it is
+    # dx of an element is the sum of dy over the windows with their maximum at the
+    # element
     overlapping = product(*(range(_overlap(window)) for window in slide.windows))
     parts = (_from_window(slide, before, index, dy) for before in overlapping)
     dx = reduce(jnp.add, map(widen, parts)).astype(dy.dtype)
-    # Remove padding, and add zeros for elements that no window contains
+    # Remove padding, and add zeros for elements outside all windows
     ends = [
         (-window.low, window.low + size - covered)
         for window, size, covered in zip(
@@ -73,18 +71,14 @@ def _max_backward(slide: Slide, index: jax.Array, dy: jax.Array) -> tuple[jax.Ar
 
 
 def _overlap(window: Window) -> int:
-    """Return how many windows may contain the same element along a dimension."""
+    """Return how many windows may share an element along a dimension."""
     return -(-window.size // window.stride)
 
 
 def _from_window(
     slide: Slide, before: tuple[int, ...], index: jax.Array, dy: jax.Array
 ) -> jax.Array:
-    """Return each element's cotangent from one of the windows that contain it.
-
-    That window is, along each dimension, `before` windows before the last one that
-    contains the element.
-    """
+    """Return x's cotangents from the window `before` windows before the last one."""
     height, width = slide.windows
     back, left = (
         np.arange(window.stride) + n * window.stride
@@ -92,7 +86,7 @@ def _from_window(
     )
     inside = (back[:, None] < height.size) & (left < width.size)
     tap = np.where(inside, back[:, None] * width.size + left, 0).astype(index.dtype)
-    # [batch, rows, 1, columns, 1, channels], broadcast to the strides of each window
+    # [batch, rows, 1, columns, 1, channels] broadcasts to the strides of each window
     at = (slice(None), slice(None), None, slice(None), None)
     ends = [
         (n, _overlap(window) - 1 - n)
@@ -106,7 +100,7 @@ def _from_window(
 
 
 max_of_windows = differentiable(_max_forward, _max_backward, static=1)
-"""Return the largest element of each window of a `Slide`, or NaN if it has one."""
+"""Return the largest element of each window of a `Slide`; NaN propagates."""
 
 
 @with_gradient
@@ -121,11 +115,7 @@ def sum_of_windows(x: jax.Array, *, slide: Slide) -> WithBackward:
 
 
 def _sum_along(axis: int, window: Window, number: int, x: jax.Array) -> jax.Array:
-    """Return the sum of each window along an axis.
-
-    The axis is cut into pieces of one stride. A window is the sum of a few adjacent
-    pieces, the last of which may be incomplete.
-    """
+    """Return the sum of each window along an axis, as a sum of adjacent pieces."""
     pieces = number - 1 + _overlap(window)
     ends = [(0, 0, 0)] * x.ndim
     beyond = pieces * window.stride - window.low - x.shape[axis]

@@ -1,4 +1,4 @@
-"""Attributes of windows that slide over images, and their checks."""
+"""Attributes of sliding windows, and their checks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from placer.ops.operand import Types
 from placer.place.types import BATCH, TensorType
 
 IMAGES = {1: "[batch, length, channels]", 2: "[batch, height, width, channels]"}
-"""The shape of operand and result, by the number of dimensions that a window has."""
+"""The shape of operand and result, by the number of spatial dimensions."""
 
 PADDING = Attr(
     "padding",
     Literal["valid", "same"] | int | list[list[int]],
-    "`valid`: none; `same`: as many elements as result in ⌈size / stride⌉ outputs, an"
-    " odd one at the end; an int: that many on each side; or [before, after] for each"
-    " dimension",
+    "`valid`: no padding; `same`: enough padding for ⌈size / stride⌉ outputs,"
+    " evenly on both sides, an odd element at the end; an int: that many elements"
+    " on each side; or [before, after] for each dimension",
     default="valid",
 )
 
 
 def sizes_attr(name: str, doc: str, **fields: Any) -> Attr:
-    """Return an attribute with a value for each dimension of a window."""
+    """Return an attribute with one value, or one for each dimension of a window."""
     doc = f"{doc}: an int, or one for each dimension"
     return Attr(name, int | list[int], doc, **fields)
 
@@ -41,15 +41,15 @@ STRIDES = sizes_attr("strides", "the distance between windows", default=1)
 DILATION = Attr(
     "dilation",
     int | list[int],
-    "the distance between the elements of a window, likewise",
+    "the distance between the elements of a window: an int, or one for each dimension",
     default=1,
 )
 
 
 def check_sizes(name: str, value: Sizes, dims: int) -> tuple[int, ...]:
-    """Return an attribute's value for each of `dims` dimensions.
+    """Return the attribute's value for each of `dims` dimensions.
 
-    Raises OpError if it is not one int of at least 1, or a list of `dims` such ints.
+    Raises OpError unless it is an int of at least 1, or a list of `dims` such ints.
     """
     values = per_dimension(value, dims)
     if len(values) != dims or any(n < 1 for n in values):
@@ -90,7 +90,7 @@ def check_slide(
     *,
     transposed: bool = False,
 ) -> Slide:
-    """Return what `slide_windows` returns.
+    """Return the windows of a convolution, as `slide_windows` does.
 
     Raises OpError for an invalid attribute, if x is smaller than a window, or if the
     padding of a transposed convolution leaves no element.
@@ -104,8 +104,8 @@ def check_slide(
     for window, size in zip(slide.windows, slide.image, strict=True):
         if window.output_size(size) < 1:
             raise OpError(
-                f"has a window of {window.span} where 'x' has"
-                f" {size + window.low + window.high} elements",
+                f"has a window of {window.span} elements, but 'x' has"
+                f" {size + window.low + window.high}, padding included",
                 operand=0,
                 hint="use padding: same to extend 'x'",
             )
@@ -113,7 +113,6 @@ def check_slide(
 
 
 def _check_result(slide: Slide) -> None:
-    """Check that the result of a transposed convolution has an element."""
     if min(slide.image) < 1:
         removed = [[window.low, window.high] for window in slide.windows]
         pairs = zip(slide.image, removed, strict=True)
@@ -127,7 +126,7 @@ def _check_result(slide: Slide) -> None:
 def check_pool(
     image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
 ) -> Slide:
-    """Return what `slide_pool` returns.
+    """Return the windows of a pooling op, as `slide_pool` does.
 
     Raises OpError for an invalid attribute, if the image is smaller than a window, or
     if a window could contain only padding.
@@ -139,18 +138,17 @@ def check_pool(
         padded = max(window.low, window.high)
         if padded >= window.size:
             raise OpError(
-                f"needs a padding smaller than its window of {window.size},"
-                f" not {padded}",
+                f"needs a padding smaller than its window of {window.size}, not"
+                f" {padded}",
                 attr="padding",
             )
     return slide
 
 
 def image_sizes(types: Types, dims: int) -> tuple[tuple[int, ...], int]:
-    """Return the sizes and the number of channels of operand x.
+    """Return the spatial sizes and the number of channels of operand x.
 
-    `dims` is the number of dimensions without batch and channels. Raises OpError if x
-    does not have such a shape.
+    Raises OpError unless x is [batch, `dims` spatial dimensions, channels].
     """
     x = types[0]
     if not x.is_float or x.rank != dims + 2 or {BATCH, 0} & {*x.shape[1:]}:

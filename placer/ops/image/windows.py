@@ -1,7 +1,7 @@
-"""Windows that slide over images: strides, dilation and padding.
+"""Sliding windows: strides, dilation and padding.
 
-In a spec, `window_checks.py` has checked the attributes. Exported models have a copy of this
-file, and call `checked_windows` and `checked_pool`.
+The compiler checks the attributes of a spec with `window_checks.py`. Exported models
+have a copy of this file, and call `checked_windows` and `checked_pool`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ Counts = tuple[tuple[int, ...], ...]
 class Window:
     """A window that slides along one dimension.
 
-    `low` and `high` are the numbers of padding elements before and after the dimension.
-    Tap k of output i reads the element `i · stride + k · dilation - low`, which is
-    padding if it is out of range.
+    Tap k of output i reads the element `i · stride + k · dilation - low`. An index out
+    of range is padding.
+
+    Attributes:
+        low: the number of padding elements before the dimension.
+        high: the number of padding elements after the dimension.
     """
 
     size: int
@@ -35,11 +38,11 @@ class Window:
         return (self.size - 1) * self.dilation + 1
 
     def output_size(self, size: int) -> int:
-        """Return the number of outputs for `size` elements, below 1 if too few."""
+        """The number of outputs for `size` elements; below 1 if `size` is too small."""
         return (size + self.low + self.high - self.span) // self.stride + 1
 
     def taps_inside(self, size: int) -> tuple[int, ...]:
-        """Return, for each output, how many of its taps are not padding."""
+        """Return the number of taps that are not padding, for each output."""
         starts = (i * self.stride - self.low for i in range(self.output_size(size)))
         return tuple(self._count_inside(start, size) for start in starts)
 
@@ -56,10 +59,7 @@ def per_dimension(value: Sizes, dims: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """Windows that slide over an image.
-
-    The sizes of the image, and the numbers of outputs, are without batch and channels.
-    """
+    """The windows that slide over an image. All sizes are without batch and channels."""
 
     image: tuple[int, ...]
     windows: tuple[Window, ...]
@@ -67,12 +67,12 @@ class Slide:
 
     @property
     def counts(self) -> Counts:
-        """For each dimension, how many taps of each output are not padding."""
+        """The number of taps that are not padding, for each dimension and output."""
         pairs = zip(self.windows, self.image, strict=True)
         return tuple(window.taps_inside(size) for window, size in pairs)
 
     def over_images(self) -> Slide:
-        """Return the same slide over images. A sequence is an image of height 1."""
+        """Return the same windows over images. A sequence is an image of height 1."""
         ones = (1,) * (2 - len(self.windows))
         windows = (*map(Window, ones), *self.windows)
         return Slide((*ones, *self.image), windows, (*ones, *self.outputs))
@@ -87,9 +87,10 @@ def slide_windows(
     *,
     transposed: bool = False,
 ) -> Slide:
-    """Return how windows of these sizes slide over operand x, of sizes `x`.
+    """Return the windows that slide over an operand with the sizes `x`.
 
-    Those of a transposed convolution slide over its result, and x are the outputs.
+    The windows of a transposed convolution slide over its result, and `x` holds their
+    outputs.
     """
     each_stride = per_dimension(strides, len(sizes))
     each_dilation = per_dimension(dilation, len(sizes))
@@ -117,8 +118,11 @@ def checked_windows(
     *,
     transposed: bool = False,
 ) -> Slide:
-    """Return what `slide_windows` returns. Raises ValueError for attributes that no windows
-    have, and where the windows or the result have no element."""
+    """Return `slide_windows(...)`.
+
+    Raises ValueError for invalid attributes, and if the windows or the result are
+    empty.
+    """
     dims = len(sizes)
     for name, value in (("sizes", sizes), ("strides", strides), ("dilation", dilation)):
         each = per_dimension(value, dims)
@@ -141,7 +145,6 @@ def checked_windows(
 def _padding_pairs(
     padding: Padding, unpadded: Sequence[Window], image: Sequence[int]
 ) -> Sequence[Sequence[int]]:
-    """Return [before, after] for each dimension."""
     if padding == "valid":
         return [(0, 0)] * len(unpadded)
     if padding == "same":
@@ -162,17 +165,13 @@ def _same_padding(window: Window, size: int) -> tuple[int, int]:
 def _transposed_sizes(
     unpadded: Sequence[Window], padding: Padding, outputs: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the sizes of an image over which the windows have these outputs.
-
-    Several sizes may satisfy that. As in Keras, the result is the largest for `valid`,
-    and `size · stride` for `same`. For a padding in numbers it is the smallest, as in
-    PyTorch.
-    """
+    """Return the result size of a transposed convolution; Keras' choice if ambiguous."""
     pairs = [*zip(unpadded, outputs, strict=True)]
     if padding == "valid":
         return tuple((n - 1) * w.stride + max(w.span, w.stride) for w, n in pairs)
     if padding == "same":
         return tuple(n * w.stride for w, n in pairs)
+    # the smallest possible size, as in PyTorch
     smallest = [(n - 1) * w.stride + w.span for w, n in pairs]
     removed = _padding_pairs(padding, unpadded, outputs)
     return tuple(n - sum(ends) for n, ends in zip(smallest, removed, strict=True))
@@ -201,7 +200,7 @@ def adaptive_counts(image: Sequence[int], output_size: Sizes) -> Counts:
 def slide_pool(
     image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
 ) -> Slide:
-    """Return how the windows of a pooling op slide over an image."""
+    """Return the windows of a pooling op over an image."""
     size = per_dimension(pool_size, len(image))
     return slide_windows(image, size, size if strides is None else strides, padding)
 
@@ -209,8 +208,11 @@ def slide_pool(
 def checked_pool(
     image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
 ) -> Slide:
-    """Return what `slide_pool` returns. Raises ValueError as `checked_windows` does, and if
-    a window could contain only padding."""
+    """Return `slide_pool(...)`.
+
+    Raises ValueError for invalid attributes, and if a window could contain only
+    padding.
+    """
     size = per_dimension(pool_size, len(image))
     if len(size) != len(image):
         raise ValueError(f"pool_size must be {len(image)} ints, not {pool_size}")
@@ -221,5 +223,5 @@ def checked_pool(
 
 
 def tap_dtype(taps: int) -> str:
-    """Return the smallest unsigned dtype that can represent the indices of `taps`."""
+    """Return the smallest unsigned dtype for tap indices below `taps`."""
     return next(f"uint{bits}" for bits in (8, 16, 32) if taps <= 1 << bits)

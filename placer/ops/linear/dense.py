@@ -1,4 +1,4 @@
-"""fc and matmul: products of matrices."""
+"""fc and matmul: matrix products."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FC = (
 
 
 def _input_size(x: TensorType) -> int:
-    """Return x's last dimension; raise OpError if x is not an operand of fc."""
+    """Return x's last dimension; raise OpError if x is not a valid operand of fc."""
     if x.rank < 2:
         raise OpError(
             f"needs an operand of at least two dimensions as 'x', not {x}",
@@ -73,9 +73,9 @@ def _fc_product_flops(types: Types, attrs: Attrs) -> int:
 
 FC = declare_weighted(
     "fc",
-    "A fully connected layer: multiplies the last dimension of x by a weight matrix,"
-    " adds a bias and applies an activation. The result is [batch, …, size]. Creates"
-    " the parameters `w` and `b`.",
+    "Fully connected layer (Keras' Dense, PyTorch's Linear). Multiplies the last"
+    " dimension of x by a weight matrix, adds a bias and applies an activation."
+    " The result is [batch, …, size]. Creates the parameters `w` and `b`.",
     _FC,
     _infer_fc,
     _fc_product_flops,
@@ -85,13 +85,12 @@ FC = declare_weighted(
         activation_attr("the last dimension"),
         flag(
             "transpose_w",
-            "whether `w` is [size, in], to share the table of an embedding",
+            "whether `w` is [size, in], for example to share the table of an embedding",
         ),
     ),
     creates=_fc_parameters,
     formula="out = activation(x · w + b)",
-    source="initial values as in Keras and Fluid: `w` as in Glorot and Bengio (2010),"
-    " `b` 0",
+    source="initial values as in Keras: `w` by Glorot and Bengio (2010), `b` 0",
     cases=(
         case("float32[batch, 64], float32[64, 128], float32[128]", activation="relu"),
         case("float32[batch, 64], float32[64, 128], float32[128]"),
@@ -105,7 +104,7 @@ FC = declare_weighted(
 
 
 def _factors(types: Types, attrs: Attrs) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Return the shapes of a and b, transposed as the attributes say."""
+    """Return the shapes of a and b after the transpositions."""
     a, b = (type_.shape for type_ in types)
     return (
         (*a[:-2], a[-1], a[-2]) if attrs["transpose_a"] else a,
@@ -130,7 +129,7 @@ def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _transposition(types: Types, attrs: Attrs) -> str | None:
-    """Return a hint with the attribute that would make the operands fit, if any."""
+    """Return a hint if one more transposition makes the operands fit."""
     for name in ("transpose_a", "transpose_b"):
         flipped = {**attrs, name: not attrs[name]}
         a, b = _factors(types, flipped)
@@ -145,7 +144,7 @@ def _rows_matmul(types: Types, attrs: Attrs) -> BatchRule:
     if out.rank == 2 and a.has_rows and b.has_rows:
         contracted = attrs["transpose_a"] and not attrs["transpose_b"]
         return "reduce" if contracted and is_static(out.shape) else "whole"
-    # Of two matrices, only the rows of a become rows of the result
+    # Only the rows of a become rows of a matrix product
     mixed = out.rank == 2 and b.has_batch
     if mixed or any(BATCH in type_.shape[1:] for type_ in (a, b, out)):
         return "whole"
@@ -160,8 +159,8 @@ def _matmul_flops(types: Types, attrs: Attrs) -> int:
 
 MATMUL = Declaration(
     "matmul",
-    "The matrix product of the last two dimensions of a and b. Leading dimensions are"
-    " broadcast, so it also computes one product for each row, or for each head of each"
+    "The matrix product of the last two dimensions of a and b. Leading dimensions"
+    " are broadcast: one matrix product for each row, or for each head of each"
     " row.",
     (
         Operand("a", "float, […, m, k]", dtype="float"),

@@ -1,4 +1,4 @@
-"""fc and matmul. A product needs only its operands for the backward."""
+"""fc and matmul. The backward of a matrix product needs only the operands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def matmul(
     a: jax.Array, b: jax.Array, *, transpose_a: bool = False, transpose_b: bool = False
 ) -> WithBackward:
     def backward(dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-        # For y = a · b: da = dy · bᵀ and db = aᵀ · dy, summed over broadcast dimensions
+        # y = a · b, so da = dy · bᵀ and db = aᵀ · dy, summed over broadcast dimensions
         da = jnp.matmul(dy, _flip(b, not transpose_b))
         db = jnp.matmul(_flip(a, not transpose_a), dy)
         return (

@@ -1,4 +1,4 @@
-"""embedding: rows of a table, looked up by id, and their sums and means."""
+"""embedding: looks up rows of a table by id, and optionally sums or averages them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from placer.place.types import BATCH, TensorType
 _OPERANDS = (
     Operand(
         "ids",
-        "int32 or int64, of a sparse table also uint32 or uint64; any shape, of a sparse"
-        " table with the batch as first dimension; with a combiner, […, n]",
+        "int32 or int64, any shape; with a combiner, […, n]. A sparse table also"
+        " takes uint32 and uint64, and needs the batch as first dimension",
     ),
     Operand(
         "weights",
-        "float, the shape of `ids`, only with a combiner: a factor for each row, which"
-        " gets no gradient; by default 1",
+        "float, the shape of `ids`, only with a combiner: a factor for each row,"
+        " 1 by default; it has no gradient",
         optional=True,
         dtype="float",
         same="shape",
@@ -46,7 +46,6 @@ _OPERANDS = (
 
 
 def _present(types: Types) -> tuple[Operand, ...]:
-    """Return the operands that are present, given the types of them all."""
     return tuple(o for o in _OPERANDS if len(types) == 3 or not o.optional)
 
 
@@ -55,20 +54,20 @@ _KEYS = (*_IDS, "uint32", "uint64")
 
 
 def _check_ids(types: Types, attrs: Attrs, weighted: bool, sparse: bool) -> None:
-    """Raise OpError unless the ids, and whether there are weights, fit the attributes."""
+    """Raise OpError unless the ids and the weights fit the attributes."""
     ids, padding = types[0], attrs["padding"]
     dtypes = _KEYS if sparse else _IDS
     if ids.dtype not in dtypes:
         *first, last = dtypes
         listed = f"{', '.join(first)} or {last}"
         message = f"needs an {listed} operand as 'ids', not {ids}"
-        hint = "write sparse: true for keys of any 64 bits" if not sparse else None
+        hint = "write sparse: true for 64-bit keys" if not sparse else None
         raise OpError(message, operand=0, hint=hint)
     if sparse and not ids.has_rows:
         raise OpError(
-            f"needs keys for each row of the batch as 'ids' of a sparse table, not {ids}",
+            f"needs a batch of keys as 'ids' of a sparse table, not {ids}",
             operand=0,
-            hint="the first dimension must be the batch",
+            hint="make the batch the first dimension",
         )
     if padding is not None and not is_in_range(ids.dtype, padding):
         message = f"has ids of {ids.dtype}, which cannot be the padding {padding}"
@@ -78,7 +77,9 @@ def _check_ids(types: Types, attrs: Attrs, weighted: bool, sparse: bool) -> None
             hint = "write combiner: sum, mean or sqrtn"
             raise OpError("needs a combiner for its weights", operand=1, hint=hint)
     elif not ids.shape:
-        raise OpError(f"combines the last dimension, 'ids' {ids} has none", operand=0)
+        raise OpError(
+            f"combines the last dimension, but 'ids' {ids} has none", operand=0
+        )
     elif ids.shape[-1] == BATCH:
         raise OpError(
             f"combines the last dimension, which is the batch in 'ids' {ids}", operand=0
@@ -122,7 +123,7 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
 
 
 def _counts(types: Types, attrs: Attrs) -> tuple[int, int]:
-    """Return the elements of all rows, and the divisions of a mean."""
+    """Return the number of elements of all rows, and the number of divisions of a mean."""
     rows = types[0].numel() * int(types[-1].shape[1])
     divides = attrs["combiner"] in ("mean", "sqrtn")
     return rows, _infer(types, attrs)[0].numel() * divides
@@ -136,7 +137,7 @@ def _flops(types: Types, attrs: Attrs) -> int:
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    """Count an addition for each element of a row, and what the sum is scaled by."""
+    """Count one addition per element of a row, and the products of a mean."""
     if len(types) - 1 not in wrt:
         return 0
     rows, divisions = _counts(types, attrs)
@@ -151,13 +152,14 @@ def _index_bounds(types: Types, attrs: Attrs) -> dict[int, IndexBound]:
 
 EMBEDDING = Declaration(
     "embedding",
-    "Looks up the rows of a table by their indices. The result has the shape of `ids`"
-    " followed by the dimension of the table. With a combiner, it is the sum or a mean"
-    " of the rows along the last dimension of `ids`, weighted by `weights`, and 0 if"
-    " there is no row or the divisor is 0. An id equal to `padding` stands for no row:"
-    " a combiner leaves it out, its weight too; without a combiner it gives a row of 0;"
-    " it gets no gradient. Any other id outside [0, vocabulary) gives a row of NaN, so"
-    " that the loss shows the mistake, and no gradient. Creates the parameter `table`.",
+    "Looks up rows of a table by id. The result has the shape of `ids` followed"
+    " by the dimension of the table. With a combiner, the rows along the last"
+    " dimension of `ids` are summed or averaged, weighted by `weights`; the"
+    " result is 0 if there are no rows or the divisor is 0. An id equal to"
+    " `padding` is skipped by a combiner, with its weight. Without a combiner, it"
+    " gives a row of zeros. Padding has no gradient. Any other id outside [0,"
+    " vocabulary) gives a row of NaN, so that the loss shows the mistake, and no"
+    " gradient. Creates the parameter `table`.",
     _OPERANDS,
     _infer,
     flops=_flops,
@@ -173,15 +175,16 @@ EMBEDDING = Declaration(
         float_dtype("the dtype of the table", for_parameters=True),
         choice(
             "combiner",
-            "what replaces the rows along the last dimension of `ids`: nothing; their"
-            " weighted sum; that divided by the sum of the weights; that divided by the"
-            " root of the sum of their squares",
+            "how to combine the rows along the last dimension of `ids`. `none`:"
+            " keep them; `sum`: the weighted sum; `mean`: the sum divided by the"
+            " sum of the weights; `sqrtn`: the sum divided by the root of the sum"
+            " of the squared weights",
             ("none", "sum", "mean", "sqrtn"),
         ),
         Attr(
             "padding",
             int | None,
-            "an id that stands for no row; it may be outside [0, vocabulary)",
+            "an id that means no row; it may be outside [0, vocabulary)",
         ),
         *ATTRS,
     ),
@@ -194,9 +197,9 @@ EMBEDDING = Declaration(
     formula="out[i] = table[ids[i]]; with a combiner,"
     " out[i] = Σⱼ weights[i, j] · table[ids[i, j]] / divisor, where divisor is 1,"
     " Σⱼ weights[i, j] or √Σⱼ weights[i, j]²",
-    source="the initial `table` is uniform on [-0.05, 0.05), as in Keras; it does not"
-    " depend on the size of the vocabulary, so a table can grow. Combiners and weights"
-    " are those of TensorFlow's embedding_lookup_sparse, `padding` is PaddlePaddle's"
+    source="the initial `table` is uniform on [-0.05, 0.05), as in Keras, whatever the"
+    " size of the vocabulary, so that a table can grow. Combiners and weights as"
+    " in TensorFlow's embedding_lookup_sparse; `padding` is PaddlePaddle's"
     " padding_idx",
     cases=(
         case("int32[batch], float32[1000, 128]"),

@@ -1,4 +1,4 @@
-"""embedding: rows of a table, or NaN for an id outside it, and their sums and means."""
+"""embedding: rows of a table, and their sums and means. An invalid id gives NaN."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def embedding(
 def _factors(
     ids: jax.Array, weights: Sequence[jax.Array], padding: int | None
 ) -> jax.Array | None:
-    """Return the weight of each id, 0 for padding; None if the weight of each is 1."""
+    """Return the weight of each id, 0 for padding; None if all weights are 1."""
     if padding is None:
         return widen(weights[0]) if weights else None
     return jnp.where(ids == padding, 0.0, widen(weights[0]) if weights else 1.0)
@@ -53,20 +53,20 @@ def _add_up(rows: jax.Array, factors: jax.Array | None) -> jax.Array:
     """Return the weighted sum of rows, of shape [..., n, dimension]."""
     if factors is None:
         return jnp.sum(rows, axis=-2)
-    # The default precision of a GPU would round the rows
+    # With the default precision a GPU would round the rows
     return jnp.einsum("...nd,...n->...d", rows, factors, precision="highest")
 
 
 def _normalize(
     total: jax.Array, factors: jax.Array | None, n: int, combiner: str
 ) -> jax.Array:
-    """Divide by what `combiner` divides the sum of `n` rows by; by 0 gives 0."""
+    """Divide the sum of `n` rows by the combiner's divisor. Division by 0 gives 0."""
     if combiner == "sum" or n == 0:
         return total
     if factors is None:
         return total / (n if combiner == "mean" else n**0.5)
     terms = factors if combiner == "mean" else jnp.square(factors)
-    # By a product: XLA would compute a sum again for each element of `total` on a CPU
+    # Not a sum: on a CPU, XLA would fuse it and compute it again for each element
     ones = jnp.ones(n, terms.dtype)
     divisor = jnp.dot(terms, ones, precision="highest")[..., None]
     divisor = divisor if combiner == "mean" else jnp.sqrt(divisor)

@@ -1,4 +1,4 @@
-"""The equation of einsum: a letter for each dimension of operands and result."""
+"""Parses einsum equations: one letter for each dimension."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Equation:
-    """An equation such as `bqd,bkd->bqk`: one term for each operand, and the result."""
+    """An equation such as `bqd,bkd->bqk`: a term for each operand, and the result."""
 
     terms: tuple[str, ...]
     result: str
 
     @cached_property
     def reduced_terms(self) -> tuple[str, ...]:
-        """The terms without letters that occur in no other term and not in the result.
+        """The terms without letters that only one operand has and the result omits.
 
         The operands are summed over those letters before they are multiplied.
         """
@@ -35,7 +35,7 @@ class Equation:
 
     @cached_property
     def partial_terms(self) -> tuple[str, ...]:
-        """The terms of the products of the first 1, 2, … operands, from left to right.
+        """The terms of the partial products, from left to right.
 
         The first is the first of `reduced_terms`, the last is the result.
         """
@@ -48,7 +48,7 @@ class Equation:
 
     @cached_property
     def products(self) -> tuple[tuple[str, str, str], ...]:
-        """The terms of left, right and result of each product, from left to right."""
+        """The terms of left operand, right operand and result of each product."""
         terms = self.partial_terms
         return tuple(zip(terms[:-1], self.reduced_terms[1:], terms[1:], strict=True))
 
@@ -57,27 +57,34 @@ _SHAPE: Final = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*\Z")
 
 
 def is_equation(text: str) -> bool:
-    """Whether a text has the form of an equation."""
+    """Return True if the text has the form of an equation."""
     return _SHAPE.match(text.replace(" ", "")) is not None
 
 
 def parse_equation(text: str) -> Equation:
-    """Parse a text that is an equation."""
+    """Parse a valid equation."""
     left, result = text.replace(" ", "").split("->")
     return Equation(tuple(left.split(",")), result)
 
 
 def checked_equation(text: str, operands: int) -> Equation:
-    """Parse the equation of so many operands. Raises ValueError if it is not one, or has a
-    diagonal; `product.py` refuses these in specs."""
+    """Parse an equation for the given number of operands.
+
+    Raises ValueError if the text is not an equation, or has a repeated letter in a
+    term. The compiler checks the equations of specs in `product.py`.
+    """
     if not is_equation(text):
-        raise ValueError(f"cannot read the equation '{text}': write ij,jk->ik")
+        raise ValueError(
+            f"cannot parse the equation '{text}': expected a form such as ij,jk->ik"
+        )
     equation = parse_equation(text)
     if len(equation.terms) != operands:
-        raise ValueError(f"'{text}' has {len(equation.terms)} terms, not {operands}")
+        raise ValueError(
+            f"'{text}' has {len(equation.terms)} terms, but got {operands} operands"
+        )
     for term in (*equation.terms, equation.result):
         if len({*term}) < len(term):
-            raise ValueError(f"'{text}' names a letter twice in '{term}'")
+            raise ValueError(f"'{text}' repeats a letter in '{term}'")
     if not {*equation.result} <= {*"".join(equation.terms)}:
-        raise ValueError(f"the result of '{text}' has a letter that no operand has")
+        raise ValueError(f"the result of '{text}' has a letter that is in no operand")
     return equation

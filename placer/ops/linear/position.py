@@ -1,4 +1,4 @@
-"""position_embedding and positional_encoding: the positions in a sequence."""
+"""position_embedding and positional_encoding: add positions to a sequence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
 
 POSITION_EMBEDDING = Declaration(
     "position_embedding",
-    "Adds a learned vector for each position to a sequence. Creates the parameter"
+    "Adds a learned vector to each position of a sequence. Creates the parameter"
     " `table`.",
     _LEARNED,
     _infer_learned,
@@ -61,8 +61,8 @@ def _infer_encoding(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 POSITION_ENCODING = Declaration(
     "positional_encoding",
-    "Adds sines and cosines of the positions to a sequence, with wavelengths from 2π to"
-    " about 2π · base.",
+    "Adds sines and cosines of the position to a sequence. The wavelengths range"
+    " from 2π to about 2π · base.",
     (_SEQUENCE,),
     _infer_encoding,
     flops=lambda types, attrs: types[0].numel(),

@@ -1,4 +1,4 @@
-"""einsum: products of any number of operands, summed over some of their dimensions."""
+"""einsum: products of any number of operands, summed over some dimensions."""
 
 from __future__ import annotations
 
@@ -18,30 +18,35 @@ _error = partial(OpError, attr="equation")
 def _check_equation(text: str) -> Equation:
     """Parse an equation; raise OpError if it is not one."""
     if not is_equation(text):
-        hint = "write as many letters" if "." in text else "write ij,jk->ik"
-        raise _error(f"cannot read the equation '{text}'", hint=hint)
+        hint = "write a form such as ij,jk->ik" if "." in text else "write ij,jk->ik"
+        raise _error(f"cannot parse the equation '{text}'", hint=hint)
     equation = parse_equation(text)
     for term in (*equation.terms, equation.result):
         for letter in term:
             if term.count(letter) > 1:
-                message = f"names {letter} twice in '{term}'"
-                raise _error(message, hint="it takes no diagonal")
+                message = f"repeats {letter} in '{term}'"
+                raise _error(
+                    message,
+                    hint="diagonals are not supported; use each letter once per term",
+                )
     for letter in equation.result:
         if letter not in "".join(equation.terms):
-            raise _error(f"has {letter} in its result and in no operand")
+            raise _error(f"has {letter} in its result, but in no operand")
     return equation
 
 
 def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
-    """Return the size of each letter; raise OpError if operands disagree about one."""
+    """Return the size of each letter; raise OpError if operands disagree."""
     sizes: dict[str, Dim] = {}
     for index, (type_, term) in enumerate(zip(types, equation.terms, strict=True)):
         if type_.rank != len(term):
-            raise OpError(f"has '{term}' for 'xs[{index}]' {type_}", operand=index)
+            raise OpError(
+                f"has the term '{term}' for 'xs[{index}]' {type_}", operand=index
+            )
         for letter, dim in zip(term, type_.shape, strict=True):
             if sizes.setdefault(letter, dim) != dim:
                 raise OpError(
-                    f"has {letter} = {sizes[letter]}, and {dim} in 'xs[{index}]'"
+                    f"has {letter} = {sizes[letter]}, but {dim} in 'xs[{index}]'"
                     f" {type_}",
                     operand=index,
                 )
@@ -56,7 +61,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     equation = _check_equation(attrs["equation"])
     if len(equation.terms) != len(types):
         raise OpError(
-            f"has {len(equation.terms)} terms in '{attrs['equation']}' and"
+            f"has {len(equation.terms)} terms in '{attrs['equation']}' for"
             f" {len(types)} operands",
             attr="equation",
         )
@@ -65,7 +70,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _rows(types: Types, attrs: Attrs) -> BatchRule:
-    """The batch rule: the letter of the rows must be the first in each term."""
+    """Return the batch rule: `rows` if the batch is the first letter of each term."""
     equation = parse_equation(attrs["equation"])
     row_letters = {
         term[0] for term, t in zip(equation.terms, types, strict=True) if t.has_rows
@@ -85,7 +90,7 @@ def _saves(types: Types, attrs: Attrs) -> tuple[int, ...]:
 
 
 def _residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    """The operands that were summed before the products, and the partial products."""
+    """Return the types of the reduced operands and of the partial products."""
     equation = parse_equation(attrs["equation"])
     if len(types) == 1:
         return ()
@@ -97,7 +102,7 @@ def _residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _product_flops(a: str, b: str, out: str, sizes: Mapping[str, Dim]) -> int:
-    """Count a multiplication and, where `out` omits letters, an addition for each."""
+    """Count one multiplication per term, and one addition if `out` omits letters."""
     letters = {*a, *b}
     per_product = 2 if letters - {*out} else 1
     return per_product * prod(int(sizes[letter]) for letter in letters)
@@ -122,12 +127,16 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 EINSUM = Declaration(
     "einsum",
-    "The Einstein summation: multiplies the operands and sums over the letters that the"
-    " result omits. More than two operands are multiplied from left to right. The batch"
-    " rule follows from the letter of the batch: `rows` if it is the result's first,"
-    " `reduce` if the result omits it, `whole` if operands have different letters for"
-    " their rows.",
-    (Operand("xs", "float of one dtype", variadic=True, dtype="float", same="dtype"),),
+    "The Einstein summation: multiplies the operands and sums over the letters"
+    " that the result omits. More than two operands are multiplied from left to"
+    " right. The letter of the batch decides the batch rule: `rows` if it is the"
+    " result's first letter, `reduce` if the result omits it, `whole` if operands"
+    " have different letters for their rows.",
+    (
+        Operand(
+            "xs", "float, all of one dtype", variadic=True, dtype="float", same="dtype"
+        ),
+    ),
     _infer,
     _rows,
     _flops,
@@ -137,7 +146,7 @@ EINSUM = Declaration(
             "equation",
             str,
             "the letters of each operand, separated by commas, then `->` and the"
-            " letters of the result; a letter occurs at most once in each of them",
+            " letters of the result; each term has a letter at most once",
         ),
     ),
     linear=lambda types, attrs: tuple((i,) for i in range(len(types))),

@@ -1,4 +1,4 @@
-"""einsum, multiplied from left to right as its declaration says."""
+"""einsum, multiplied from left to right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def einsum(*xs: jax.Array, equation: str) -> jax.Array:
     parsed = checked_equation(equation, len(xs))
     if len(xs) == 1:
         return jnp.einsum(f"{parsed.terms[0]}->{parsed.result}", *xs)
-    # Sum first, outside of the custom VJP: the gradient of a sum needs no residuals
+    # Sum outside of the custom VJP: the gradient of a sum needs no residuals
     return _product(parsed, *map(_sum_out, xs, parsed.terms, parsed.reduced_terms))
 
 
@@ -25,7 +25,6 @@ def _sum_out(x: jax.Array, term: str, reduced: str) -> jax.Array:
 
 
 def _products(equation: Equation, xs: Arrays) -> list[jax.Array]:
-    """Return the products of the first 2, 3, … operands."""
     products = [xs[0]]
     for x, terms in zip(xs[1:], equation.products, strict=True):
         products.append(_multiply(*terms, products[-1], x))
@@ -46,8 +45,8 @@ def _product_forward(
 def _product_backward(
     equation: Equation, saved: tuple[Arrays, Arrays], dy: jax.Array
 ) -> Arrays:
-    # From right to left, for p[i] = p[i - 1] · x[i]: dx[i] = dp[i] · p[i - 1] and
-    # dp[i - 1] = dp[i] · x[i], each summed over the letters that its result omits.
+    # Backward, from right to left. For p[i] = p[i - 1] · x[i]: dx[i] = dp[i] · p[i - 1]
+    # and dp[i - 1] = dp[i] · x[i], each summed over the letters that its result omits.
     (x, *xs), between = saved
     factors = zip(equation.products, (x, *between), xs, strict=True)
     cotangents: list[jax.Array] = []

@@ -1,4 +1,4 @@
-"""The attributes of `embedding` that make its table sparse: with a row for each key."""
+"""The attributes of `embedding` for a sparse table, with one row per key."""
 
 from __future__ import annotations
 
@@ -28,46 +28,53 @@ def _attr(
 
 
 ATTRS = (
-    flag("sparse", "whether the table has a row for each key", for_parameters=True),
-    _attr("dim", int | None, "the columns of a sparse table"),
-    _attr("rows", int | None, "how many rows a sparse table is expected to have"),
-    _attr("partitions", int, "the partitions of a sparse table", PARTITIONS),
-    _attr("admit", Admit, "which keys get a row", "always"),
-    _attr("forget", ForgetKeys | None, "which keys lose it"),
-    _attr("score", ScoreKeys | None, "the score of keys"),
-    _attr("capacity", int | None, "the most rows of a sparse table"),
-    _attr("evict", str, "which rows a full table loses", "lru", ("lru", "lfu")),
-    _attr("index", str, "the kind of its index", "wide", ("wide", "compact")),
-    _attr("default", float, "what a key without a row reads", 0.0),
-    _attr("bounds", list[float] | None, "the least and greatest value of an element"),
+    flag(
+        "sparse",
+        "whether the table is sparse: one row per key, created in training",
+        for_parameters=True,
+    ),
+    _attr("dim", int | None, "the number of columns of a sparse table"),
+    _attr("rows", int | None, "the expected number of rows of a sparse table"),
+    _attr("partitions", int, "the number of partitions of a sparse table", PARTITIONS),
+    _attr("admit", Admit, "which keys receive a row", "always"),
+    _attr("forget", ForgetKeys | None, "which rows are forgotten"),
+    _attr("score", ScoreKeys | None, "how keys are scored"),
+    _attr("capacity", int | None, "the maximum number of rows of a sparse table"),
+    _attr("evict", str, "which rows a full table evicts", "lru", ("lru", "lfu")),
+    _attr(
+        "index", str, "the kind of index of a sparse table", "wide", ("wide", "compact")
+    ),
+    _attr("default", float, "the value of a key without a row", 0.0),
+    _attr("bounds", list[float] | None, "the minimum and maximum of an element"),
 )
 _DEFAULTS = {attr.name: attr.default for attr in ATTRS}
 
 
 def check_dense(attrs: Attrs) -> None:
-    """Raise OpError if an op has an attribute of a sparse table, and is not sparse."""
+    """Raise OpError if an op has an attribute of sparse tables but is not sparse."""
     for key in ("dim", "rows", *SETTINGS):
         if attrs[key] != _DEFAULTS[key]:
-            hint = "write sparse: true, or leave it out"
-            raise OpError(f"has '{key}' only if sparse", attr=key, hint=hint)
+            hint = "write sparse: true, or leave the attribute out"
+            raise OpError(f"has '{key}', which needs sparse: true", attr=key, hint=hint)
 
 
 def sparse_table(attrs: Attrs) -> LayerParameter:
-    """Return the table of an op. PaddlePaddle's form is accepted, too: `size: [rows,
-    dim]`, whose rows may be 0.
+    """Return the settings of an op's sparse table; raise OpError for a wrong attribute.
 
-    Raises OpError for a wrong attribute.
+    `size: [rows, dim]` is accepted as in PaddlePaddle; its rows may be 0.
     """
     rows, dim, size = attrs["rows"], attrs["dim"], attrs["size"]
     if size is not None:
         if dim is not None or len(size) != 2:
             raise OpError("needs either 'dim' or a size [rows, dim]", attr="size")
         if rows is not None and size[0] not in (0, rows):
-            message = f"has {rows} 'rows', and a size of {size[0]} rows"
+            message = f"has {rows} 'rows', but a size of {size[0]} rows"
             raise OpError(message, attr="size", hint="write dim instead of size")
         rows, dim = rows if rows is not None else size[0] or None, size[1]
     if dim is None:
-        raise OpError("needs 'dim', the columns of a row", hint="write dim: 16")
+        raise OpError(
+            "needs 'dim', the number of columns of a row", hint="write dim: 16"
+        )
     if dim < 1:
         raise OpError(f"needs a 'dim' of at least 1, not {dim}", attr="dim")
     if rows is not None and rows < 1:

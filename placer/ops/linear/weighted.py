@@ -28,8 +28,8 @@ def declare_weighted(
 ) -> Declaration:
     """Declare a layer with the operands x, w and b, and the attribute `activation`.
 
-    `product_flops` counts the operations of the product of x and w, or of the gradient
-    of one of them.
+    `product_flops` counts the operations of the product of x and w. The gradient of
+    each factor costs the same.
     """
 
     def flops(types: Types, attrs: Attrs) -> int:
@@ -60,7 +60,7 @@ def declare_weighted(
 
 
 def check_bias(types: Types, size: Dim) -> None:
-    """Raise OpError unless b, if there is one, has that size."""
+    """Raise OpError if a bias b is present and its shape is not [size]."""
     if len(types) == 3 and types[2].shape != (size,):
         _, w, b = types
         raise OpError(f"needs 'b' [{size}] for 'w' {w}, 'b' is {b}", operand=2)
@@ -69,6 +69,6 @@ def check_bias(types: Types, size: Dim) -> None:
 def make_weights(
     dtype: str, shape: Sequence[int], size: int, bias: bool = True
 ) -> tuple[LayerParameter, ...]:
-    """Return the parameters w, of that shape, and b, of that size, if `bias`."""
+    """Return the parameter w, and b if `bias`."""
     shapes = {"w": shape, "b": (size,)} if bias else {"w": shape}
     return make_parameters(dtype, shapes, {"w": "xavier_uniform"})

@@ -1,4 +1,4 @@
-"""Losses of a prediction and a target of one shape, and cosine_similarity."""
+"""Losses of a prediction and a target of the same shape, and cosine_similarity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _CASES = (case("float32[batch, 1], float32[batch, 1]"),)
 
 MEAN_SQUARED_ERROR = declare_loss(
     "mean_squared_error",
-    "The squared difference of a prediction and a target, element by element.",
+    "The squared difference of a prediction and a target, element by element."
+    " With `reduce: mean` it is the mean squared error.",
     PAIR,
     elementwise_type,
     flops=flops_per_element(3),
@@ -37,8 +38,8 @@ MEAN_SQUARED_ERROR = declare_loss(
 )
 L1_LOSS = declare_loss(
     "l1_loss",
-    "The absolute difference of a prediction and a target, element by element. Its"
-    " derivative at 0 is 0, as in PyTorch; JAX has 1.",
+    "The absolute difference of a prediction and a target, element by element."
+    " Its derivative at 0 is 0, as in PyTorch; JAX uses 1.",
     PAIR,
     elementwise_type,
     flops=flops_per_element(2),
@@ -57,7 +58,7 @@ def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 HUBER = declare_loss(
     "huber",
-    "The Huber loss: quadratic for a difference of up to `delta`, linear beyond it.",
+    "The Huber loss: quadratic for a difference of up to `delta`, linear beyond.",
     PAIR,
     _infer_huber,
     flops=flops_per_element(6),
@@ -83,8 +84,8 @@ def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     prediction = types[0]
     if prediction.rank == 0 or prediction.shape[-1] == BATCH:
         raise OpError(
-            "sums over the classes, the last dimension:"
-            f" 'log_prediction' is {prediction}",
+            "sums over the classes in the last dimension, but 'log_prediction' is"
+            f" {prediction}",
             operand=0,
         )
     return reduced_type(prediction.dtype, prediction.shape[:-1], attrs)
@@ -92,14 +93,14 @@ def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 KL_DIV = declare_loss(
     "kl_div",
-    "The Kullback-Leibler divergence of a target distribution from a predicted one. It"
-    " is summed over the last dimension, and the mean is over all other dimensions:"
-    " for [batch, classes] this is PyTorch's `batchmean`. A class with a target of 0"
-    " contributes 0.",
+    "The Kullback-Leibler divergence of a target distribution from a predicted"
+    " one. It is summed over the last dimension, and averaged over all other"
+    " dimensions. For [batch, classes] this is PyTorch's `batchmean`. A class"
+    " with a target of 0 contributes 0.",
     (
         Operand(
             "log_prediction",
-            "float, [batch, …, classes]: logarithms of probabilities, as of"
+            "float, [batch, …, classes]: log-probabilities, such as the result of"
             " log_softmax",
             dtype="float",
         ),
@@ -133,9 +134,10 @@ def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 COSINE_SIMILARITY = Declaration(
     "cosine_similarity",
-    "The cosine of the angle between vectors along an axis, which is reduced. The"
-    " length of a vector is taken as at least `epsilon`, so a vector of zeros gives 0"
-    " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
+    "The cosine of the angle between vectors along an axis, which is reduced."
+    " Lengths below `epsilon` are replaced by `epsilon`, so a vector of zeros"
+    " gives 0 and a finite gradient. For a loss, apply `negative` and"
+    " `reduce_mean`.",
     (
         Operand("a", "float, at least one dimension", dtype="float"),
         Operand("b", "the same dtype and shape", dtype="float", same="type"),

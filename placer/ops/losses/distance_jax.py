@@ -1,4 +1,4 @@
-"""Losses of a prediction and a target of one shape, and cosine_similarity."""
+"""Losses of a prediction and a target of the same shape, and cosine_similarity."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ Pair = tuple[jax.Array, jax.Array]
 def _of_difference(
     gradient: Callable[[jax.Array], jax.Array],
 ) -> Callable[[jax.Array], Pair]:
-    """Return the backward of a function of prediction - target.
-
-    `gradient(dy)` returns the cotangent of the prediction.
-    """
+    """Return the backward of prediction - target, given the cotangent of prediction."""
 
     def backward(dy: jax.Array) -> Pair:
         d_prediction = gradient(dy)
@@ -49,8 +46,8 @@ def l1_loss(prediction: jax.Array, target: jax.Array) -> WithBackward:
 def huber(
     prediction: jax.Array, target: jax.Array, *, delta: float = 1.0
 ) -> WithBackward:
-    # c · (e - c / 2), where c is e clipped to ±delta: e² / 2 if |e| ≤ delta, else
-    # delta · (|e| - delta / 2)
+    # The loss c · (e - c / 2), with c = e clipped to ±delta, equals e² / 2 if |e| ≤
+    # delta, else delta · (|e| - delta / 2)
     error = prediction - target
     clipped = jnp.clip(error, -delta, delta)
     losses = clipped * (error - clipped / 2)
@@ -62,8 +59,7 @@ def huber(
 def kl_div(log_prediction: jax.Array, target: jax.Array) -> WithBackward:
     nonzero = target != 0
     log_target = jnp.log(jnp.where(nonzero, target, 1))
-    # Not target · (…) alone: with a target of 0, a log_prediction of -inf would give
-    # NaN
+    # Use where: for a target of 0 and a log_prediction of -inf, the product is NaN
     terms = jnp.where(nonzero, target * (log_target - log_prediction), 0)
 
     def backward(dy: jax.Array) -> Pair:
@@ -93,8 +89,8 @@ def cosine_similarity(
     cosine = jnp.sum(u * v, axis=axis)
 
     def backward(dy: jax.Array) -> Pair:
-        # cos = Σ u · v with u = a / |a|, so da = dy · (v - cos · u) / |a|. If the
-        # length is replaced by the minimum, it is constant, and da = dy · v / minimum.
+        # cos = Σ u · v with u = a / |a|, so da = dy · (v - cos · u) / |a|. If `minimum`
+        # replaces the length, the length is constant, and da = dy · v / minimum.
         length_a, length_b, along, dy = (
             jnp.expand_dims(x, axis) for x in (*lengths, cosine, dy)
         )

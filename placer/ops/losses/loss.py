@@ -1,4 +1,4 @@
-"""softmax_cross_entropy, sigmoid_cross_entropy and hinge: losses with labels."""
+"""Losses with labels: softmax_cross_entropy, sigmoid_cross_entropy and hinge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOGITS = (
 
 
 def check_classes(types: Types) -> None:
-    """Raise OpError unless the shapes are those of logits of classes and labels."""
+    """Raise OpError unless the operands are logits of classes and their labels."""
     logits, label = types
     if logits.rank == 0 or logits.shape[-1] == BATCH:
         raise OpError(f"needs logits [batch, classes], 'logits' is {logits}", operand=0)
@@ -34,8 +34,8 @@ def check_classes(types: Types) -> None:
         shape = ", ".join(map(str, expected.shape))
         has_one_more = label.shape == (*expected.shape, 1)
         raise OpError(
-            f"needs one label for each row of logits: 'logits' is {logits},"
-            f" so 'label' must be {expected}, it is {label}",
+            f"needs one label for each row of logits: 'logits' is {logits}, so"
+            f" 'label' must be {expected}, not {label}",
             operand=1,
             hint=f"reshape the label to [{shape}]" if has_one_more else None,
         )
@@ -61,7 +61,7 @@ def _infer_softmax(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     weights = attrs["class_weights"]
     if weights and len(weights) != logits.shape[-1]:
         raise OpError(
-            f"needs one class weight for each class: 'logits' is {logits},"
+            f"needs one class weight for each class: 'logits' is {logits}, but"
             f" class_weights has {len(weights)}",
             attr="class_weights",
         )
@@ -85,9 +85,9 @@ def _softmax_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 SOFTMAX_CROSS_ENTROPY = declare_loss(
     "softmax_cross_entropy",
-    "The cross entropy of softmax(logits) and labels that are class indices. Finite"
-    " logits never overflow. A label outside [0, classes) gives NaN. The mean divides"
-    " by the number of rows, also with class weights; PyTorch divides by the sum of"
+    "The cross entropy of softmax(logits) with integer labels. Finite logits"
+    " never overflow. A label outside [0, classes) gives NaN. The mean divides by"
+    " the number of rows, even with class weights; PyTorch divides by the sum of"
     " the rows' weights. To weight rows, use `reduce: none`, then `mul` and"
     " `reduce_mean`.",
     LOGITS,
@@ -100,7 +100,7 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
         Attr(
             "class_weights",
             list[float],
-            "a factor for each class, at least 0; an empty list: all are 1",
+            "a factor for each class, at least 0; an empty list: all factors are 1",
             default=(),
         ),
     ),
@@ -148,9 +148,9 @@ def _sigmoid_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 SIGMOID_CROSS_ENTROPY = declare_loss(
     "sigmoid_cross_entropy",
-    "The binary cross entropy of sigmoid(logits) and labels in [0, 1], element by"
-    " element. Finite logits never overflow. The mean divides by the number of"
-    " elements, also with a positive weight.",
+    "The binary cross entropy of sigmoid(logits) with labels in [0, 1], element"
+    " by element. Finite logits never overflow. The mean divides by the number of"
+    " elements, even with a positive weight.",
     (
         Operand("logits", "float, any shape", dtype="float"),
         Operand(
@@ -194,8 +194,8 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
 HINGE = declare_loss(
     "hinge",
     "The hinge loss with a margin of 1. A label above 0 is positive, any other is"
-    " negative: labels may be 0 and 1, or -1 and 1, as in Keras. The derivative on the"
-    " margin is 0, as that of relu at 0.",
+    " negative. Labels may be 0 and 1, or -1 and 1, as in Keras. The derivative"
+    " on the margin is 0.",
     (
         Operand(
             "prediction",

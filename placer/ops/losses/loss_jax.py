@@ -1,6 +1,6 @@
 """Losses with labels.
 
-The forward of each loss computes its derivative, up to a factor, and saves it.
+The forward of each loss saves its derivative, up to a factor.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ Count = int | jax.Array | None
 def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Return the function of an op that reduces `losses(*operands, **attributes)`.
 
-    With the attribute `reduce`, `none` returns the losses, `sum` their sum, `mean`
-    their mean; with `count`, the mean is this place's part of the mean over that many
-    rows of the global batch.
+    `reduce` is `none`, `sum` or `mean`. With `count`, `mean` divides the sum by this
+    number of rows of the global batch, so the results of all nodes add up to the mean.
     """
 
     @wraps(losses)
@@ -45,7 +44,7 @@ def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
             return each
         if reduce == "sum":
             return jnp.sum(each)
-        # Half floats are divided before rounding: the sum may be outside of their range
+        # Half floats are divided before rounding, because the sum may overflow
         total = jnp.sum(widen(each))
         n = each.size if count is None else count * prod(each.shape[1:])
         return divide(total, n).astype(each.dtype)
@@ -54,7 +53,6 @@ def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
 
 def _smooth(target: jax.Array, smoothing: float, classes: int) -> jax.Array:
-    """Return (1 - smoothing) · target + smoothing / classes."""
     if not smoothing:
         return target
     return target * (1 - smoothing) + smoothing / classes
@@ -112,7 +110,7 @@ def _softmax_backward(
     return (probabilities - target) * dy[..., None], None
 
 
-# Not by `with_gradient`, which would save the weights as an array
+# not with_gradient: it would save the weights as an array
 _softmax_losses = differentiable(_softmax_forward, _softmax_backward, static=2)
 
 
@@ -164,7 +162,7 @@ def _label_losses(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
 @make_loss
 @with_gradient
 def hinge(prediction: jax.Array, label: jax.Array) -> WithBackward:
-    # The derivative is -sign inside of the margin, else 0; it fits int8
+    # The derivative is -sign inside the margin, else 0; it fits int8
     sign = jnp.where(label > 0, 1, -1).astype(jnp.int8)
     shortfall = 1 - sign.astype(prediction.dtype) * prediction
     slope = jnp.where(shortfall > 0, -sign, 0)

@@ -1,7 +1,7 @@
-"""The reduction of losses to their mean or sum.
+"""Reduces losses to their mean or sum.
 
-A mean divides by the rows of the *global* batch, so that the sum of the partial values
-of all places is the mean.
+A mean divides by the rows of the *global* batch, so the partial results of all nodes
+add up to the mean.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from placer.place.types import Dim, TensorType
 
 REDUCE = choice(
     "reduce",
-    "the result: the mean of the losses, their sum, or the losses themselves",
+    "the result: the mean of the losses, their sum, or all losses",
     ("mean", "sum", "none"),
 )
 
@@ -23,7 +23,7 @@ PAIR = (
     Operand("prediction", "float, any shape", dtype="float"),
     Operand("target", "the same dtype and shape", dtype="float", same="type"),
 )
-"""The operands of a loss or metric of the difference of two values."""
+"""The operands of a loss or metric that compares two values element by element."""
 
 
 def reduced_type(
@@ -34,19 +34,19 @@ def reduced_type(
 
 
 def elementwise_type(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Return the result type of a loss of each element of the first operand."""
+    """Return the result type of an elementwise loss."""
     return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
 def loss_rule(types: Types, attrs: Attrs) -> BatchRule:
-    """The batch rule of a loss: `reduce`, or `rows` if the losses are not reduced."""
+    """Return the batch rule of a loss: `reduce`, or `rows` for unreduced losses."""
     return "rows" if attrs["reduce"] == "none" else "reduce"
 
 
 def takes_count(types: Types, attrs: Attrs) -> bool:
-    """Whether a loss divides by the rows of the global batch."""
+    """Return True if the loss divides by the rows of the global batch."""
     return bool(attrs["reduce"] == "mean" and types[0].has_rows)
 
 
 declare_loss = partial(Declaration, batch_rule=loss_rule, takes_count=takes_count)
-"""Declares a loss, whose attributes include `REDUCE`."""
+"""Declares a loss; its attributes must include `REDUCE`."""

@@ -1,8 +1,8 @@
-"""Metrics: numbers that are reported and not trained on.
+"""Metrics: reported numbers that are not trained on.
 
-The result of a metric is a statistic, made of sums and counts, which can be added over
-places and batches without rounding by division. The finalizer computes the reported
-number from it (`placer.plan.settings.training.metrics`).
+The result of a metric is a statistic: sums and counts, which can be added over nodes
+and batches. The finalizer computes the reported number from the sum of all statistics
+(`placer.plan.settings.training.metrics`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _infer_accuracy(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 ACCURACY = _metric(
     "accuracy",
-    "The fraction of rows whose largest logit is that of the label. Of equal logits"
-    " the first counts as the largest. A label outside [0, classes) is never right. A"
-    " NaN in the logits makes the accuracy NaN.",
+    "The fraction of rows whose largest logit belongs to the label. Among equal"
+    " logits, the first counts as the largest. A label outside [0, classes) is"
+    " never right. A NaN in the logits makes the accuracy NaN.",
     LOGITS,
     _infer_accuracy,
     flops=flops_per_element(2),
@@ -55,10 +55,10 @@ def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 TOP_K_ACCURACY = _metric(
     "top_k_accuracy",
-    "The fraction of rows whose label is among the k classes with the largest logits."
-    " Of equal logits, those of lower classes count as larger, so k = 1 is accuracy. A"
-    " label outside [0, classes) is never right. A NaN in the logits makes the result"
-    " NaN.",
+    "The fraction of rows whose label is among the k classes with the largest"
+    " logits. Among equal logits, lower classes come first, so k = 1 is accuracy."
+    " A label outside [0, classes) is never right. A NaN in the logits makes the"
+    " result NaN.",
     LOGITS,
     _infer_top_k,
     flops=flops_per_element(5),
@@ -79,8 +79,8 @@ _BINARY_ATTRS = (
     Attr(
         "class_id",
         int | None,
-        "the positive class, all others are negative; the predicted class is that of"
-        " the largest logit, of equal ones the first",
+        "the positive class; all others are negative. The predicted class has the"
+        " largest logit, the first one among equal logits",
     ),
 )
 
@@ -96,20 +96,20 @@ def _infer_binary(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         assert isinstance(classes, int)
         if not 0 <= class_id < classes:
             raise OpError(
-                f"has class_id {class_id}, 'prediction' has {classes} classes",
+                f"has class_id {class_id}, but 'prediction' has {classes} classes",
                 attr="class_id",
             )
         if threshold != 0.5 or attrs["logits"]:
             raise OpError(
-                "with class_id takes the largest logit:"
-                " it has neither threshold nor logits",
+                "with class_id uses the largest logit, and takes neither"
+                " threshold nor logits",
                 attr="class_id",
             )
     if not 0 < threshold < 1:
         raise OpError(
             f"needs a threshold between 0 and 1, not {threshold}",
             attr="threshold",
-            hint="it is a probability, with logits: true as well",
+            hint="the threshold is a probability, even with logits: true",
         )
     return COUNTS
 
@@ -179,10 +179,11 @@ def _infer_auc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 AUC = _metric(
     "auc",
-    "The area under the receiver operating characteristic curve, from a histogram of"
-    " the predictions. Each prediction is rounded to the nearest multiple of"
-    " 1 / (bins - 1); the result is exact for such multiples. NaN if there are no"
-    " positives or no negatives, or if a prediction is NaN or outside [0, 1].",
+    "The area under the receiver operating characteristic curve (ROC AUC), from a"
+    " histogram of the predictions. Each prediction is rounded to the nearest"
+    " multiple of 1 / (bins - 1). The result is exact for such multiples. NaN if"
+    " there are no positives or no negatives, or if a prediction is NaN or"
+    " outside [0, 1].",
     (
         Operand(
             "prediction",
@@ -201,9 +202,9 @@ AUC = _metric(
             f"the number of bins of the histogram, from 2 to {MAX_BINS:,}",
             default=4096,
         ),
-        flag("logits", "whether predictions are logits, to which sigmoid is applied"),
+        flag("logits", "whether predictions are logits; sigmoid is then applied"),
     ),
-    formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
+    formula="P(prediction of a positive > prediction of a negative) + ½ P(both are equal)",
     source="the histogram of PaddlePaddle's auc, with predictions rounded to the"
     " nearest bin",
     cases=(case("float32[batch], int32[batch]"),),
@@ -225,16 +226,15 @@ _declare_error = partial(
 )
 MEAN_ABSOLUTE_ERROR = _declare_error(
     "mean_absolute_error",
-    "The mean of the absolute difference of a prediction and a target over all"
-    " elements.",
+    "The mean absolute difference of a prediction and a target over all elements.",
     finalizer="ratio",
     formula="Σ |prediction - target| / n",
 )
 ROOT_MEAN_SQUARED_ERROR = _declare_error(
     "root_mean_squared_error",
-    "The square root of the mean squared difference of a prediction and a target over"
-    " all elements. For an epoch or an evaluation it is the root of the mean over all"
-    " batches, not the mean of the batches' roots.",
+    "The root mean squared difference of a prediction and a target over all"
+    " elements. For an epoch or an evaluation, it is the root of the mean over"
+    " all batches, not the mean of the batches' roots.",
     finalizer="root_ratio",
     formula="√(Σ (prediction - target)² / n)",
 )
@@ -242,8 +242,8 @@ ROOT_MEAN_SQUARED_ERROR = _declare_error(
 
 MEAN = _metric(
     "mean",
-    "The mean of all elements, as a metric. Use `reduce_mean` for a mean that other ops"
-    " use.",
+    "The mean of all elements, as a metric. If other ops use the mean, use"
+    " `reduce_mean` instead.",
     (Operand("x", "float, any shape", dtype="float"),),
     _infer_sums,
     flops=flops_per_element(1),

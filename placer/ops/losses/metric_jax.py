@@ -1,7 +1,7 @@
-"""Metrics: each returns a statistic, sums and counts over the local rows.
+"""Metrics: each returns a statistic, made of sums and counts over the local rows.
 
-A statistic of counts is int32. Its last number counts invalid rows, such as those with
-a NaN: if there is one on any node, the metric is NaN.
+A statistic of counts is int32. Its last number counts invalid rows, such as rows with a
+NaN. If any node has an invalid row, the metric is NaN.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ def accuracy(logits: jax.Array, label: jax.Array) -> jax.Array:
 def top_k_accuracy(logits: jax.Array, label: jax.Array, *, k: int) -> jax.Array:
     """Return int32[3]: right rows, rows, rows with a NaN.
 
-    A row is right if fewer than k logits precede that of the label: larger ones, and
-    equal ones of lower classes, as in `jax.lax.top_k`.
+    A row is right if fewer than k logits come before the label's logit, as in
+    `jax.lax.top_k`: larger logits, and equal logits of lower classes.
     """
     class_, valid = valid_classes(label, logits.shape[-1])
     index = class_[..., None]
     label_logit = jnp.take_along_axis(logits, index, axis=-1)
     classes = jnp.arange(logits.shape[-1])
-    # The label's logit is not compared with itself: XLA may compute it twice and round
-    # the two differently.
+    # Exclude the label's own logit: XLA may compute it twice and round it differently.
     larger = (logits > label_logit) & (classes != index)
     precedes = larger | ((logits == label_logit) & (classes < index))
     right = valid & (jnp.sum(precedes, axis=-1, dtype=jnp.int32) < k)
@@ -42,9 +41,8 @@ def top_k_accuracy(logits: jax.Array, label: jax.Array, *, k: int) -> jax.Array:
 def auc(
     prediction: jax.Array, label: jax.Array, *, bins: int = 4096, logits: bool = False
 ) -> jax.Array:
-    """Return int32[2, bins + 1]: histograms of predictions.
+    """Return int32[2, bins + 1]: histograms of predictions for negatives and positives.
 
-    The first is of rows with a negative label, the second of those with a positive one.
     Bin k is centred on k / (bins - 1). The last bin counts predictions that are NaN or
     outside [0, 1].
     """
@@ -112,10 +110,7 @@ f1 = _binary(
         _count(predicted) + _count(positive),
     )
 )
-"""Return int32[3]: twice the true positives, a sum, rows with a NaN.
-
-The sum is that of the predicted positives and the positives.
-"""
+"""Return int32[3]: 2 · true positives, predicted positives + positives, NaN rows."""
 
 
 def _has_nan(logits: jax.Array) -> jax.Array:
@@ -137,5 +132,5 @@ def _count(counted: jax.Array | int) -> jax.Array:
 
 
 def _sum_dtype(x: jax.Array) -> jnp.dtype:
-    """Return the dtype that floats are summed in: float64 for float64, else float32."""
+    """Return the dtype for sums of floats: float64 for float64, else float32."""
     return jnp.promote_types(x.dtype, jnp.float32)

@@ -1,4 +1,4 @@
-"""Classes sampled for each row, and losses of a row's label and the sampled classes."""
+"""Classes sampled for each row, and losses over a row's label and its samples."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from placer.place.types import BATCH, MAX_DIM, TensorType
 
 SAMPLER = choice(
     "sampler",
-    "the distribution that classes are drawn from: `log_uniform`, where class c has the"
-    " probability log((c + 2) / (c + 1)) / log(classes + 1), for words numbered by"
-    " decreasing frequency; or `uniform`",
+    "the distribution of the samples. `log_uniform`: class c has the probability"
+    " log((c + 2) / (c + 1)) / log(classes + 1), for words numbered by decreasing"
+    " frequency; `uniform`: all classes are equally likely",
     ("log_uniform", "uniform"),
 )
 SAMPLING = (
@@ -52,28 +52,28 @@ def _infer_sample(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 SAMPLE_CLASSES = Declaration(
     "sample_classes",
-    "Draws classes for each row, with replacement. They are a function of the stream,"
-    " the step and the row's index in the global batch.",
+    "Draws classes for each row, with replacement. They depend only on the"
+    " stream, the step and the row's index in the global batch.",
     (POSITION,),
     _infer_sample,
     attrs=(*SAMPLING, STREAM),
     differentiable=False,
     inserted=True,
-    formula="out[i, j] = c with the probability P(c) that `sampler` defines",
+    formula="out[i, j] = c with the probability P(c) of `sampler`",
     source="random bits by threefry2x32 (Salmon et al. 2011)",
     cases=(case("uint32[batch, 2]", classes=1000, num_sampled=8, stream=1),),
 )
 
 
 def check_rows(types: Types) -> None:
-    """Raise OpError unless the types, x and label, are a vector and a class per row."""
+    """Raise OpError unless x has a vector and label a class for each row."""
     x, label = types
     if x.rank != 2 or not x.has_rows or not is_static(x.shape[1:]):
         raise OpError(f"needs rows [batch, size], 'x' is {x}", operand=0)
     if label.shape != (BATCH,):
         expected = TensorType(label.dtype, (BATCH,))
         raise OpError(
-            f"needs one label a row: 'label' must be {expected}, it is {label}",
+            f"needs one label for each row: 'label' must be {expected}, not {label}",
             operand=1,
         )
 
@@ -82,13 +82,13 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w, b, label, sampled = types
     check_rows((x, label))
     if w.rank != 2 or not is_static(w.shape) or w.shape[1] != x.shape[1]:
-        raise OpError(f"needs w [classes, {x.shape[1]}], it is {w}", operand=1)
+        raise OpError(f"needs w [classes, {x.shape[1]}], not {w}", operand=1)
     if b.shape != w.shape[:1]:
-        raise OpError(f"needs b [{w.shape[0]}], it is {b}", operand=2)
+        raise OpError(f"needs b [{w.shape[0]}], not {b}", operand=2)
     samples = sampled.shape[1] if sampled.rank == 2 else 1
     if sampled != TensorType("int32", (BATCH, samples)):
         raise OpError(
-            f"needs sampled int32[batch, num_sampled], it is {sampled}", operand=4
+            f"needs sampled int32[batch, num_sampled], not {sampled}", operand=4
         )
     return reduced_type(x.dtype, (BATCH,), attrs)
 
@@ -139,15 +139,15 @@ def accidental_hits(default: bool) -> Attr:
     """Return the attribute that excludes samples equal to the row's label."""
     return flag(
         "remove_accidental_hits",
-        "whether to ignore samples that are equal to the row's label",
+        "whether to ignore samples equal to the row's label",
         default=default,
     )
 
 
 NCE_LOSS = _sampled_loss(
     "nce_loss",
-    "Noise-contrastive estimation: the binary cross entropy of telling a row's label"
-    " from the classes drawn for it. A label outside [0, classes) gives NaN.",
+    "Noise-contrastive estimation: the binary cross entropy of telling a row's"
+    " label from its sampled classes. A label outside [0, classes) gives NaN.",
     result_types=_infer,
     attrs=(SAMPLER, accidental_hits(False), REDUCE),
     formula="loss = log(1 + exp(-z₀)) + Σ log(1 + exp(zⱼ)), where zⱼ = x · w[cⱼ] + b[cⱼ]"
@@ -157,9 +157,9 @@ NCE_LOSS = _sampled_loss(
 )
 SAMPLED_SOFTMAX_LOSS = _sampled_loss(
     "sampled_softmax_loss",
-    "The softmax cross entropy over a row's label and the classes drawn for it. The"
-    " logarithm of the expected number of draws of a class is subtracted from its"
-    " logit, so the gradient approaches that of the softmax over all classes as"
+    "The softmax cross entropy over a row's label and its sampled classes. Each"
+    " logit is reduced by the logarithm of its class's expected number of draws."
+    " Therefore the gradient approaches the gradient of the full softmax as"
     " `num_sampled` grows. A label outside [0, classes) gives NaN.",
     result_types=_infer,
     attrs=(SAMPLER, accidental_hits(True), REDUCE),

@@ -1,8 +1,8 @@
 """Sampled classes, and the losses nce_loss and sampled_softmax_loss.
 
 A class is a function of one random integer: its remainder (`uniform`), or its position
-among integer thresholds (`log_uniform`). The result does not depend on the device, nor on
-the number of rows that are drawn together.
+among integer thresholds (`log_uniform`). The result depends neither on the device nor
+on the number of rows drawn together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Gradients = tuple[jax.Array, jax.Array, jax.Array, None, None]
 LossOfLogits = Callable[[jax.Array, jax.Array], Pair]
 """Returns the losses and their derivatives by the logits.
 
-The operands are the logits of a row's label and samples, and 1 for the label, else 0.
+The arguments are the logits of a row's label and samples, and an array with 1 for the
+label and 0 for samples.
 """
 
 
@@ -70,7 +71,7 @@ def _ids(classes: int, label: jax.Array, sampled: jax.Array) -> jax.Array:
 
 
 def _loss(of_logits: LossOfLogits, remove_hits: bool) -> Callable[..., jax.Array]:
-    """Return the function of a loss, given the default of an attribute."""
+    """Return the function of a loss; `remove_hits` is the default of its attribute."""
 
     @make_loss
     @with_gradient

@@ -15,10 +15,7 @@ _EPSILON = required("epsilon", float, "added to the variance")
 
 
 def _check(operands: tuple[Operand, ...], types: Types) -> TensorType:
-    """Return the type of one value per channel; raise OpError if operands do not fit.
-
-    All operands but the first must have that type.
-    """
+    """Return the type of one value per channel, which later operands must have."""
     x = types[0]
     if x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(f"needs [batch, …, channels], 'x' is {x}", operand=0)
@@ -27,7 +24,7 @@ def _check(operands: tuple[Operand, ...], types: Types) -> TensorType:
         if type_ != channel:
             name = operands[index].name
             raise OpError(
-                f"needs '{name}' {channel} for 'x' {x}, it is {type_}", operand=index
+                f"needs '{name}' {channel} for 'x' {x}, not {type_}", operand=index
             )
     return channel
 
@@ -38,7 +35,7 @@ _VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same="dtype"
 
 VARIANCE = Declaration(
     "variance",
-    "The variance over all dimensions but the last: the mean of the squared distances"
+    "The variance over all dimensions but the last: the mean squared distance"
     " from the mean. Over the batch, it divides by the rows of the global batch.",
     _VARIANCE,
     lambda types, attrs: (_check(_VARIANCE, types),),
@@ -88,9 +85,9 @@ def _infer_replica(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 REPLICA_NORM = Declaration(
     "replica_norm",
     "Normalizes each channel by the statistics of the local rows, then scales and"
-    " shifts it. Also returns this place's parts of `mean` and `variance`, which add"
-    " up over all places to the averages of the places' statistics, weighted by their"
-    " rows. These two have no gradient.",
+    " shifts it. Also returns this node's parts of `mean` and `variance`. The"
+    " parts of all nodes add up to the average statistics, weighted by rows."
+    " `mean` and `variance` have no gradient.",
     _REPLICA,
     _infer_replica,
     flops=flops_per_element(8),

@@ -81,7 +81,7 @@ def replica_norm(
 def _normalize_rows(
     x: jax.Array, scale: jax.Array, bias: jax.Array, *, epsilon: float
 ) -> tuple[Three, Backward]:
-    # A place without rows must contribute 0, not 0 / 0
+    # A node without rows must contribute 0, not 0 / 0
     n = max(1, prod(x.shape[:-1]))
     mean = jnp.sum(x, _axes(x)) / n
     variance = jnp.sum(jnp.square(x - mean), _axes(x)) / n

@@ -28,7 +28,7 @@ _BIAS = flag(
 _AXIS = Attr(
     "axis",
     int,
-    "the first of the dimensions to normalize over, which are all from it on",
+    "the first dimension to normalize over; all later dimensions are included",
     default=-1,
 )
 
@@ -62,10 +62,7 @@ def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
 
 
 def _split_shape(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
-    """Return x's dimensions before the axis and from it on.
-
-    Raises OpError if the batch is among the latter.
-    """
+    """Split x's dimensions at `axis`; raise OpError if the batch is normalized."""
     x = types[0]
     axis = normalize_axis(attrs["axis"], x.rank)
     if BATCH in x.shape[axis:]:
@@ -90,12 +87,6 @@ def _declare(
     grad: tuple[int, ...],
     **fields: Any,
 ) -> Declaration:
-    """Declare a normalization.
-
-    `shapes` are those of each of its `statistics` and of its parameters. `each` are the
-    operations per element of the forward, `grad` those of each operand's gradient.
-    """
-
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         shape = shapes(types, attrs)[1]
         valid = 0 < attrs["epsilon"] < inf
@@ -104,7 +95,7 @@ def _declare(
             if type_.shape != shape:
                 raise OpError(
                     f"needs '{operands[index].name}' {list(shape)} for 'x'"
-                    f" {types[0]}, it is {type_}",
+                    f" {types[0]}, not {type_}",
                     operand=index,
                 )
         return (types[0],)
@@ -119,7 +110,7 @@ def _declare(
             raise OpError(
                 "has no parameters without 'affine', so 'bias' has no effect",
                 attr="bias",
-                hint="leave bias out, or write affine: true to have a scale only",
+                hint="leave bias out, or write affine: true for a scale without a bias",
             )
         type_ = TensorType(types[0].dtype, shapes(types, attrs)[1])
         return tuple(
@@ -145,9 +136,9 @@ def _declare(
 
 LAYER_NORM = _declare(
     "layer_norm",
-    "Layer normalization: shifts and scales x to mean 0 and variance 1 over the"
-    " dimensions from `axis` on, then applies `scale` and `bias`. The statistics of"
-    " half floats are computed in float32. Creates the parameters `scale` and `bias`.",
+    "Layer normalization: scales x to mean 0 and variance 1 over the dimensions"
+    " from `axis` on, then applies `scale` and `bias`. The statistics of half"
+    " floats are computed in float32. Creates the parameters `scale` and `bias`.",
     _LAYER,
     _split_shape,
     2,
@@ -156,7 +147,7 @@ LAYER_NORM = _declare(
     attrs=(_AXIS, _epsilon(1e-5, "the variance"), _AFFINE, _BIAS),
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias, where variance is"
     " the mean of (x - mean)²",
-    source="Ba, Kiros and Hinton (2016); epsilon as in PyTorch, Keras has 1e-3",
+    source="Ba, Kiros and Hinton (2016); epsilon as in PyTorch (Keras uses 1e-3)",
     cases=(
         case("float32[batch, 20, 64], float32[64], float32[64]"),
         case("float32[batch, 20, 64]", axis=1),
@@ -167,8 +158,8 @@ LAYER_NORM = _declare(
 RMS_NORM = _declare(
     "rms_norm",
     "Root mean square normalization: scales x to a mean square of 1 over the"
-    " dimensions from `axis` on, then applies `scale`. The mean square of half floats"
-    " is computed in float32. Creates the parameter `scale`.",
+    " dimensions from `axis` on, then applies `scale`. The mean square of half"
+    " floats is computed in float32. Creates the parameter `scale`.",
     _RMS,
     _split_shape,
     1,
@@ -182,10 +173,7 @@ RMS_NORM = _declare(
 
 
 def _group_shapes(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
-    """Return the shapes of the groups and of the channels.
-
-    Raises OpError if the groups do not divide the channels.
-    """
+    """Return the shapes of the groups and of the channels."""
     x, groups = types[0], attrs["groups"]
     if x.rank < 2 or BATCH in x.shape[1:]:
         raise OpError(f"needs [batch, …, channels], 'x' is {x}", operand=0)
@@ -196,17 +184,17 @@ def _group_shapes(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
 
 GROUP_NORM = _declare(
     "group_norm",
-    "Group normalization: shifts and scales each group of channels of a row to mean 0"
-    " and variance 1, then applies `scale` and `bias`. With as many groups as channels"
-    " it is instance normalization. The statistics of half floats are computed in"
-    " float32. Creates the parameters `scale` and `bias`.",
+    "Group normalization: within each row, scales each group of channels to mean"
+    " 0 and variance 1, then applies `scale` and `bias`. With one channel per"
+    " group, it is instance normalization. The statistics of half floats are"
+    " computed in float32. Creates the parameters `scale` and `bias`.",
     _GROUP,
     _group_shapes,
     2,
     5,
     (10, 4, 1),
     attrs=(
-        Attr("groups", int, "the number of groups of channels", default=32),
+        Attr("groups", int, "the number of channel groups", default=32),
         _epsilon(1e-5, "the variance"),
         _AFFINE,
         _BIAS,

@@ -1,7 +1,7 @@
 """layer_norm, rms_norm and group_norm.
 
-Besides x and scale, the backward needs two numbers for each set of elements that are
-normalized together: their mean and their inverse deviation.
+Besides x and scale, the backward needs the mean and the inverse deviation of each set
+of elements that are normalized together.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ from ..elementwise.broadcasting_jax import broadcast_add
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """Which elements are normalized together.
-
-    They are those along `axes`; with `groups`, also those of one group of the last
-    axis. The mean is subtracted if `centred`.
-    """
+    """The axes to normalize over; `groups` splits the last axis."""
 
     axes: tuple[int, ...]
     epsilon: float
@@ -90,16 +86,15 @@ def _normalize(x: jax.Array, scale: jax.Array | None, *, norm: _Norm) -> WithBac
     wide = widen(x)
     mean = norm.mean(wide) if norm.centred else None
     centred = _subtract_mean(norm, wide, mean)
-    # mean((x - mean)²), because mean(x²) - mean² cancels if the mean is far from 0
+    # not mean(x²) - mean²: it cancels if the mean is far from 0
     inverse = jax.lax.rsqrt(norm.mean(jnp.square(centred)) + norm.epsilon)
     y = centred * norm.expand(inverse, x)
     y = y if scale is None else y * widen(scale)
 
     def backward(dy: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        # Let z = (x - mean) · r be the normalized x, r the inverse deviation, and
-        # dz = dy · scale. Then dscale = Σ dy · z and
-        # dx = r · (dz - z · mean(dz · z) - mean(dz)),
-        # where the last term is absent if the mean is not subtracted.
+        # Let z = (x - mean) · r be the normalized x, r the inverse deviation, and dz =
+        # dy · scale. Then dscale = Σ dy · z and dx = r · (dz - z · mean(dz · z) -
+        # mean(dz)). Without a subtracted mean, the last term is absent.
         dz, d_scale = widen(dy), None
         z = _subtract_mean(norm, widen(x), mean) * norm.expand(inverse, x)
         if scale is not None:

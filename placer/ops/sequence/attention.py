@@ -1,4 +1,4 @@
-"""attention: scaled dot-product attention with heads."""
+"""attention: scaled dot-product attention with several heads."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from placer.place.types import BATCH, Dim, TensorType
 
 MASK = Operand(
     "mask",
-    "bool or integer, [batch, keys] or [batch, time, keys]: the keys that a query may"
-    " attend to, where the mask is true or not 0; or integer, [batch]: the number of"
-    " keys to attend to, from the first on",
+    "bool or integer, [batch, keys] or [batch, time, keys]: a query attends to"
+    " keys where the mask is true or not 0; or integer, [batch]: a query attends"
+    " to this many keys, from the first on",
     optional=True,
 )
 CAUSAL = flag("causal", "whether query t attends only to the first t + 1 keys")
 
 
 def sequence_width(name: str, index: int, types: Types) -> int:
-    """Return the last dimension of a sequence; raise OpError if it is not one."""
+    """Return the last dimension of a sequence; raise OpError for another operand."""
     require_float(name, types, index)
     type_ = types[index]
     valid = type_.rank == 3 and type_.shape[-1] != BATCH
@@ -40,7 +40,7 @@ def sequence_width(name: str, index: int, types: Types) -> int:
 def check_sequences(names: Sequence[str], types: Types) -> None:
     """Raise OpError unless queries, keys and values are sequences that fit together.
 
-    Keys have the queries' batch, values have the keys' batch and time.
+    Keys must have the queries' batch. Values must have the keys' batch and time.
     """
     for index, name in enumerate(names):
         sequence_width(name, index, types)
@@ -55,10 +55,7 @@ def check_sequences(names: Sequence[str], types: Types) -> None:
 
 
 def check_mask(index: int, types: Types, keys: TensorType) -> None:
-    """Raise OpError unless operand `index` is a mask for `keys` and the queries.
-
-    The queries are the first operand.
-    """
+    """Raise OpError unless operand `index` is a mask of queries (the first) and `keys`."""
     mask = types[index]
     rows, time = types[0].shape[:2]
     shapes: list[tuple[Dim, ...]] = [(rows, keys.shape[1]), (rows, time, keys.shape[1])]
@@ -88,7 +85,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def probabilities_type(query: TensorType, key: TensorType, heads: int) -> TensorType:
-    """Return the type of the softmax's result, which the backward needs."""
+    """Return the type of the softmax probabilities, which the backward needs."""
     rows, time, _ = query.shape
     return TensorType(query.dtype, (rows, heads, time, key.shape[1]))
 
@@ -101,7 +98,7 @@ def _products(query: TensorType, key: TensorType, value: TensorType) -> tuple[in
 
 
 def _flops(types: Types, attrs: Attrs) -> int:
-    """Count scaling of the queries, a product, a softmax and another product."""
+    """Count the scaling of the queries, a product, a softmax and another product."""
     query, key, value = types[:3]
     softmax = 5 + (len(types) > 3) + bool(attrs["causal"])
     scores = probabilities_type(query, key, attrs["heads"]).numel()
@@ -121,11 +118,11 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 ATTENTION = Declaration(
     "attention",
-    "Scaled dot-product attention: for each query, the mean of the values, weighted by"
-    " the softmax of the scaled products of the query with the keys. Heads are"
-    " separate; the last dimension of each operand and of the result is made of its"
-    " heads. A query that may attend to no key gives zeros and no gradient, as in"
-    " PyTorch.",
+    "Scaled dot-product attention. For each query, returns the mean of the"
+    " values, weighted by the softmax of the scaled products of the query and the"
+    " keys. The last dimension of each operand and of the result holds all heads,"
+    " which are computed separately. A query without any visible key gives zeros"
+    " and no gradient, as in PyTorch.",
     (
         Operand("query", "float, [batch, time, heads · size]"),
         Operand("key", "the same dtype, [batch, keys, heads · size]"),
@@ -141,7 +138,8 @@ ATTENTION = Declaration(
         Attr(
             "scale",
             float | None,
-            "the factor of the products; null: 1 / √size, size that of a head",
+            "the factor of the products; null: 1 / √size, where size is the size"
+            " of a head",
         ),
     ),
     linear=lambda types, attrs: ((2,),),

@@ -1,6 +1,6 @@
-"""attention. The forward saves the softmax's probabilities for the backward.
+"""attention. The forward saves the softmax probabilities for the backward.
 
-The last dimension of queries, keys, values and the result is made of the heads.
+The last dimension of queries, keys, values and the result holds all heads.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def attend(
     """Return the result and the probabilities of attention.
 
     The result is [rows, time, heads · size]. The probabilities are [rows, heads, time,
-    keys], with 0 for hidden keys; if all keys of a query are hidden, all are 0.
+    keys]; hidden keys have probability 0.
     """
     query, key, value = (_split_heads(x, heads) for x in sequences)
-    # The query is scaled, because the product before scaling may overflow float16
+    # Scale the query: the unscaled product may overflow float16
     scores = jnp.einsum("bthd,bshd->bhts", query * _scale(scale, query), key)
     visible = _visible(scores, causal, mask)
     if visible is not None:
         scores = jnp.where(visible, scores, -jnp.inf)
     top = jnp.max(scores, axis=-1, keepdims=True)
     if mask is not None:
-        # It may hide all keys of a query: avoid -inf - (-inf) and 0 / 0
+        # If all keys of a query are hidden, avoid -inf - (-inf) and 0 / 0
         top = jnp.where(jnp.isneginf(top), 0, top)
     powers = jnp.exp(scores - top)
     total = jnp.sum(powers, axis=-1, keepdims=True)
@@ -98,10 +98,7 @@ def _scale(scale: float | None, query: jax.Array) -> float:
 def _visible(
     scores: jax.Array, causal: bool, mask: jax.Array | None
 ) -> jax.Array | None:
-    """Return a mask that broadcasts to the scores: the keys that a query attends to.
-
-    None means all keys.
-    """
+    """Return a mask of visible keys that broadcasts to the scores; None means all keys."""
     time, keys = scores.shape[-2:]
     past = jnp.tril(jnp.ones((time, keys), bool)) if causal else None
     if mask is None:
@@ -114,7 +111,6 @@ def _visible(
 
 
 def _split_heads(x: jax.Array, heads: int) -> jax.Array:
-    """Reshape [rows, time, heads · size] to [rows, time, heads, size]."""
     rows, time, width = x.shape
     return jnp.reshape(x, (rows, time, heads, width // heads))
 

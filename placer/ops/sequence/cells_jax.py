@@ -1,12 +1,11 @@
 """The cells of recurrent layers: one step forward and one step backward.
 
-A state is a tuple of arrays [rows, size], the first of which is the hidden state h. A
-gate is the sum of its part of z = `x · w_input + b`, which is computed for all steps at
-once, and its part of `h · w_recurrent`. That product is the only operation that is not
-elementwise.
+A state is a tuple of arrays [rows, size]. Its first array is the hidden state h. A gate
+is the sum of its part of z = `x · w_input + b`, computed for all steps at once, and its
+part of `h · w_recurrent`. All other operations of a step are elementwise.
 
-The gates are separate arrays, not parts of one array: XLA's loops on a CPU then take up
-to two fifths less time in the forward and a tenth less in the backward.
+The gates are separate arrays, which makes XLA's loops on a CPU faster than one array
+does: by up to two fifths in the forward and a tenth in the backward.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 State = tuple[jax.Array, ...]
 Bias = jax.Array | None
 Step = tuple[State, State]
-"""The next state, and what the backward needs besides the states."""
+"""The next state, and the values besides the states that the backward needs."""
 Gradient = tuple[jax.Array, State]
 """The cotangents of z and of the old state."""
 
@@ -36,20 +35,20 @@ class Cell(Protocol):
     state_count: ClassVar[int] = 1
     """The number of arrays of a state."""
     biases: ClassVar[tuple[str, ...]] = ("b",)
-    """The names of the biases, of which a layer has all or none."""
+    """The names of the biases. A layer has all of them or no bias."""
 
     def step(self, z: State, state: State, w: jax.Array, b: Bias) -> Step:
         """Process one step of the rows.
 
-        `w` is w_recurrent; `b` is b_recurrent, which is not included in z, if there is
-        one.
+        `w` is w_recurrent. `b` is b_recurrent, if the cell has it; z does not include
+        it.
         """
 
     def backward(self, slopes: State, saved: State, new: State, old: State) -> Gradient:
         """Return the cotangents of z and of the old state.
 
-        `slopes` is the cotangent of the new state. The cotangent of the old state does
-        not include the path through h · w_recurrent.
+        `slopes` is the cotangent of the new state. The cotangent of the old state omits
+        the path through h · w_recurrent.
         """
 
     def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
@@ -99,7 +98,7 @@ class Gru(Cell):
         return dz, (dh * update,)
 
     def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
-        # Only the candidate's part of h · w is multiplied, by the reset gate
+        # The reset gate multiplies only the candidate's part of h · w
         reset, *_ = saved
         d_reset, d_update, d_new = jnp.split(dz, 3, axis=-1)
         return jnp.concatenate([d_reset, d_update, d_new * reset], axis=-1)

@@ -1,4 +1,4 @@
-"""multi_head_attention: attention of learned projections."""
+"""multi_head_attention: attention between learned projections."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _name_operands = partial(
 
 
 def operand_names(types: Types) -> tuple[str, ...]:
-    """Return the names of the operands; raise OpError if they are not valid.
+    """Return the names of the operands; raise OpError if they are invalid.
 
-    There are biases if the last operand has rank 1. Of the operands before the weights,
-    one that is not float is the mask; the others are sequences.
+    The last operand is a bias if it has rank 1. The last operand before the weights is
+    the mask if it is not float.
     """
     return _name_operands(types, WEIGHTS, BIASED)
 
@@ -59,10 +59,7 @@ def operand_names(types: Types) -> tuple[str, ...]:
 def _check(
     names: Sequence[str], types: Types, attrs: Attrs, size: int
 ) -> dict[str, TensorType]:
-    """Return the types that queries, keys and values are projected from.
-
-    Raises OpError if the operands do not fit together.
-    """
+    """Return the types that queries, keys and values are projected from."""
     present = [name for name in names if name in SEQUENCES]
     check_sequences(present, types)
     named = dict(zip(names, types, strict=True))
@@ -74,7 +71,6 @@ def _check(
 
 
 def _shapes(inputs: Mapping[str, TensorType], size: int) -> dict[str, tuple[Dim, ...]]:
-    """Return the shapes of the parameters, given the inputs of the projections."""
     shapes: dict[str, tuple[Dim, ...]] = {}
     for which in SEQUENCES:
         shapes[f"w_{which}"] = (inputs[which].shape[-1], size)
@@ -84,7 +80,6 @@ def _shapes(inputs: Mapping[str, TensorType], size: int) -> dict[str, tuple[Dim,
 
 
 def _size(names: Sequence[str], types: Types) -> int:
-    """Return the total width of all heads."""
     w = types[names.index("w_query")]
     return int(w.shape[-1]) if w.rank and w.shape[-1] != BATCH else 1
 
@@ -111,7 +106,7 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
 
 
 class _Part(NamedTuple):
-    """One of the ops that this one computes, with the names of operands and result."""
+    """One of the ops that the layer is made of, with the names of operands and result."""
 
     declaration: Declaration
     operands: Sequence[str]
@@ -121,7 +116,6 @@ class _Part(NamedTuple):
 
 
 def _parts(types: Types, attrs: Attrs) -> list[_Part]:
-    """Return the ops that compute this one, in order."""
     names = operand_names(types)
     typed = dict(zip(names, types, strict=True))
     parts: list[_Part] = []
@@ -179,12 +173,12 @@ def _weight(which: str, doc: str) -> tuple[Operand, Operand]:
 
 MULTI_HEAD_ATTENTION = Declaration(
     "multi_head_attention",
-    "Multi-head attention: projects queries, keys and values, applies `attention` in"
-    " each head, and projects the result to the width of the query. With one sequence"
-    " it is self-attention; with two, the second is both key and value. A query that"
-    " may attend to no key gets zeros before the last projection. Creates the"
-    " parameters `w_query`, `b_query`, `w_key`, `b_key`, `w_value`, `b_value`,"
-    " `w_output` and `b_output`.",
+    "Multi-head attention. Projects queries, keys and values, applies `attention`"
+    " in each head, and projects the result to the width of the query. One"
+    " sequence gives self-attention. With two sequences, the second is both key"
+    " and value. A query without any visible key gives zeros before the last"
+    " projection. Creates the parameters `w_query`, `b_query`, `w_key`, `b_key`,"
+    " `w_value`, `b_value`, `w_output` and `b_output`.",
     (
         Operand("query", "float, [batch, time, width]"),
         Operand(
@@ -207,7 +201,7 @@ MULTI_HEAD_ATTENTION = Declaration(
     flops=_flops,
     grad_flops=_grad_flops,
     attrs=(
-        required("heads", int, "the number of heads, each of width size / heads"),
+        required("heads", int, "the number of heads; each has the width size / heads"),
         Attr(
             "size",
             int | None,

@@ -59,9 +59,8 @@ def _layer_backward(
     def project_backward(
         x: jax.Array, which: str, dy: jax.Array, to: jax.Array
     ) -> jax.Array:
-        """Add the cotangents of a projection's parameters; return that of its input.
-
-        The result has the dtype of `to`.
+        """Add the cotangents of a projection's parameters; return x's, with `to`'s
+        dtype.
         """
         # For y = x · w + b: dw = xᵀ · dy, db = Σ dy, dx = dy · wᵀ
         cotangents[f"w_{which}"] = jnp.einsum("bti,bto->io", x, dy)
@@ -74,7 +73,7 @@ def _layer_backward(
     for (which, source), slope in zip(sources.items(), slopes, strict=True):
         dx = project_backward(named[source], which, slope, widen(dy))
         cotangents[source] = cotangents[source] + dx if source in cotangents else dx
-    # An operand may be the source of several projections: sum in float32, round once
+    # One operand may feed several projections: sum in float32, round once
     for source in dict.fromkeys(sources.values()):
         cotangents[source] = cotangents[source].astype(dy.dtype)
     return ({name: cotangents.get(name) for name in saved},)

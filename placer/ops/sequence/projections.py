@@ -1,4 +1,4 @@
-"""The projections of multi_head_attention, by the names of its operands."""
+"""The projections of multi_head_attention, by operand name."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def projection_sources(names: Collection[str]) -> dict[str, str]:
 
 
 def is_saved(name: str) -> bool:
-    """Whether the backward needs the operand."""
+    """Return True if the backward needs the operand."""
     return name in SEQUENCES or name in WEIGHTS

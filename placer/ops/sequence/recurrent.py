@@ -34,11 +34,13 @@ from placer.plan.settings.training.initializers import Init
 class CellKind:
     """The properties of one kind of recurrent layer.
 
-    - `states`: the names of its states, of which the first is the hidden state h.
-    - `gates`: the number of gates, each an array [rows, size] of each step.
-    - `kept`: the number of such arrays that the backward needs besides the states.
-    - `forward`, `backward`: the elementwise operations for each element of h and step,
-      without biases and lengths.
+    Attributes:
+        states: the names of its states; the first is the hidden state h.
+        gates: the number of gates; each is an array [rows, size] per step.
+        kept: the number of other such arrays that the backward needs.
+        forward: elementwise operations per element of h and step, without biases and
+            lengths.
+        backward: the same for the backward.
     """
 
     states: tuple[str, ...]
@@ -61,11 +63,11 @@ _WEIGHTS = ("w_input", "w_recurrent")
 def operand_names(
     cell: CellKind, types: Types, weighted: bool = True
 ) -> tuple[str, ...]:
-    """Return the names of the operands; raise OpError if they are not valid.
+    """Return the names of the operands; raise OpError if they are invalid.
 
-    There are biases if the last operand has rank 1. Of the operands between x and the
-    weights, one that is not float is `lengths`; the others are states. Unless it is
-    `weighted`, the layer has yet to create its parameters.
+    The last operand is a bias if it has rank 1. The last operand between x and the
+    weights is `lengths` if it is not float; the others are states. If not `weighted`,
+    the operands do not include parameters yet.
     """
     states = cell.states
     return name_operands(
@@ -89,7 +91,6 @@ def _sizes(x: TensorType) -> tuple[Dim, int, int]:
 
 
 def _size(cell: CellKind, types: Types) -> int:
-    """Return the size of the hidden state."""
     w = dict(zip(operand_names(cell, types), types, strict=True))["w_recurrent"]
     return int(w.shape[0]) if w.rank and w.shape[0] != BATCH else 1
 
@@ -109,7 +110,6 @@ def _infer(cell: CellKind, types: Types, attrs: Attrs) -> tuple[TensorType, ...]
 def _shapes(
     cell: CellKind, rows: Dim, width: int, size: int
 ) -> dict[str, tuple[Dim, ...]]:
-    """Return the shapes of states and parameters, by name."""
     gates = cell.gates * size
     return {
         "w_input": (width, gates),
@@ -156,10 +156,7 @@ def _residuals(cell: CellKind, types: Types, attrs: Attrs) -> tuple[TensorType, 
 
 
 def _products(cell: CellKind, types: Types) -> tuple[int, int, int]:
-    """Return the operations of the products with w_input and with w_recurrent.
-
-    The third number is that of the elements of h. All are over all steps.
-    """
+    """Return the operations of both products, and the elements of h, over all steps."""
     rows, time, width = _sizes(types[0])
     size = _size(cell, types)
     elements = int(rows) * time * size
@@ -192,18 +189,19 @@ def _grad_flops(cell: CellKind, types: Types, attrs: Attrs, wrt: Sequence[int]) 
 _X = Operand("x", "float, [batch, time, in]")
 _STATE = Operand(
     "state",
-    "the same dtype, [batch, size]: the initial hidden state; by default 0",
+    "the same dtype, [batch, size]: the initial hidden state; 0 by default",
     optional=True,
 )
 _CELL = Operand(
     "cell",
-    "the same dtype, [batch, size]: the initial cell state; requires `state`",
+    "the same dtype, [batch, size]: the initial cell state, only with `state`; 0"
+    " by default",
     optional=True,
 )
 _LENGTHS = Operand(
     "lengths",
-    "integer, [batch]: the number of steps of each row; later steps do not change its"
-    " states, and `sequence` repeats them",
+    "integer, [batch]: the number of steps of each row; after these steps its"
+    " states stay unchanged, and `sequence` repeats them",
     optional=True,
 )
 
@@ -229,8 +227,8 @@ _SIZE = layer_size("size", int, "the size of the state", 128)
 _BIAS = flag("bias", "whether to add biases", default=True, for_parameters=True)
 _REVERSE = flag(
     "reverse",
-    "whether to process the steps from the last to the first; `sequence` remains in the"
-    " order of x, and `last` is the state after the first step",
+    "whether to process the sequence from the last step to the first. `sequence`"
+    " keeps the order of x; `last` is the state after the first step of x",
 )
 
 
@@ -255,16 +253,17 @@ def _declare(kind: str, doc: str, *attrs: Attr, **fields: Any) -> Declaration:
 
 SIMPLE_RNN = _declare(
     "simple_rnn",
-    "A simple recurrent layer (Elman network). Returns the states after each step,"
-    " `sequence`, [batch, time, size], and the state after the last step, `last`."
-    " Creates the parameters `w_input`, `w_recurrent` and `b`.",
+    "Simple recurrent layer (Elman network; Keras' SimpleRNN). Returns"
+    " `sequence`, the states after each step, [batch, time, size], and `last`,"
+    " the state after the last step. Creates the parameters `w_input`,"
+    " `w_recurrent` and `b`.",
     choice(
         "activation",
         "the activation function; the derivative of relu at 0 is 0",
         ("tanh", "relu"),
     ),
     formula="h[t] = activation(x[t] · w_input + h[t-1] · w_recurrent + b)",
-    source="Elman (1990); initial values as in Keras: `w_input` as in Glorot and Bengio"
+    source="Elman (1990); initial values as in Keras: `w_input` by Glorot and Bengio"
     " (2010), `w_recurrent` orthogonal (Saxe et al. 2014), `b` 0",
     cases=(
         case("float32[batch, 20, 8], float32[8, 16], float32[16, 16]"),
@@ -278,18 +277,18 @@ SIMPLE_RNN = _declare(
 
 GRU = _declare(
     "gru",
-    "A gated recurrent unit (GRU). Returns the states after each step, `sequence`,"
-    " [batch, time, size], and the state after the last step, `last`. The columns of"
-    " `w_input`, `w_recurrent` and `b` are, in thirds, those of the reset gate, the"
-    " update gate and the candidate. Creates the parameters `w_input`, `w_recurrent`,"
-    " `b` and `b_recurrent`.",
+    "Gated recurrent unit (GRU). Returns `sequence`, the states after each step,"
+    " [batch, time, size], and `last`, the state after the last step. The columns"
+    " of `w_input`, `w_recurrent` and `b` are three blocks: reset gate, update"
+    " gate and candidate. Creates the parameters `w_input`, `w_recurrent`, `b`"
+    " and `b_recurrent`.",
     formula="r, u = sigmoid(x[t] · w_input + h[t-1] · w_recurrent + b), the first two"
     " thirds; n = tanh(x[t] · w_input + b + r · (h[t-1] · w_recurrent + b_recurrent)),"
     " the last third; h[t] = (1 - u) · n + u · h[t-1]",
-    source="Cho et al. (2014) in the variant of cuDNN, PyTorch and Keras"
-    " (`reset_after`), where the reset gate is applied after the product. The order of"
-    " the gates is that of PyTorch. As in Flax, there is no recurrent bias for the"
-    " other gates, which would only add to `b`. Initial values as in simple_rnn",
+    source="Cho et al. (2014), in the variant of cuDNN, PyTorch and Keras"
+    " (`reset_after`): the reset gate is applied after the product. The order of"
+    " the gates is PyTorch's. As in Flax, the other gates have no recurrent bias,"
+    " because it would only add to `b`. Initial values as in simple_rnn",
     cases=(
         case(
             "float32[batch, 20, 8],"
@@ -300,25 +299,25 @@ GRU = _declare(
 
 LSTM = _declare(
     "lstm",
-    "A long short-term memory layer (LSTM). Returns the hidden states after each step,"
-    " `sequence`, [batch, time, size], and hidden state and cell state after the last"
-    " step, `last` and `cell`. The columns of `w_input`, `w_recurrent` and `b` are, in"
-    " quarters, those of the input gate, the forget gate, the candidate and the output"
-    " gate. Creates the parameters `w_input`, `w_recurrent` and `b`.",
+    "Long short-term memory layer (LSTM). Returns `sequence`, the hidden states"
+    " after each step, [batch, time, size], and the hidden state `last` and the"
+    " cell state `cell` after the last step. The columns of `w_input`,"
+    " `w_recurrent` and `b` are four blocks: input gate, forget gate, candidate"
+    " and output gate. Creates the parameters `w_input`, `w_recurrent` and `b`.",
     Attr(
         "forget_bias",
         float,
-        "added to the forget gate in addition to `b`, so that the initial layer keeps"
-        " its cell state",
+        "added to the forget gate in addition to `b`, so that the untrained layer"
+        " keeps its cell state",
         default=1.0,
     ),
     formula="i, f, g, o = the quarters of x[t] · w_input + h[t-1] · w_recurrent + b;"
     " c[t] = sigmoid(f + forget_bias) · c[t-1] + sigmoid(i) · tanh(g); h[t] ="
     " sigmoid(o) · tanh(c[t])",
     source="Hochreiter and Schmidhuber (1997), Gers et al. (2000). The order of the"
-    " gates is that of Keras and PyTorch. `forget_bias` is that of TensorFlow's"
-    " BasicLSTMCell and replaces Keras' `unit_forget_bias` (Jozefowicz et al. 2015)."
-    " Initial values as in simple_rnn",
+    " gates is as in Keras and PyTorch. `forget_bias` is from TensorFlow's"
+    " BasicLSTMCell, and replaces Keras' `unit_forget_bias` (Jozefowicz et al."
+    " 2015). Initial values as in simple_rnn",
     cases=(
         case("float32[batch, 20, 8], float32[8, 64], float32[16, 64], float32[64]"),
         case(

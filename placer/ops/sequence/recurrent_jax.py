@@ -1,7 +1,7 @@
 """simple_rnn, gru and lstm: a scan over the steps, forward and backward.
 
-Products that do not depend on a state are computed for all steps at once: that of the
-input before the forward scan, and those of the gradients of weights and input after the
+Products that do not depend on a state are computed for all steps at once: the input's
+product before the forward scan, and the gradients of weights and input after the
 backward scan.
 """
 
@@ -64,11 +64,7 @@ def _run_forward(
 def _forward(
     cell: Cell, reverse: bool, inputs: Inputs, *, keep: bool
 ) -> tuple[State, State, State]:
-    """Run the forward scan.
-
-    Returns the state after the last step, and two tuples of arrays [rows, time, size]:
-    the states after each step, only h unless `keep`, and what the cell saves.
-    """
+    """Return the last state, the states after each step, and the saved values."""
     z = _steps_first(inputs["x"]) @ inputs["w_input"]
     z = z + inputs["b"] if "b" in inputs else z
     w = inputs["w_recurrent"]
@@ -135,14 +131,13 @@ _run = differentiable(_run_forward, _run_backward, 2, _run_alone)
 
 
 def _initial(cell: Cell, inputs: Inputs) -> State:
-    """Return the state before the first step, zeros if it is not an operand."""
     x, size = inputs["x"], len(inputs["w_recurrent"])
     zeros = jnp.zeros((x.shape[0], size), x.dtype)
     return tuple(inputs.get(name, zeros) for name in _STATES[: cell.state_count])
 
 
 def _active_rows(inputs: Inputs) -> jax.Array | None:
-    """Return the rows that have not ended at each step, [time, rows, 1]; None: all."""
+    """Return a mask [time, rows, 1] of rows that have not ended; None means all rows."""
     if "lengths" not in inputs:
         return None
     steps = jnp.arange(inputs["x"].shape[1])
@@ -150,7 +145,7 @@ def _active_rows(inputs: Inputs) -> jax.Array | None:
 
 
 def _previous_states(states: State, initial: State, reverse: bool) -> State:
-    """Return the states before each step, given those after each step."""
+    """Return the states before each step, given the states after each step."""
     return tuple(
         jnp.concatenate([s[1:], first[None]] if reverse else [first[None], s[:-1]])
         for s, first in zip(states, initial, strict=True)
@@ -164,5 +159,4 @@ def _where(active: jax.Array | None, new: State, old: State) -> State:
 
 
 def _steps_first(x: jax.Array) -> jax.Array:
-    """Swap [rows, time, …] and [time, rows, …]."""
     return jnp.swapaxes(x, 0, 1)

@@ -1,8 +1,8 @@
 """call: a JAX function of a Python module next to the spec.
 
-Only JAX knows the function's result types, residuals and cost. `placer.compiler.tracing` derives
-them when the spec is compiled, and the graph stores them as attributes. With `args`,
-the op is one region of a traced function (`placer.ops.functions`).
+`placer.compiler.tracing` runs JAX on the function to derive result types, residuals and
+cost, and the graph stores them as attributes. With `args`, the op is one region of a
+traced function (`placer.ops.functions`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from placer.ops.operand import Operand, Types
 from placer.place.types import TensorType
 
 _OPERANDS = (
-    Operand("inputs", "the function's inputs, then its parameters, its state, and"
-            " uint32[batch, 2]: the step and the row's index in the global batch",
+    Operand("inputs", "the function's inputs, then its parameters, its state, and uint32[batch, 2]:"
+        " the step and the row's index in the global batch",
             variadic=True),
 )  # fmt: skip
 
 
 def count_inputs(types: Types, attrs: Attrs) -> int:
-    """Return how many operands are inputs of the function."""
+    """Return the number of operands that are inputs of the function."""
     return len(types) - len(attrs["params"]) - len(attrs["state"]) - 1
 
 
@@ -33,29 +33,31 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if attrs["batch"] == "rows":
         if state:
             raise OpError(
-                "with state needs batch: whole: a state is the whole batch's",
+                "has state, so it needs batch: whole; a state belongs to the"
+                " whole batch",
                 attr="batch",
             )
         for out in outs:
             if not out.has_rows:
                 raise OpError(
-                    f"with batch: rows needs results with rows, not {out}", attr="batch"
+                    f"has batch: rows, but its result {out} has no rows", attr="batch"
                 )
     return (*outs, *state)
 
 
 def _cost(name: str, types: Types, attrs: Attrs) -> int:
-    """Return a cost for the local rows: that of no row plus that of each row."""
+    """Return a cost for the local rows: a constant part, and a part for each row."""
     fixed, per_row = attrs[name]
     return int(fixed + per_row * int(types[-1].shape[0]))
 
 
 CALL = Declaration(
     "call",
-    "Calls a JAX function of a Python module next to the spec; the module is copied"
-    " into the build. `fn(params, state, *inputs, rng, training)` returns its outputs"
-    " and its new state. `rng` is one JAX key for each row with `batch: rows`, else a"
-    " single key. A key depends only on the spec's seed, the op, the step and the row.",
+    "Calls a JAX function of a Python module next to the spec. The build contains"
+    " a copy of the module. `fn(params, state, *inputs, rng, training)` returns"
+    " its outputs and its new state. With `batch: rows`, `rng` has one JAX key"
+    " for each row, otherwise it is a single key. A key depends only on the"
+    " spec's seed, the op, the step and the row.",
     _OPERANDS,
     _infer,
     lambda types, attrs: attrs["batch"],
@@ -77,7 +79,7 @@ CALL = Declaration(
         Attr(
             "args",
             str,
-            "for a traced function, how its arguments are built from its inputs",
+            "for a traced function: how its arguments are built from its inputs",
             default="",
         ),
         Attr("region", int, "the index of the region of a traced function", default=0),
@@ -87,7 +89,7 @@ CALL = Declaration(
         Attr(
             "keeps",
             list[str],
-            "types of what the backward needs besides operands",
+            "types of the residuals besides operands",
             default=(),
             compiler_only=True,
         ),
@@ -101,7 +103,7 @@ CALL = Declaration(
         Attr(
             "grad_cost",
             list[int],
-            "FLOPs of the backward, likewise",
+            "FLOPs of the backward: for no rows, and for each row",
             default=(0, 0),
             compiler_only=True,
         ),

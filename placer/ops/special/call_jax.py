@@ -62,11 +62,7 @@ def _call_region(
     rows: int,
     same: str,
 ) -> Any:
-    """Return the results of one region of a traced function.
-
-    Few functions can be traced with no rows. The types of empty results come from the
-    function as traced with one row.
-    """
+    """Return the results of one region; without rows, types come from a one-row trace."""
     if rows:
         results = run_region(fn, args, region, rows, inputs, same)
     else:
@@ -81,12 +77,9 @@ def _empty_results(
     inputs: Sequence[jax.Array],
     training: bool,
 ) -> Any:
-    """Return the function's results for a batch without rows, which few functions take.
+    """Return empty results, with the types of the results for one row."""
 
-    Their types are those of its results for one row, by `jax.eval_shape`, which would
-    sort a dict of parameters that it is given.
-    """
-
+    # The parameters are not arguments, because eval_shape would sort their dict.
     def call_with_one_row(*rows: jax.Array) -> Any:
         keys = jax_keys(jnp.zeros((1, 2), jnp.uint32), 0)
         outs, _ = fn(values, {}, *rows, rng=keys, training=training)

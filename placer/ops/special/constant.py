@@ -25,9 +25,9 @@ def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 CONSTANT = Declaration(
     "constant",
-    "An array of a given shape filled with one number. It is never sent: each place"
-    " computes its own. The gradient of the loss with respect to itself is a constant,"
-    " too.",
+    "An array of a given shape filled with one number. It is never sent, because"
+    " each node computes it. The gradient of the loss with respect to itself is"
+    " such a constant.",
     (),
     _infer_constant,
     lambda types, attrs: "whole",

@@ -1,4 +1,4 @@
-"""Functions that an exported model calls besides those of its ops."""
+"""Functions that an exported model calls besides its ops."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from .random_jax import jax_keys
 def as_table(
     rows: jax.Array, present: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the indices of looked-up rows in a table of them, and the table. The index of
-    a row that is not present is -1."""
+    """Return indices into a table of the looked-up rows (-1 if absent), and the table."""
     leading = rows.shape[:-1]
     table = rows.reshape(-1, rows.shape[-1])
     indices = jnp.arange(table.shape[0], dtype=jnp.int32).reshape(leading)
@@ -30,7 +29,7 @@ def outputs_of(
     *inputs: jax.Array,
     rng: jax.Array | None = None,
 ) -> tuple[jax.Array, ...]:
-    """Return the outputs of a function as in an evaluation, then its state."""
+    """Return the outputs of a function in an evaluation, then its state."""
     outputs, state = fn(params, state, *inputs, rng=rng, training=False)
     outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
     return *outputs, *state.values()
@@ -44,8 +43,10 @@ def row_keys_of(rows: int, stream: int) -> jax.Array:
 
 
 def with_leaves(pytree: Any, leaves: dict[int, jax.Array]) -> Any:
-    """Return a pytree, or the one that a function returns, with other arrays as its
-    leaves of these numbers."""
+    """Return a pytree with its numbered leaves replaced by other arrays.
+
+    `pytree` may also be a function that returns the pytree.
+    """
     made = pytree() if inspect.isfunction(pytree) else pytree
     own, structure = jax.tree.flatten(made)
     return jax.tree.unflatten(structure, [leaves.get(i, x) for i, x in enumerate(own)])

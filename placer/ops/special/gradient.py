@@ -7,8 +7,7 @@ from placer.ops.operand import Operand
 
 STOP_GRADIENT = Declaration(
     "stop_gradient",
-    "Returns x, and stops the gradient: ops that use the result treat it as a"
-    " constant.",
+    "Returns x, and stops the gradient: the gradient treats the result as a constant.",
     (Operand("x", "any dtype and shape"),),
     linear=lambda types, attrs: ((0,),),
     differentiable=False,

@@ -26,8 +26,9 @@ _SQUARES = (
 
 ACCUMULATE = _inserted(
     "accumulate",
-    "The sum of values of one type, in the order of the operands, so that a run can be"
-    " repeated bit for bit. Half floats are added in float32 and rounded once.",
+    "The sum of values of one type. They are added in the order of the operands,"
+    " so that runs are reproducible bit for bit. Half floats are added in float32"
+    " and rounded once.",
     (
         Operand(
             "xs", "float, all of one type", variadic=True, dtype="float", same="type"
@@ -48,8 +49,8 @@ def _infer_squares(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 SUM_OF_SQUARES = _inserted(
     "sum_of_squares",
     "The sum of the squares of all elements of all operands, in the order of the"
-    " operands. It is computed in float64 if an operand is float64, else in float32, so"
-    " the square of a half float does not overflow.",
+    " operands. It is computed in float64 if an operand is float64, else in"
+    " float32, so half floats do not overflow.",
     (Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),),
     _infer_squares,
     lambda types, attrs: "reduce" if all(t.has_rows for t in types) else "whole",
@@ -75,12 +76,12 @@ def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 CLIP_SCALE = _inserted(
     "clip_scale",
-    "The factor that limits the global norm of a gradient to `max_norm`. The norm is"
-    " the root of the sum of the operands, which are sums of squares.",
+    "The factor that limits the global norm of a gradient to `max_norm`. The"
+    " operands are sums of squares; the norm is the root of their sum.",
     _SQUARES,
     _infer_clip,
     flops=lambda types, attrs: len(types) + 2,
-    attrs=(required("max_norm", float, "the largest norm that is not scaled"),),
+    attrs=(required("max_norm", float, "the maximum norm"),),
     formula="out = min(1, max_norm / √Σ xs)",
     source="optax.clip_by_global_norm",
     cases=(case("float32[], float32[]", max_norm=1.0),),
@@ -119,17 +120,17 @@ def _limit(name: str, what: str) -> Attr:
 
 CLIP_PART = _inserted(
     "clip_part",
-    "Limits gradients that a node has computed from its own rows only, as if the others"
-    " had the same gradients: g / share is its estimate of the gradients of the batch,"
-    " which is limited and then multiplied by share again. Without rows nothing changes."
-    " Every node uses its own part of a sum.",
+    "Clips the gradients that a node computed from its own rows, as if all rows"
+    " of the batch had the same gradients. It divides them by share, clips this"
+    " estimate of the batch's gradients, and multiplies by share again. Without"
+    " rows nothing changes. Every node clips its own part of the sum.",
     (Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),),
     _infer_clip_part,
     flops=lambda types, attrs: sum(4 * t.numel() for t in types),
     attrs=(
-        _limit("global_norm", "the largest norm of all gradients together"),
-        _limit("norm", "the largest norm of each gradient"),
-        _limit("value", "the largest absolute value of an element"),
+        _limit("global_norm", "the maximum norm of all gradients together"),
+        _limit("norm", "the maximum norm of each gradient"),
+        _limit("value", "the maximum absolute value of an element"),
     ),
     results=("out",),
     variadic=True,
@@ -145,9 +146,9 @@ CLIP_PART = _inserted(
 
 ROW_SHARE = _inserted(
     "row_share",
-    "The part of a replicated value that a node counts for, by its rows: the values of"
-    " all nodes, which need not be equal without lockstep, add up to their mean, weighted"
-    " by rows.",
+    "A replicated value multiplied by the node's fraction of the rows. The"
+    " results of all nodes add up to the mean of the nodes' values, weighted by"
+    " rows. In asynchronous training these values may differ.",
     (Operand("x", "float, any shape", dtype="float"),),
     flops=flops_per_element(1),
     own_part="P",
@@ -157,8 +158,8 @@ ROW_SHARE = _inserted(
 
 ROW_ESTIMATE = _inserted(
     "row_estimate",
-    "A node's estimate of a sum over rows: what it would be if all rows of the batch were"
-    " as those of the node. A replica stays as it is.",
+    "A node's estimate of a sum over the batch: its own part of the sum, scaled"
+    " up to all rows. A replica is returned unchanged.",
     (Operand("x", "float, any shape", dtype="float"),),
     flops=flops_per_element(1),
     own_part="R",
@@ -170,16 +171,18 @@ ROW_ESTIMATE = _inserted(
 def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check_scalars(types)
     if len(types) % 2:
-        raise OpError(f"needs as many sums of both, {len(types)} given")
+        raise OpError(
+            f"needs the same number of sums for both, not {len(types)} operands"
+        )
     return (types[0],)
 
 
 TRUST_RATIO = _inserted(
     "trust_ratio",
-    "The trust ratio of a two-phase rule: the norm of a parameter divided by the norm"
-    " of its update direction; 1 if either norm is 0. The operands are sums of"
-    " squares, the first half of the parameter, the second half of the update"
-    " direction.",
+    "The trust ratio of a two-phase rule: the norm of a parameter divided by the"
+    " norm of its update direction; 1 if either norm is 0. The operands are sums"
+    " of squares. The first half belongs to the parameter, the second half to the"
+    " update direction.",
     _SQUARES,
     _infer_trust,
     flops=lambda types, attrs: len(types) + 3,
@@ -187,7 +190,7 @@ TRUST_RATIO = _inserted(
         Attr(
             "coefficient",
             float,
-            "the number that the ratio is multiplied by",
+            "a factor of the ratio",
             default=1.0,
         ),
         Attr("eps", float, "added to the norm of the update direction", default=0.0),
@@ -199,9 +202,9 @@ TRUST_RATIO = _inserted(
 
 IF_TRAINING = Declaration(
     "if_training",
-    "Selects one value in training and another in an evaluation. The passes `train`"
-    " and `evaluate` replace the op by one of its operands, so no node program"
-    " contains it.",
+    "Selects one value in training and another in an evaluation. The passes"
+    " `train` and `evaluate` replace the op with one of its operands, so no node"
+    " program contains it.",
     (
         Operand("training", "any type: the result in training"),
         Operand("evaluation", "the same type: the result in an evaluation"),
@@ -215,9 +218,9 @@ IF_TRAINING = Declaration(
 
 HOLD = _inserted(
     "hold",
-    "Returns x once another value has been computed. XLA does not merge what is"
-    " computed from the result with what is computed from x, so the ops that recompute"
-    " forward values for the backward start with it.",
+    "Returns x after another value has been computed. The ops that recompute"
+    " forward values for the backward start with it: without it, XLA would merge"
+    " them with the ops of the forward.",
     (
         Operand("x", "any type"),
         Operand("after", "any type: the value that x waits for", optional=True),
@@ -232,7 +235,9 @@ def _infer_part(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_attr(attrs, "parts", attrs["parts"] >= 1, "at least 1 part")
     for index in attrs["own"]:
         if not 0 <= index < attrs["parts"]:
-            raise OpError(f"has part {index} of {attrs['parts']}", attr="own")
+            raise OpError(
+                f"has part {index}, but parts 0 to {attrs['parts'] - 1}", attr="own"
+            )
     return (types[0],)
 
 
@@ -248,9 +253,10 @@ _part = partial(
 
 SPLIT_ROWS = _part(
     "split_rows",
-    "The rows of some parts of a batch. The rows are divided into `parts` contiguous"
-    " ranges that differ in length by at most one, longer ranges first; a part may be"
-    " empty. The type remains that of the global value, the layout becomes split.",
+    "The rows of some parts of a batch. The rows are divided into `parts`"
+    " contiguous ranges. Their lengths differ by at most one, longer ranges"
+    " first; a part may be empty. The type is still the type of the global value,"
+    " and its layout becomes split.",
     (Operand("x", "any dtype, [batch, …], replicated"),),
     _infer_part,
     lambda types, attrs: "whole",
@@ -260,8 +266,9 @@ SPLIT_ROWS = _part(
 
 PAD_ROWS = _part(
     "pad_rows",
-    "Places the rows of some parts into a global value that is 0 elsewhere: the inverse"
-    " of `split_rows`. The sum of the results over all parts is the whole value.",
+    "Places the rows of some parts into a global value that is 0 elsewhere: the"
+    " inverse of `split_rows`. The sum of the results over all parts is the whole"
+    " value.",
     (Operand("x", "any dtype, [batch, …]: the rows of these parts"),),
     _infer_part,
     lambda types, attrs: "reduce",

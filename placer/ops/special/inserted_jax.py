@@ -1,6 +1,6 @@
 """Ops that only the compiler inserts.
 
-Sums add their operands in order, so that a run can be repeated bit for bit.
+Sums add their operands in order, so that runs are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def trust_ratio(
 ) -> jax.Array:
     half = len(xs) // 2
     norm, step = (jnp.sqrt(reduce(add, part)) for part in (xs[:half], xs[half:]))
-    # 0 beside NaN is not replaced by 1: the NaN must stay visible
+    # If one norm is 0 and the other NaN, the NaN must stay visible
     is_zero = ((norm == 0) | (step == 0)) & ~jnp.isnan(norm + step)
     ratio = coefficient * norm / (jnp.where(is_zero, 1, step) + eps)
     return jnp.where(is_zero, jnp.ones_like(ratio), ratio)

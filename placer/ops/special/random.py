@@ -1,4 +1,4 @@
-"""drop: random masks that do not depend on where a row is computed."""
+"""drop: random masks that do not depend on the node that computes a row."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 DROP = Declaration(
     "drop",
-    "Sets random elements of x to 0 and divides the others by 1 - rate. The random"
-    " bits of an element are a function of the stream, the step, the row's index in"
-    " the global batch and the element's index in the row.",
+    "Sets random elements of x to 0 and divides the others by 1 - rate. The"
+    " random bits depend only on the stream, the step, the row's index in the"
+    " global batch and the element's index in the row.",
     (Operand("x", "float, [batch, …]", dtype="float"), POSITION),
     _infer,
     flops=flops_per_element(2),
     grad_flops=lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
     attrs=(
-        required("rate", float, "the probability of a zero, in [0, 1)"),
+        required(
+            "rate", float, "the probability of setting an element to 0, in [0, 1)"
+        ),
         STREAM,
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),

@@ -1,4 +1,4 @@
-"""Random bits by threefry: a key for each row, then the bits of the row's elements."""
+"""Random bits by threefry: a key for each row, then bits for the row's elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def drop(
 ) -> WithBackward:
     # An element is kept if its random word is at least rate · 2³²
     words = random_bits(position, stream, prod(x.shape[1:]))
-    threshold = min(round(rate * 2**32), 2**32 - 1)  # 2³² does not fit uint32
+    threshold = min(round(rate * 2**32), 2**32 - 1)  # 2³² does not fit in uint32
     kept = (words >= jnp.uint32(threshold)).reshape(x.shape)
     return (
         jnp.where(kept, x / (1 - rate), 0),

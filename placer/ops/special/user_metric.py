@@ -1,7 +1,7 @@
-"""metric: a metric by a JAX function of a Python module next to the spec.
+"""metric: a user-defined metric, a JAX function of a Python module next to the spec.
 
-As with `call`, `placer.compiler.tracing` runs the function when the spec is compiled: it checks
-the results, and derives the cost, which the graph stores.
+As for `call`, `placer.compiler.tracing` runs JAX on the function: it checks the
+results, and derives the cost, which the graph stores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from placer.place.types import TensorType
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     """Return the type of two sums: float64 if an operand is float64, else float32."""
     if not types[0].has_rows:
-        raise OpError(f"needs rows, 'inputs' begin with {types[0]}", operand=0)
+        raise OpError(f"needs rows, but 'inputs' begin with {types[0]}", operand=0)
     wide = any(each.dtype == "float64" for each in types)
     return (TensorType("float64" if wide else "float32", (2,)),)
 
@@ -27,12 +27,12 @@ def _flops(types: Types, attrs: Attrs) -> int:
 
 METRIC = Declaration(
     "metric",
-    "A metric of your own: a JAX function of a Python module next to the spec, which is"
-    " copied into the build. `fn(*inputs)` returns a number for each row, of shape"
-    " [batch]: the metric is their mean over all rows. Or it returns two such arrays, a"
-    " numerator and a denominator for each row: the metric is the sum of the numerators"
-    " divided by the sum of the denominators. Row i of the results must depend only on"
-    " row i of the inputs, which is checked when the spec is compiled.",
+    "A user-defined metric: a JAX function of a Python module next to the spec."
+    " The build contains a copy of the module. `fn(*inputs)` returns an array of"
+    " shape [batch], and the metric is its mean over all rows. It may instead"
+    " return two such arrays, numerators and denominators; the metric is the sum"
+    " of the numerators divided by the sum of the denominators. Row i of the"
+    " results must depend only on row i of the inputs. The compiler checks this.",
     (
         Operand(
             "inputs",
@@ -48,7 +48,7 @@ METRIC = Declaration(
         Attr(
             "cost",
             list[int],
-            "FLOPs for no rows, and for each row; the compiler writes them",
+            "FLOPs for no rows, and for each row; written by the compiler",
             default=(0, 0),
             compiler_only=True,
         ),

@@ -1,4 +1,4 @@
-"""metric: sums of what a user's function returns for each row."""
+"""metric: sums of the numbers that a user's function returns for each row."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from placer.errors import PlacerError
 
 
 def metric(*inputs: jax.Array, fn: Callable[..., Any]) -> jax.Array:
-    """Return [2]: the sum of the numerators, and that of the denominators."""
+    """Return [2]: the sum of the numerators and the sum of the denominators."""
     wide = any(x.dtype == jnp.float64 for x in inputs)
     dtype = jnp.float64 if wide else jnp.float32
-    if not len(inputs[0]):  # few functions take a batch without rows
+    if not len(inputs[0]):  # most functions cannot compute a batch without rows
         return jnp.zeros(2, dtype)
     return jnp.stack([jnp.sum(x, dtype=dtype) for x in row_numbers(fn, *inputs)])
 
@@ -25,7 +25,7 @@ def row_numbers(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the numerator and the denominator of each row.
 
-    Raises PlacerError if the function returns anything else than numbers by row.
+    Raises PlacerError unless the function returns numbers for each row.
     """
     returned = fn(*inputs)
     is_pair = isinstance(returned, tuple | list)

@@ -1,7 +1,8 @@
-"""The worker that each node computes for: a worker for itself, a heter node for one or
-several workers. A worker and a heter node that computes for no other are companions.
+"""Finds the worker that each node computes for.
 
-In this module `workers` are all nodes of kind `worker`, in order.
+A worker computes for itself, a heter node for one or several workers. A worker and a
+heter node that computes only for it are companions. In this module, `workers` are all
+nodes of kind `worker`, in order.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from placer.place.node_kinds import HETER, WORKER, NodeId
 
 
 def worker_of(nodes: Sequence[str], index: int, workers: Sequence[str]) -> str | None:
-    """Return the worker that one of the nodes of a place computes for: itself, or a heter
-    node's only worker; None for any other node."""
+    """Return the worker that `nodes[index]` computes for. A worker
+    computes for itself, a heter node for its only worker. None for other nodes."""
     node = NodeId(nodes[index])
     if node.kind == WORKER:
         return node
@@ -32,9 +33,10 @@ def joins_workers(
     targets: Sequence[str],
     workers: Sequence[str],
 ) -> bool:
-    """Whether a node gets something of several workers, or of another worker than that
-    which it computes for, when a value moves."""
-    count = len(sources) * len(targets) * max(1, len(workers))  # no part is empty
+    """Return True if a node receives data of a worker other than its own. `layouts` are
+    the layouts at the sources and at the targets."""
+    # With this number of rows, no part is empty.
+    count = len(sources) * len(targets) * max(1, len(workers))
     conversion = Conversion(layouts, sources, targets, count, len(workers))
     of_source = dict(_workers_of(sources, workers))
     for target, own in _workers_of(targets, workers):
@@ -51,7 +53,7 @@ def goes_between_companions(
     targets: Sequence[str],
     workers: Sequence[str],
 ) -> bool:
-    """Whether all that moves goes from a worker or a heter node to its companion."""
+    """Return True if all data moves between a worker and its companion."""
     sides = _workers_of(sources, workers), _workers_of(targets, workers)
     if any(own is None for side in sides for _, own in side):
         return False

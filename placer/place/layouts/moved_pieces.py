@@ -1,7 +1,8 @@
-"""What moves between nodes when a value changes its layout or its place.
+"""Computes the data that moves between nodes when a value changes layout or place.
 
 This is the only table of conversions: the compiler counts bytes with it, and the
-runtime sends by it. Row ranges only: this module imports neither numpy nor JAX.
+runtime sends by it. It handles ranges of rows. This module imports neither numpy nor
+JAX.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from placer.place.layouts.partition import PartitionedNodes
 
 
 class Piece(Struct, frozen=True):
-    """Something that a target needs from a source: the value, or rows [low, high) of
-    it.
+    """Data that a target needs from a source: the whole array, or rows [low, high).
 
-    If `is_whole`, the piece is all that the source has, and the row numbers have no
-    meaning. Otherwise row `low` of the global value is row `source_offset` of the array
-    of the source, and row `target_offset` of the array of the target.
+    If `is_whole`, the piece is the source's whole array, and the row numbers are
+    unused. Otherwise row `low` of the global value is row `source_offset` of the
+    source's array, and row `target_offset` of the target's array.
     """
 
     source: str
@@ -33,21 +33,20 @@ class Piece(Struct, frozen=True):
 
 
 class Conversion:
-    """What each target of a value needs from its sources.
+    """The data that each target of a value needs from its sources.
 
-    A worker and the heter node that has its rows are companions, and so are threads of
-    one process: what all sources have, or what goes to any target, goes from companion
-    to companion.
+    Companions (a worker and its heter node, or threads of one process) exchange data
+    with each other if several sources or targets would do.
 
-    What the targets have in common is computed once, so that asking for each of n
-    targets does not take n² steps.
+    Data that all targets share is computed once: asking for each of n targets must not
+    take n² steps.
 
     Args:
-        layouts: those of the value on `sources` and on `targets`.
-        sources, targets: the nodes that have the value, and those that get it.
-        count: the number of rows of the global value; any number for a value without
+        layouts: The layouts of the value on `sources` and on `targets`.
+        sources, targets: The nodes that hold the value, and the nodes that receive it.
+        count: The number of rows of the global value; any number for a value without
             rows.
-        workers: the number of nodes of kind `worker`.
+        workers: The number of nodes of kind `worker`.
     """
 
     def __init__(
@@ -64,15 +63,11 @@ class Conversion:
         self._count = count
 
     def pieces_for(self, target: str) -> tuple[Piece, ...]:
-        """Return what one target needs, in the order in which it is concatenated or
-        summed.
-
-        Pieces of a P value are added up in this order; a target of layout P without a
-        piece has zeros.
-        """
+        """Return the pieces for one target, in the order in which they are joined or
+        added. A target of layout P without pieces holds zeros."""
         if "S" not in self._layouts:
             return tuple(map(Piece, self._sources_for(target)))
-        # In R and P, each row is at its number in the global value.
+        # In R and P, an array has all rows of the global value.
         wanted: Sequence[tuple[int, int, int]] = [(0, self._count, 0)]
         if self._layouts[1] == "S":
             wanted = self._targets.ranges(target)
@@ -89,8 +84,8 @@ class Conversion:
     def _source_ranges(
         self, target: str, low: int, high: int
     ) -> Iterable[tuple[str, int, int, int]]:
-        """Return (source, low, high, offset) for each row range of a source that a
-        target needs for some of its rows. The ranges are not clipped to these rows."""
+        """Return (source, low, high, offset) for each range of a source that overlaps
+        the rows [low, high). Ranges are not clipped."""
         match self._layouts:
             case "S", "P":
                 sources = self._sources_of.get(target, ())
@@ -100,9 +95,9 @@ class Conversion:
         return ((source, 0, self._count, 0) for source in self._sources_for(target))
 
     def _sources_for(self, target: str) -> Sequence[str]:
-        """Return the sources from which a target needs something, of R or P."""
         match self._layouts:
-            case "R", "P":  # the value counts once in the sum: the rest are zeros
+            # The sum must count the value once: other targets hold zeros.
+            case "R", "P":
                 is_holder = target == self._only_holder
                 return [self._replica_for(target)] if is_holder else []
             case "R", _:
@@ -112,8 +107,8 @@ class Conversion:
         return self._sources.names
 
     def _replica_for(self, target: str) -> str:
-        """Return the source of a replicated value: the target itself if it has the
-        value, else its companion, else the first source."""
+        """Return the source of a replicated value: the target if it holds the value,
+        else its companion, else the first source."""
         if target in self._sources.positions:
             return target
         companion = self._sources.companion_of(target, self._targets)
@@ -121,8 +116,8 @@ class Conversion:
 
     @cached_property
     def _only_holder(self) -> str:
-        """The target that gets a replicated value when the other targets get zeros: the
-        first that has it already, so that nothing moves, else the first."""
+        """The only target that receives a replicated value; other targets hold zeros.
+        Prefers a target that already holds it, so that no data moves."""
         names = self._targets.names
         return next(
             (name for name in names if name in self._sources.positions), names[0]
@@ -130,9 +125,9 @@ class Conversion:
 
     @cached_property
     def _sources_of(self) -> dict[str, list[str]]:
-        """The sources whose part of a sum goes to each target: a node that is a source
-        and a target keeps its part, a companion gets that of its companion, and the
-        first target gets all other parts."""
+        """The sources whose part of a sum each target receives. A node that is a source
+        and a target keeps its part. A companion receives its companion's part. The
+        first target receives all other parts."""
         sources_of: dict[str, list[str]] = {}
         for source in self._sources.names:
             target = source
@@ -149,8 +144,9 @@ def is_local(
     targets: Sequence[str],
     workers: int,
 ) -> bool:
-    """Whether the conversion moves nothing between nodes, whatever the batch size."""
-    count = len(sources) * len(targets) * max(1, workers)  # no part is empty
+    """Return True if the conversion moves no data between nodes, for any batch size."""
+    # With this number of rows, no part is empty.
+    count = len(sources) * len(targets) * max(1, workers)
     conversion = Conversion(layouts, sources, targets, count, workers)
     return all(
         piece.source == target

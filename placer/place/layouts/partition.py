@@ -1,7 +1,6 @@
-"""Row partitions: which rows of a batch each node of a place has.
+"""Partitions rows: which rows of a batch each node of a place holds.
 
-Row ranges only: this module imports neither numpy nor JAX, so that the compiler and the
-runtime can share it.
+This module imports neither numpy nor JAX: the compiler and the runtime share it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ RowRange = tuple[int, int]
 
 
 def part_range(count: int, index: int, parts: int) -> RowRange:
-    """Return the rows [low, high) of part `index`, of `count` rows in `parts` parts.
-
-    Parts are contiguous and as even as possible; the longer ones come first. A part can
-    be empty.
-    """
-    size, longer = divmod(count, parts)  # `longer` parts have one row more
+    """Return the rows [low, high) of part `index`, when `count` rows have `parts`
+    parts. Parts are contiguous and as even as possible. Longer parts come first. A part
+    can be empty."""
+    size, longer = divmod(count, parts)  # The first `longer` parts have one row more.
     low = index * size + min(index, longer)
     return low, low + size + (index < longer)
 
@@ -41,25 +38,25 @@ def _part_index(row: int, count: int, parts: int) -> int:
 
 
 class RowShard(Struct, frozen=True, forbid_unknown_fields=True):
-    """The rows of a batch that one node has.
+    """The rows of a batch that one node holds.
 
-    The batch is divided into `num_parts` parts (see `part_range`); the node has those
-    of `part_indices`, concatenated in this order.
+    The batch is divided into `num_parts` parts (see `part_range`). The node holds the
+    parts `part_indices`, concatenated in this order.
     """
 
     part_indices: tuple[Annotated[int, Meta(ge=0)], ...]
     num_parts: int
 
     def ranges(self, count: int) -> tuple[RowRange, ...]:
-        """Return the row ranges of a batch of `count` rows, without empty ones."""
+        """Return the non-empty row ranges of a batch of `count` rows."""
         ranges = (
             part_range(count, index, self.num_parts) for index in self.part_indices
         )
         return tuple((low, high) for low, high in ranges if high > low)
 
     def num_rows(self, count: int, microbatches: int = 1) -> int:
-        """Return the number of local rows, of a batch of `count` rows. Each microbatch is
-        divided into parts by itself."""
+        """Return the number of local rows in a batch of `count` rows. Each microbatch
+        is divided into parts separately."""
         bounds = (part_range(count, i, microbatches) for i in range(microbatches))
         return sum(
             high - low
@@ -69,17 +66,14 @@ class RowShard(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def row_shards(nodes: Sequence[str], workers: int) -> tuple[RowShard, ...]:
-    """Return the shard of each of the nodes that share a batch.
-
-    Each node has one part, in the order of the nodes. Heter nodes compute for workers
-    instead: with `workers` workers, the i-th of m heter nodes has the rows of the
-    workers i, i + m, i + 2m, …, in this order.
-    """
+    """Return the shard of each node, for nodes that share a batch. Each node holds one
+    part, in node order. Heter nodes hold the rows of their workers: with `workers`
+    workers, the i-th of m heter nodes has the rows of workers i, i + m, i + 2m, …."""
     return tuple(row_shard(nodes, i, workers) for i in range(len(nodes)))
 
 
 def row_shard(nodes: Sequence[str], index: int, workers: int) -> RowShard:
-    """Return the shard of one of the nodes, as in `row_shards`."""
+    """Return the shard of one node, as in `row_shards`."""
     n = len(nodes)
     if _follows_workers(nodes, workers):
         return RowShard(tuple(range(index, workers, n)), workers)
@@ -87,7 +81,9 @@ def row_shard(nodes: Sequence[str], index: int, workers: int) -> RowShard:
 
 
 def _follows_workers(nodes: Sequence[str], workers: int) -> bool:
-    """Whether the nodes are heter nodes, which have the rows of their workers."""
+    """Return True if the nodes are heter nodes, which hold the rows of their
+    workers.
+    """
     return bool(workers) and NodeId(nodes[0]).kind == HETER
 
 
@@ -105,7 +101,7 @@ class PartitionedNodes:
 
     @cached_property
     def positions(self) -> dict[str, int]:
-        """The position of each node in the order of the nodes."""
+        """The index of each node."""
         return {name: i for i, name in enumerate(self.names)}
 
     @cached_property
@@ -117,11 +113,8 @@ class PartitionedNodes:
 
     def companion_of(self, name: str, others: PartitionedNodes) -> str | None:
         """Return the companion of a node of `others` among these nodes, or None.
-
-        If one side has all workers, and the other heter nodes, it is the first node that
-        has rows of the same worker: a worker's heter node, or the first worker of a heter
-        node. Otherwise it is the first thread of the same process.
-        """
+        Between workers and heter nodes, the companion is the first node that holds rows
+        of the same worker. Otherwise it is the first thread of the same process."""
         kinds = NodeId(self.names[0]).kind, NodeId(others.names[0]).kind
         index, workers = others.positions[name], self._workers
         if kinds == (HETER, WORKER) and len(others.names) == workers:
@@ -145,20 +138,20 @@ class PartitionedNodes:
         return ranges
 
     def ranges_within(self, low: int, high: int) -> Iterator[tuple[str, int, int, int]]:
-        """Yield (node, low, high, offset) for every range, of any node, that intersects
-        the rows [low, high). The ranges are not clipped."""
+        """Yield (node, low, high, offset) for each range that intersects the rows [low,
+        high). Ranges are not clipped."""
         for name in self._candidates(low, high):
             ranges = self.ranges(name)
-            # The ranges of a node are sorted and do not overlap: those that intersect
-            # are between the first that ends after `low` and the last that starts
-            # before `high`.
+            # A node's ranges are sorted and disjoint. The intersecting ones start with
+            # the first that ends after `low`, and end with the last that starts before
+            # `high`.
             first = bisect_right(ranges, low, key=itemgetter(1))
             last = bisect_left(ranges, high, key=itemgetter(0))
             for a, b, offset in ranges[first:last]:
                 yield name, a, b, offset
 
     def _candidates(self, low: int, high: int) -> Sequence[str]:
-        """Return the nodes that may have some of the rows [low, high), in order."""
+        """Return the nodes that may hold some of the rows [low, high), in order."""
         if high <= low:
             return ()
         nodes = len(self.names)

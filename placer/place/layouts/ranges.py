@@ -1,13 +1,12 @@
-"""Flat ranges: which elements of a value each node of a place has, in layout F.
+"""Flat ranges: which elements of a value each node of a place holds, in layout F.
 
-The values of a group, such as the gradients of one optimizer, are divided as if they
-were one flat array: of n nodes in the order of the place, each has an n-th of it. So
-most values are whole on one node, and at most n - 1 of them are divided. A value is
-divided only at multiples of 64 bytes, so that every range can be used without a copy,
-and a small one is not divided at all.
+The values of a group, such as the gradients of one optimizer, are divided as one flat
+array. Each of n nodes holds an n-th of it, in the order of the place. So most values
+are whole on one node, and at most n - 1 values are divided. Boundaries are multiples of
+64 bytes, so ranges need no copy; small values are not divided.
 
-This is the only place that knows the ranges: the compiler counts bytes with it, and the
-runtime sends by it.
+Only this module computes ranges: the compiler counts bytes with it, and the runtime
+sends by it.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 ALIGNMENT = 64
-"""The bytes of which every boundary within a value is a multiple."""
+"""Boundaries within a value are multiples of this number of bytes."""
 WHOLE_BELOW = 16 << 10
-"""A value of fewer bytes is whole on one node."""
+"""A value of fewer bytes is not divided."""
 
 
 class Flat(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the elements of a value are among those of its group: from element `at` on,
-    of `total`."""
+    """The position of a value in its group: from element `at` on, of `total`
+    elements.
+    """
 
     at: Annotated[int, Meta(ge=0)]
     total: Annotated[int, Meta(ge=1)]
@@ -35,10 +35,10 @@ class Ranges(Struct, frozen=True):
     """The ranges of one value in layout F.
 
     Attributes:
-        flat: where the value is in its group.
-        numel: the number of its elements.
-        item_bytes: the bytes of an element.
-        parts: the number of nodes.
+        flat: The position of the value in its group.
+        numel: The number of its elements.
+        item_bytes: The bytes of an element.
+        parts: The number of nodes.
 
     Example:
         >>> one = Ranges(Flat(at=0, total=16384), numel=16000, item_bytes=4, parts=2)
@@ -61,8 +61,7 @@ class Ranges(Struct, frozen=True):
         return self._boundary(part), self._boundary(part + 1)
 
     def owned(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (index of a node, low, high) for each range that is not empty, in the
-        order of the elements."""
+        """Yield (node index, low, high) for each non-empty range, in element order."""
         at, total = self.flat.at, self.flat.total
         first = max(0, at * self.parts // total - 1)
         last = min(self.parts, (at + self.numel) * self.parts // total + 2)
@@ -73,12 +72,14 @@ class Ranges(Struct, frozen=True):
 
     @property
     def _owner(self) -> int:
-        """The node of a value that is not divided: the one that its middle is on."""
+        """The node that holds an undivided value: its part contains the value's
+        middle.
+        """
         middle = 2 * self.flat.at + self.numel
         return min(self.parts - 1, middle * self.parts // (2 * self.flat.total))
 
     def _boundary(self, part: int) -> int:
-        """The first element of a node, if the value is divided there."""
+        """Return the first element of a node, if the value is divided."""
         element = part * self.flat.total // self.parts - self.flat.at
         if element >= self.numel:
             return self.numel
@@ -87,7 +88,7 @@ class Ranges(Struct, frozen=True):
 
 
 def pack(sizes: Sequence[int]) -> list[Flat]:
-    """Return where each value of a group is, from the numbers of their elements."""
+    """Return the position of each value in its group, given the numbers of elements."""
     total, at, flats = sum(sizes), 0, []
     for size in sizes:
         flats.append(Flat(at, total))
@@ -96,9 +97,9 @@ def pack(sizes: Sequence[int]) -> list[Flat]:
 
 
 def count_sent(ranges: Ranges, sources: Sequence[str], targets: Sequence[str]) -> int:
-    """Return how many elements of a value cross between nodes when its ranges, which
-    the sources have, are joined at each of the targets; or when its parts, which the
-    targets have, are summed in ranges at the sources."""
+    """Return how many elements cross between nodes when ranges are joined at each
+    target. The reverse has the same count: the targets' partial values, summed in
+    ranges at the sources."""
     positions = set(targets)
     own = sum(
         high - low for part, low, high in ranges.owned() if sources[part] in positions

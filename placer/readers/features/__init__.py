@@ -1,1 +1,1 @@
-"""Computes features, as `docs/features.md` defines them, for some rows at a time."""
+"""Computes the features of `docs/features.md`, for some rows at a time."""

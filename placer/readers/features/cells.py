@@ -1,5 +1,4 @@
-"""The columns of a source that features are computed from: text, whole numbers or
-floats, of some rows."""
+"""The columns that features are computed from: text, whole numbers or floats."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ class Cells:
 
     Attributes:
         name: the name of the column.
-        array: its values. Those of a `csv:` file are texts.
-        is_csv: whether they are cells of a `csv:` file, where an empty text is a missing
-            value.
-        missing: the number to use for a missing one, if there is one.
-        option: the key of the source's options that has such numbers, such as `csv`.
+        array: its values. The values of a `csv:` file are texts.
+        is_csv: whether they are cells of a `csv:` file, where an empty text is a
+            missing value.
+        missing: the number to use for a missing value, if given.
+        option: the key of the source's options with such numbers, such as `csv`.
         where: returns the position of a row in the source, for messages.
-        markers: what the spec lists as missing values of the column.
+        markers: the values that the spec lists as missing values of the column.
     """
 
     name: str
@@ -56,10 +55,10 @@ class Cells:
     markers: Markers = NO_MARKERS
 
     def texts(self) -> pa.Array:
-        """Return the values as text: string, large_string, a dictionary of these, or
-        null. Blanks around a text are still there.
+        """Return the values as text: string, large_string, their dictionary, or null.
 
-        Raises DataError if the column does not hold text.
+        Blanks around a text are kept. Raises DataError if the column does not hold
+        text.
         """
         array, type_ = self.array, self.array.type
         if pa.types.is_dictionary(type_):
@@ -79,18 +78,22 @@ class Cells:
             return array
         hint = "a hash of whole numbers needs type: integer"
         if not pa.types.is_integer(type_):
-            hint = "hash text or whole numbers; of other numbers, cross the buckets"
+            hint = (
+                "only text and whole numbers can be hashed; put other numbers into"
+                " buckets and cross them"
+            )
         raise DataError(
             f"{self.where(0)}: the column holds {type_}, not text", hint=hint
         )
 
     def integers(self) -> tuple[Bits, Mask | None]:
-        """Return the values as whole numbers of 64 bits, and which of them are missing.
+        """Return the values as 64-bit whole numbers, and a mask of missing values.
 
-        Negative numbers are in two's complement; the number of a missing one is 0. The
-        mask is None if none is missing.
+        Negative numbers are in two's complement, and a missing value is 0. The mask is
+        None if no value is missing.
 
-        Raises DataError for a value that is no whole number from -2**63 to 2**64 - 1.
+        Raises DataError for a value that is not a whole number from -2**63 to 2**64 -
+        1.
         """
         array, mask = self._present()
         kind = array.type
@@ -100,7 +103,7 @@ class Cells:
             return whole.to_numpy().view(np.uint64), mask
         if pa.types.is_floating(kind):
             floats = array.to_numpy()
-            # Larger floats are whole, and which number was meant is not known.
+            # Larger floats are whole, but the original number is unknown.
             is_whole = (np.abs(floats) <= 2**53) & (np.floor(floats) == floats)
             if not is_whole.all():
                 at = int(np.argmin(is_whole))
@@ -113,7 +116,7 @@ class Cells:
         return numbers.view(np.uint64), mask
 
     def numbers(self) -> Floats:
-        """Return the values as float64, NaN for a missing one.
+        """Return the values as float64, NaN for a missing value.
 
         Raises DataError for a value that is not a finite number.
         """
@@ -125,7 +128,7 @@ class Cells:
             floats = np.array([self._number(i, text) for i, text in texts])
         elif floats is None:
             if pa.types.is_decimal(array.type):
-                array = array.cast(pa.string())  # that to float64 would not be exact
+                array = array.cast(pa.string())  # a cast to float64 would not be exact
             floats = array.cast(pa.float64(), safe=False).to_numpy()
         if not np.isfinite(floats).all():
             at = int(np.argmin(np.isfinite(floats)))
@@ -158,19 +161,14 @@ class Cells:
         return fill_times(*split_times(array), pc.is_null(array), self.missing)
 
     def _decoded(self) -> pa.Array:
-        """Return the values, not as a dictionary, and bytes as text."""
+        """Return the values without dictionary encoding, and bytes as text."""
         array = self.array
         if pa.types.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         return decode_bytes(array, self.where)
 
     def _present(self) -> tuple[pa.Array, Mask | None]:
-        """Return the values with a number in place of missing ones, and which are missing
-        for that reason; None if none is missing.
-
-        The values are integers, float64, decimals, or texts without blanks. The number
-        is 0 unless there is one for missing values.
-        """
+        """Return the values with missing ones filled in, and a mask of the missing."""
         values = array = self._decoded()
         if pa.types.is_null(array.type) or pa.types.is_boolean(array.type):
             array = array.cast(pa.int64())
@@ -228,17 +226,17 @@ class Cells:
         raise DataError(f"{self.where(i)}: {message}", hint=hint)
 
     def missing_hint(self) -> str:
-        """Return what to write for a missing number."""
+        """Return a hint about the number for missing values."""
         return missing_hint(self.option, self.name)
 
 
 def missing_number(
     number: float, type_: pa.DataType, where: str, option: str, column: str
 ) -> pa.Scalar:
-    """Return the number to use for missing ones of a column of some type.
+    """Return the number for missing values of a column of this type.
 
-    `option` is the key of the source's options, and `where` the position of a row. Raises
-    DataError if the number does not fit the type.
+    `option` is the key of the source's options, and `where` the position of a row.
+    Raises DataError if the number does not fit the type.
     """
     try:
         if pa.types.is_floating(type_):
@@ -248,14 +246,14 @@ def missing_number(
         return pa.scalar(number, type_)
     except (pa.ArrowException, ValueError, OverflowError):
         raise DataError(
-            f"{where}: the column holds {type_}, and a missing number is {number}, which"
-            " does not fit it",
+            f"{where}: the column holds {type_}, which cannot hold the missing"
+            f" number {number}",
             hint=f"change {option}: {{missing: {{{column}: {number}}}}}",
         ) from None
 
 
 def can_compute_from(type_: pa.DataType) -> bool:
-    """Return whether features can be computed from a column of some type."""
+    """Return True if features can be computed from a column of this type."""
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return bool(

@@ -1,4 +1,4 @@
-"""The features of some rows, computed from the columns of their source."""
+"""Computes the features of some rows from the columns of their source."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Computation:
         self._keys: dict[tuple[str, int], Bits] = {}
 
     def values(self, name: str) -> Values:
-        """Return the values of a feature, [rows]: keys as uint64, other whole numbers as
-        int64, and floats as float64.
+        """Return the values of a feature, [rows].
 
-        Raises DataError for a value from which it cannot be computed.
+        Keys are uint64, other whole numbers int64, and floats float64. Raises DataError
+        for a value from which the feature cannot be computed.
         """
         if name not in self._values:
             feature = self._features[name]
@@ -57,7 +57,6 @@ class Computation:
         return _in_bins(self._key(name, feature.seed), feature)
 
     def _key(self, name: str, seed: int) -> Bits:
-        """Return the keys of a feature, or of a column of text with a seed."""
         feature = self._features.get(name)
         if feature is not None and feature.has_key:
             seed = feature.seed
@@ -88,7 +87,7 @@ class Computation:
         boundaries = np.array(boundaries_of(feature))
         numbers = self._numbers(feature)
         buckets = np.searchsorted(boundaries, numbers, side="right")
-        # NaN is sorted after all numbers, and has a bucket of its own.
+        # NaN is sorted after all numbers, and has a separate bucket.
         return np.where(np.isnan(numbers), len(boundaries) + 1, buckets).astype(
             np.int64
         )
@@ -122,7 +121,8 @@ class Computation:
         if times.missing.any():
             at = int(np.argmax(times.missing))
             raise DataError(
-                f"{cells.where(at)}: the date is missing, and feature '{name}' needs it",
+                f"{cells.where(at)}: the date is missing, but feature '{name}'"
+                " needs it",
                 hint=f"{cells.missing_hint()}, in days since 1970-01-01",
             )
         first = first_day_of(feature)
@@ -150,18 +150,19 @@ class Computation:
         return self._cells(operand).numbers()
 
     def _present_numbers(self, name: str, feature: Feature) -> Floats:
-        """Return numbers, as `_numbers` does; DataError if one is missing."""
+        """Return numbers, as `_numbers` does; raise DataError if a number is missing."""
         numbers = self._numbers(feature)
         if np.isnan(numbers).any():
             at, cells = int(np.argmax(np.isnan(numbers))), self._origin(feature)
             raise DataError(
-                f"{cells.where(at)}: the number is missing, and feature '{name}' needs it",
+                f"{cells.where(at)}: the number is missing, but feature '{name}'"
+                " needs it",
                 hint=cells.missing_hint(),
             )
         return numbers
 
     def _origin(self, feature: Feature) -> Cells:
-        """Return the column of numbers that a feature is computed from in the end."""
+        """Return the column of numbers that a feature is finally computed from."""
         (operand,) = feature.operands
         if operand in self._features:
             return self._origin(self._features[operand])
@@ -181,7 +182,6 @@ _KINDS: dict[str, Callable[[Computation, str, Feature], Values]] = {
 
 
 def _in_bins(keys: Bits, feature: Feature) -> Values:
-    """Return keys, or their remainders if the feature has bins."""
     if feature.bins is None:
         return keys
     return (keys % np.uint64(feature.bins)).astype(np.int64)

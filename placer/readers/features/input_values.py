@@ -1,4 +1,4 @@
-"""The values of features in the dtypes of the inputs that read them."""
+"""Converts values of features to the dtypes of the inputs that read them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def input_values(
     first: int,
     where: Callable[[int], str],
 ) -> Values:
-    """Return the values of a feature as an input has them, [rows].
+    """Return the values of a feature in the dtype of an input, [rows].
 
-    Keys keep all their 64 bits: in an int64 input, those from 2**63 on are negative.
+    Keys keep all 64 bits: in an int64 input, keys from 2**63 on are negative.
 
     Args:
         values: the values, as `Computation.values` returns them.
@@ -33,7 +33,7 @@ def input_values(
         where: returns the position of a row in the source, for messages.
 
     Raises:
-        DataError: a value does not fit the input.
+        DataError: if a value does not fit the input.
     """
     if values.dtype != np.uint64:
         values = convert(values, column, source, name, first)
@@ -41,10 +41,10 @@ def input_values(
         values = values.view(column.dtype)
     else:
         raise DataError(
-            f"{source}: '{name}' has keys of 64 bits, and input '{column.name}' is"
+            f"{source}: '{name}' has 64-bit keys, but input '{column.name}' is"
             f" {column}",
-            hint="declare it int64, and name the feature in columns; or write bins: N in"
-            " the feature for numbers below N",
+            hint="declare the input int64, and name the feature in columns; or write"
+            " bins: N in the feature for numbers below N",
         )
     check_limits(values, column, where)
     return values

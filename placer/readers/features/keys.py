@@ -13,8 +13,10 @@ from placer.system.hashing.xxh64 import hash_bytes, hash_ranges, hash_rows
 
 
 def field_seed(field: str, seed: int) -> int:
-    """Return the seed of the keys of a field, which is also the key of a missing value:
-    the hash of its name."""
+    """Return the seed of the keys of a field: the hash of its name.
+
+    It is also the key of a missing value.
+    """
     return hash_bytes(field.encode(), seed)
 
 
@@ -23,15 +25,15 @@ def text_keys(cells: Cells, seed: int) -> Bits:
 
     Args:
         cells: the column.
-        seed: that of `field_seed`.
+        seed: the `field_seed`.
     """
     array = cells.texts()
     if pa.types.is_dictionary(array.type) and len(array.dictionary) > len(array):
-        array = array.dictionary_decode()  # the batches of a file may share all words
+        array = array.dictionary_decode()  # the dictionary may be the whole file's
     if not pa.types.is_dictionary(array.type):
         return _keys_of_texts(array, seed, cells.is_csv)
     words = _keys_of_texts(array.dictionary, seed, cells.is_csv)
-    # A null takes the last one.
+    # a null takes the last index
     indices = array.indices.cast(pa.int64()).fill_null(len(words)).to_numpy()
     keys: Bits = np.append(words, np.uint64(seed))[indices]
     return keys
@@ -62,12 +64,12 @@ def _keys_of_texts(array: pa.Array, seed: int, is_csv: bool) -> Bits:
 
 
 def integer_keys(numbers: Bits, missing: Mask | None, seed: int) -> Bits:
-    """Return the keys of whole numbers, which are hashed as 8 little-endian bytes.
+    """Return the keys of whole numbers, hashed as 8 little-endian bytes.
 
     Args:
         numbers: the numbers.
-        missing: which of them are missing, if any.
-        seed: that of `field_seed`.
+        missing: a mask of missing numbers, if any.
+        seed: the `field_seed`.
     """
     keys = hash_rows(numbers.reshape(-1, 1), seed)
     if missing is not None:
@@ -76,6 +78,8 @@ def integer_keys(numbers: Bits, missing: Mask | None, seed: int) -> Bits:
 
 
 def crossed_keys(parts: Sequence[Bits], seed: int) -> Bits:
-    """Return the keys of combinations, from the keys of their parts: the hash of these, 8
-    little-endian bytes each, in the order of the parts."""
+    """Return the keys of combinations, from the keys of their parts.
+
+    Each key is the hash of the parts' keys in order, as 8 little-endian bytes each.
+    """
     return hash_rows(np.stack(parts, axis=1), seed)

@@ -1,4 +1,4 @@
-"""Columns of features from values of Python."""
+"""Columns for features from Python values."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def from_python(
     where: Callable[[int], str],
     markers: Markers = NO_MARKERS,
 ) -> Cells:
-    """Return values of Python as a column; None, NaN, NaT and NA are missing.
+    """Return Python values as a column; None, NaN, NaT and NA are missing.
 
-    Raises DataError for values that are not all texts, all numbers or all times.
+    Raises DataError unless the values are all texts, all numbers or all times.
     """
     try:
         if any(isinstance(value, date | np.datetime64) for value in values):
@@ -35,7 +35,7 @@ def from_python(
             return Cells(name, array, False, missing, "python", where, markers)
         try:
             array = pa.array(values, from_pandas=True)
-        except OverflowError:  # there is one from 2**63 on
+        except OverflowError:  # some number is 2**63 or more
             whole = [value if is_absent(value) else Decimal(value) for value in values]
             array = pa.array(whole, pa.decimal128(38, 0), from_pandas=True)
     except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
@@ -43,13 +43,14 @@ def from_python(
             type(value).__name__ for value in values if not is_absent(value)
         )
         raise DataError(
-            f"{where(0)} and following: no column of {', '.join(kinds)}: {error}",
-            hint="all values of a column are texts, or all numbers, or all times",
+            f"{where(0)} and following: {', '.join(kinds)} do not form a column:"
+            f" {error}",
+            hint="the values of a column must be all texts, all numbers, or all times",
         ) from error
     if not can_compute_from(array.type):
         raise DataError(
-            f"{where(0)}: no feature is computed from {array.type}",
-            hint="features are computed from texts and numbers",
+            f"{where(0)}: features cannot be computed from {array.type}",
+            hint="features need texts or numbers",
         )
     return Cells(name, array, False, missing, "python", where, markers)
 
@@ -57,8 +58,7 @@ def from_python(
 def _times_of_python(
     values: list[Any], markers: Markers, where: Callable[[int], str]
 ) -> pa.Array:
-    """Return dates, datetimes, datetime64s and texts as timestamps, of nanoseconds if
-    some have them."""
+    """Return times as timestamps, in nanoseconds if a value needs them."""
     ticks: list[int | None] = []
     for i, value in enumerate(values):
         try:

@@ -1,4 +1,4 @@
-"""Columns of dates and times: text in the format ISO 8601, dates and timestamps."""
+"""Columns of dates and times: text in ISO 8601 format, dates and timestamps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Times:
     Attributes:
         days: the days since 1970-01-01.
         nanoseconds: the nanoseconds of the day.
-        missing: which of them are missing, bool[rows]; their numbers mean nothing.
+        missing: a mask of missing times, bool[rows]; their numbers have no meaning.
     """
 
     days: Whole
@@ -38,8 +38,10 @@ class Times:
 def fill_times(
     days: Whole, nanoseconds: Whole, mask: pa.BooleanArray, missing: float | None
 ) -> Times:
-    """Return times, of which those of `mask` are missing, or the time that `missing` days
-    from 1970-01-01 are."""
+    """Return times with a mask of missing ones.
+
+    With `missing`, they are replaced by the time `missing` days after 1970-01-01.
+    """
     is_missing = mask.to_numpy(zero_copy_only=False)
     if missing is None or not is_missing.any():
         return Times(days, nanoseconds, is_missing)
@@ -54,7 +56,7 @@ def fill_times(
 def parse_times(
     array: pa.StringArray, where: Callable[[int], str]
 ) -> tuple[Whole, Whole]:
-    """Return the days and the nanoseconds of texts; DataError for one that is no time.
+    """Return the days and the nanoseconds of texts; raise DataError for other texts.
 
     `where(i)` is the position of row i.
     """
@@ -71,11 +73,11 @@ def parse_times(
 
 
 def _cast(array: pa.StringArray) -> tuple[Whole, Whole] | None:
-    """Parse texts at once; None if one may be no time, or needs nanoseconds."""
+    """Parse all texts at once; None if a text may be invalid or needs nanoseconds."""
     for kind in (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")):
         with suppress(pa.ArrowInvalid):
             days, nanoseconds = split_times(array.cast(kind))
-            # `parse_time` knows no year 0.
+            # `parse_time` rejects the year 0.
             return None if (days < _FIRST_DAY).any() else (days, nanoseconds)
     return None
 

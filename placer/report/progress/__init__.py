@@ -1,1 +1,1 @@
-"""The progress of a run, as a person sees it while it runs."""
+"""Displays the progress of a run while it runs."""

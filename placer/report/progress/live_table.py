@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 REFRESH_RATE = 10
-"""The updates of the live table per second."""
+"""Updates of the live table per second."""
 WIDE = 70
-"""The columns of a terminal from which on nodes have the bytes sent, and sparse tables
-their memory."""
+"""A terminal with this many columns also shows bytes sent and the memory of sparse
+tables."""
 
 
 @dataclass(slots=True)
 class LiveTable:
-    """Shows a run in as many lines as the terminal has: its position with a bar, the
-    metrics of the last step, what each node does, and the evaluations.
+    """Shows a run within the height of the terminal.
 
-    If not everything fits, nodes that do the same share a line, and the first
-    evaluations are left out.
+    The lines show progress, metrics of the last step, what each node does, and
+    evaluations. If the lines do not fit, nodes in the same state share a line, and the
+    oldest evaluations are left out.
     """
 
     run: RunView
@@ -80,7 +80,7 @@ class LiveTable:
 
         self.run.update(event)
         if isinstance(event, Output | Message) and is_terminal(sys.stderr):
-            # Above the table.
+            # Print above the table.
             self.console.print(Text(format_output(event)), soft_wrap=True)
         else:
             show_output(event)
@@ -93,7 +93,7 @@ class LiveTable:
         tables = table_rows(self.run, max(1, self.console.height // 4))
         if tables:
             head.append(_sparse_tables(tables, wide=self.console.width >= WIDE))
-        # The cursor is in the line after the last.
+        # The cursor occupies a line after the last one.
         room = max(0, self.console.height - 1 - len(head) - len(tables))
         if self._ended:
             return Group(*head, *self._evaluations(room))
@@ -105,7 +105,6 @@ class LiveTable:
         return Group(*head, nodes, *self._evaluations(room - lines))
 
     def _head(self) -> Iterator[RenderableType]:
-        """Yield the lines about the whole run, each as one renderable."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -126,7 +125,7 @@ class LiveTable:
             yield Text(line, "dim", overflow="ellipsis", no_wrap=True)
 
     def _nodes(self, most: int) -> tuple[RenderableType, int]:
-        """Return the table of nodes with at most this many rows, and its lines."""
+        """Return a table of nodes with at most this many rows, and its height."""
         from rich.text import Text
 
         from placer.report.console import grid
@@ -149,14 +148,13 @@ class LiveTable:
         return table, len(rows) + 1
 
     def _evaluations(self, room: int) -> Iterator[RenderableType]:
-        """Yield a table of the last evaluations, in at most `room` lines; nothing
-        without any."""
+        """Yield a table of the newest evaluations, in at most `room` lines."""
         from rich.text import Text
 
         from placer.report.console import grid
 
         steps, left_out = list(self.run.evaluations), 0
-        if len(steps) >= room:  # the head takes one line
+        if len(steps) >= room:  # The head of the table takes one line.
             left_out = max(0, len(steps) - max(0, room - 2))
         if not steps[left_out:]:
             return
@@ -180,7 +178,6 @@ class LiveTable:
 def _sparse_tables(
     rows: Sequence[tuple[str, TableCounts]], *, wide: bool
 ) -> RenderableType:
-    """Return a table of sparse tables, a line for each."""
     from placer.report.console import grid
 
     names = TABLE_NUMBERS if wide else TABLE_NUMBERS[:-1]
@@ -193,8 +190,7 @@ def _sparse_tables(
 
 
 def _fill(fields: Iterable[str], width: int) -> Iterator[str]:
-    """Yield lines of at most `width` characters with these fields, as many on each as
-    fit."""
+    """Yield lines of at most `width` characters, with as many fields on each as fit."""
     line = ""
     for field in fields:
         if line and len(line) + 2 + len(field) > width:

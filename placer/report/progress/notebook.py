@@ -22,15 +22,17 @@ from placer.runtime.control.events import Event, show_output
 from placer.system.printable import make_printable
 
 UPDATE_EVERY = 0.5
-"""The shortest time between two updates, in seconds."""
+"""Shortest time between two updates, in seconds."""
 MOST_NODES = 16
-"""The most nodes, and the most sparse tables, that have a row each."""
+"""Largest number of nodes, and of sparse tables, with separate rows."""
 MOST_EVALUATIONS = 50
-"""The most evaluations that are shown: the last ones."""
+"""Largest number of evaluations shown: the newest ones."""
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, which can display HTML."""
+    """Return True if this process is the kernel of a notebook, which can display
+    HTML.
+    """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     # The shell of a terminal has no kernel.
@@ -39,7 +41,7 @@ def in_notebook() -> bool:
 
 @dataclass(slots=True)
 class NotebookOutput:
-    """Shows a run as HTML, and as text where HTML cannot be displayed."""
+    """Shows a run as HTML, or as text where HTML cannot be displayed."""
 
     run: RunView
     _display: Any = None
@@ -81,7 +83,7 @@ class NotebookOutput:
 
 
 _Rows = Sequence[Sequence[str]]
-"""A table: its head, then its rows."""
+"""A table: the head, then the rows."""
 
 
 def _node_table(run: RunView) -> _Rows:

@@ -24,11 +24,11 @@ from placer.runtime.control.events import (
 from placer.system.printable import make_printable
 
 LINE_EVERY = 1.0
-"""The shortest time between two lines of steps, in seconds."""
+"""Shortest time between two lines of steps, in seconds."""
 STATES_EVERY = 5.0
-"""The time without a line after which the states of nodes are printed, in seconds."""
+"""Node states are printed after this many seconds without a line."""
 TABLES_EVERY = 10.0
-"""The longest time between two reports of the sparse tables, in seconds."""
+"""Longest time between two reports of the sparse tables, in seconds."""
 
 
 @dataclass(slots=True)

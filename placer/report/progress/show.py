@@ -15,16 +15,14 @@ from placer.report.progress.view import RunView
 from placer.runtime.control.events import Event, Message, Report, show_output
 
 Progress: TypeAlias = AbstractContextManager[Report]
-"""A context manager that shows a run; its value is called with each event."""
+"""A context manager that shows a run. Call its value with each event."""
 
 
 def show_progress(
     title: str, nodes: Sequence[str], stream: TextIO, noun: str = "step"
 ) -> Progress:
-    """Return a live table on a terminal, and lines of text elsewhere.
-
-    `noun` is what the run does one after the other: `step` or `row`.
-    """
+    """Return a live table on a terminal, and lines of text elsewhere. `noun` is the
+    unit of progress: `step` or `row`."""
     run = RunView(title, nodes, noun=noun)
     if is_terminal(stream):
         return LiveTable(run, console(stream))
@@ -34,15 +32,16 @@ def show_progress(
 def show_progress_of_script(
     title: str, nodes: Sequence[str], progress: bool | None
 ) -> Progress | None:
-    """Return how `placer.launch` shows a run, None if it does not.
+    """Return the display that `placer.launch` uses for a run; None for no display.
 
-    In a notebook that is an output of the cell. Elsewhere it is on standard error, as
-    the output of the script is its own.
+    In a notebook it is an output of the cell. Elsewhere it writes to standard error,
+    because standard output belongs to the script.
 
     Args:
-        title: the name of the model.
-        nodes: the names of the nodes.
-        progress: whether to show it; None for a terminal or a notebook only.
+        title: The name of the model.
+        nodes: The names of the nodes.
+        progress: Whether to show progress; None means only on a terminal or in a
+            notebook.
     """
     if progress is False:
         return None

@@ -1,4 +1,4 @@
-"""Estimates how long a run still takes."""
+"""Estimates the remaining time of a run."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from typing import Final
 from placer.runtime.control.events import Start, Step
 
 WINDOW: Final = 60.0
-"""The seconds of training that the duration of a step is averaged over."""
+"""The duration of a step is averaged over this many seconds of training."""
 SAMPLE_EVERY: Final = 0.25
-"""The shortest time between two steps that the window remembers, in seconds."""
+"""Shortest time between two recorded steps, in seconds."""
 LEAST: Final = 1.0
-"""The seconds of training before the first estimate."""
+"""Seconds of training before the first estimate."""
 SMOOTHING: Final = 10.0
-"""The time in which the shown time approaches a new estimate, in seconds; less in the
-first seconds after the first estimate, which is the least exact."""
+"""Time constant with which the shown time follows new estimates, in seconds. Shorter in
+the first seconds, when estimates are least exact."""
 EVALUATION_COST: Final = 1 / 3
-"""The time for a row of an evaluation, as a share of that for a row of a step, until
-the first evaluation: a backward pass takes about twice as long as a forward pass."""
+"""Assumed time of a row in an evaluation, relative to a row in a step, before the first
+evaluation. A backward pass takes about twice as long as a forward pass."""
 
 
 @dataclass(slots=True)
 class TimeLeft:
     """Estimates when a run ends, from the times of its steps and evaluations.
 
-    The first step, which is slow, does not count. Evaluations count on their own, so
-    the estimate does not change with each of them: those that are still to come are
-    part of it from the beginning. Between two steps the time that is left decreases
-    with the clock.
+    The first step is slow and does not count. Evaluations are timed separately, and all
+    remaining ones are included from the start, so an evaluation does not change the
+    estimate. Between two steps the remaining time decreases with the clock.
     """
 
     start: Start
@@ -43,7 +42,7 @@ class TimeLeft:
     _updated: float = 0.0
 
     def add(self, step: Step, now: float) -> None:
-        """Add the next step; `now` is the time on the clock of `left`."""
+        """Add the next step. `now` is a time on the clock that `left` uses."""
         point = step.step, step.seconds - self._evaluating
         if step.eval is not None:
             self._evaluations += 1
@@ -65,12 +64,12 @@ class TimeLeft:
         self._updated = now
 
     def left(self, now: float) -> float | None:
-        """Return the seconds that are left, None as long as that is not known."""
+        """Return the remaining seconds, or None if unknown."""
         return None if self._end is None else max(0.0, self._end - now)
 
     @property
     def step_seconds(self) -> float | None:
-        """The duration of a step, without evaluations; None if it is not known."""
+        """The duration of a step without evaluations; None if unknown."""
         if self._newest is None or self._newest[0] == self._window[0][0]:
             return None
         (first, begin), (last, end) = self._window[0], self._newest
@@ -82,7 +81,6 @@ class TimeLeft:
         return self._newest[1] - self._window[0][1]
 
     def _estimate(self) -> float:
-        """Return the seconds from the newest step to the end."""
         assert self._newest is not None
         of_step = self.step_seconds or 0.0
         if self._evaluations:

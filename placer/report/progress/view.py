@@ -1,4 +1,4 @@
-"""What is known of a run in progress, and the texts for it that all displays show."""
+"""The state of a run in progress, and its texts for all displays."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from placer.runtime.control.events import (
 from placer.runtime.control.table_counts import TableCounts, add_counts
 
 STARTING = "starting"
-"""The state of a node that has not reported one."""
+"""The state of a node that has not reported yet."""
 
 
 @dataclass(slots=True)
 class RunView:
-    """The last reported state of each node, the steps and the evaluations so far.
+    """The last reported state of each node, and the steps and evaluations so far.
 
     Attributes:
-        title: the name of the model.
-        nodes: the names of the nodes.
-        clock: returns the time in seconds.
-        noun: what the run does one after the other: `step`, or `row` in a prediction.
-        begin: the time at which the run was started.
-        states: the last state of each node that has reported one.
-        start: the steps of the run, once they are known.
-        last_step: the last step.
-        evaluations: the steps with an evaluation, in order.
-        checkpoint: the last checkpoint.
-        predicted: how many rows are predicted.
+        title: The name of the model.
+        nodes: The names of the nodes.
+        clock: Returns the time in seconds.
+        noun: The unit of progress: `step`, or `row` in a prediction.
+        begin: The start time of the run.
+        states: The last reported state of each node.
+        start: The steps of the run, once they are known.
+        last_step: The last step.
+        evaluations: The steps with an evaluation, in order.
+        checkpoint: The last checkpoint.
+        predicted: The number of predicted rows.
     """
 
     title: str
@@ -87,7 +87,7 @@ class RunView:
 
     @property
     def share(self) -> float:
-        """The part of the steps, or of the rows, that is done, from 0 to 1."""
+        """The finished part of the steps or rows, from 0 to 1."""
         if self.predicted is not None:
             return self.predicted.rows / max(1, self.predicted.total)
         if self.start is None or self.last_step is None:
@@ -95,7 +95,7 @@ class RunView:
         return min(1.0, self.last_step.step / self.start.last_step)
 
     def position(self) -> str:
-        """Return the number of the last step and of its epoch, or of the rows."""
+        """Return the position as text: last step and epoch, or rows."""
         if (rows := self.predicted) is not None:
             return f"{format_count(rows.rows)} of {format_count(rows.total)} rows"
         start, step = self.start, self.last_step
@@ -113,7 +113,7 @@ class RunView:
         return text
 
     def metrics(self) -> Iterator[str]:
-        """Yield the metrics and learning rates of the last step, each as a text."""
+        """Yield each metric and learning rate of the last step as text."""
         if (step := self.last_step) is None:
             return
         for name, value in step.metrics.items():
@@ -123,12 +123,11 @@ class RunView:
             yield f"learning rate{f' of {name}' if several else ''} {rate:.4g}"
 
     def tables(self) -> dict[str, TableCounts]:
-        """Return what has happened in each sparse table, over all nodes."""
+        """Return the counts of each sparse table, summed over all nodes."""
         return add_counts(state.tables for state in self.states.values())
 
     def times(self) -> Iterator[str]:
-        """Yield the time since the start, the time left and the rates, each as a
-        text."""
+        """Yield the time since the start, the time left and the rates, each as text."""
         now = self.clock()
         yield f"{format_duration(now - self.begin)} elapsed"
         if self._time_left is not None:
@@ -151,10 +150,11 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """What a node does, or several nodes of a kind that do the same.
+    """What one node does, or several nodes of a kind in the same state.
 
-    `steps` are the first and the last step of these nodes, None before any has reported
-    a state. `waiting` are the nodes that they wait for.
+    Attributes:
+        steps: The lowest and highest step of these nodes; None before the first report.
+        waiting: The nodes that they wait for.
     """
 
     nodes: str
@@ -165,22 +165,21 @@ class NodeRow:
 
     @property
     def step(self) -> str:
-        """The steps as text, empty before the first."""
+        """The steps as text; empty before the first report."""
         if self.steps is None or not self.steps[1]:
             return ""
         return "-".join(map(format_count, dict.fromkeys(self.steps)))
 
 
 def node_rows(run: RunView, most: int) -> list[NodeRow]:
-    """Return what each node does, or, if that is more than `most` rows, the first of
-    `group_rows`."""
+    """Return a row for each node. Beyond `most`, group the nodes and cut the list."""
     if len(run.nodes) <= most:
         return [_node_row(run, [node]) for node in run.nodes]
     return group_rows(run)[:most]
 
 
 def group_rows(run: RunView) -> list[NodeRow]:
-    """Return what the nodes do: a row for all nodes of a kind with the same state."""
+    """Return a row for each group of nodes with the same kind and state."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node in run.nodes:
         state = run.states.get(node)
@@ -208,12 +207,11 @@ def _node_row(run: RunView, nodes: Sequence[str]) -> NodeRow:
 
 
 TABLE_NUMBERS = ("rows", "admitted", "refused", "forgotten", "hit rate", "memory")
-"""What is shown of a sparse table."""
+"""The columns shown for a sparse table."""
 
 
 def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
-    """Return each sparse table with what has happened in it, or, of more than `most`, the
-    first of them and the sum over the others."""
+    """Return the counts of each sparse table. Beyond `most`, the rest is summed."""
     rows = list(run.tables().items())
     if len(rows) <= most:
         return rows
@@ -223,8 +221,7 @@ def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
 
 
 def table_numbers(counts: TableCounts) -> tuple[str, ...]:
-    """Return the `TABLE_NUMBERS` of a table; those that made room for others are
-    forgotten, too."""
+    """Return the `TABLE_NUMBERS` of a table. Evicted keys count as forgotten."""
     rate = counts.hit_rate
     return (
         format_count(counts.rows),
@@ -237,7 +234,7 @@ def table_numbers(counts: TableCounts) -> tuple[str, ...]:
 
 
 def table_text(name: str, counts: TableCounts) -> str:
-    """Return what has happened in a table as one line."""
+    """Return the counts of a table as one line."""
     rows, admitted, refused, forgotten, rate, memory = table_numbers(counts)
     text = f"table {name}  {rows} rows  {admitted} admitted  {refused} refused"
     text += f"  {forgotten} forgotten" + (f"  hit rate {rate}" if rate else "")

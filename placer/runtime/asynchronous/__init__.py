@@ -1,1 +1,1 @@
-"""Asynchronous tables: the ends of workers and servers, and backup workers."""
+"""Asynchronous tables, on workers and on servers, and backup workers."""

@@ -107,11 +107,9 @@ class ArrivingMessages:
     def _read_ask(
         self, served: ServedTable, worker: str, key: Key, pieces: Iterator[Piece]
     ) -> WorkerMessage:
-        """Read the keys whose rows a worker requests.
-
-        A worker has at most two open requests: it may request the rows of the next step
-        before it pushes the gradients of the current step.
-        """
+        """Read the keys of a worker's request for rows. A worker has at most two open
+        requests: it may request the rows of the next step before it pushes the
+        gradients of the current step."""
         waiting = served.asked.setdefault(worker, [])
         if served.ask is None or self._read_keys is None or len(waiting) > 1:
             raise malformed_on(worker, key)

@@ -1,4 +1,4 @@
-"""A worker's end of asynchronous sparse tables that servers update.
+"""A worker's side of asynchronous sparse tables that servers update.
 
 A worker sends each server one stream of numbered messages, and the server handles them in
 order. So the rows that a worker receives for a step contain all its own updates. See
@@ -22,7 +22,7 @@ from placer.tables.sparse.batch_keys import BatchKeys
 
 @dataclass(slots=True, eq=False)
 class AskedRows(WorkerEnd):
-    """A worker's end of the tables that are looked up together.
+    """A worker's side of the tables that are looked up together.
 
     Args:
         rows: the worker's side of edges that carry rows by key.
@@ -40,10 +40,8 @@ class AskedRows(WorkerEnd):
     _done: int = 0
 
     def send_keys(self, step: int, keys: Sequence[BatchKeys]) -> None:
-        """Request the rows of the keys of a step.
-
-        A server answers once it has applied the steps that the mode's bound requires.
-        """
+        """Request the rows of the keys of a step. A server answers once it has applied
+        the steps that the mode's bound requires."""
         bound = self.mode.bound
         wanted = 0 if bound is None else max(0, step - 1 - bound)
         head = header(MessageKind.ASK, wanted)
@@ -88,7 +86,6 @@ class AskedRows(WorkerEnd):
             self._send(server, message)
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Tell the servers that `step` is the last step before the drain."""
         self._number += 1
         for server in self.push_edge.targets:
             self._send(server, [header(MessageKind.DRAIN, step)])
@@ -98,12 +95,10 @@ class AskedRows(WorkerEnd):
                 self.rows.channel.receive(server, key)
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the last finished step of each worker."""
         self._done = min(steps.values())
 
     @property
     def horizon(self) -> int:
-        """The newest step known to be applied for all workers."""
         return self._done
 
     @property

@@ -118,7 +118,6 @@ class FirstWorkers(StepWorkers):
         return sums if kind is None else fill_tree(kind, sums)
 
     def drain(self, step: int) -> None:
-        """Wait until all workers have ended their step."""
         for worker, peer in self._peers.items():
             if peer.wanted is not None:
                 self._answer(worker, self._step + 1, [])
@@ -304,14 +303,12 @@ class NewestStep(StepWorkers):
         self._stored.append((table, values))
 
     def end(self, step: int) -> None:
-        """Tell all servers that the gradients of a step are sent."""
         self._computed, self.is_taken = step, None
         for server, each in self._servers.items():
             each.has_values = False  # the program has read them
             self._send(server, Kind.PUSH, step)
 
     def drain(self, step: int) -> None:
-        """Tell all servers that this step was the last one before a drain."""
         self._settle()
         for server in self._servers:
             self._send(server, Kind.DRAIN, step)

@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table.
+"""A worker's side of an asynchronous table.
 
 A thread sends gradients and receives answers while the next step is computed.
 """
@@ -26,23 +26,16 @@ Versions = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Gradients:
-    """The gradients of a step.
-
-    Attributes:
-        step: the step.
-        versions: the version of the parameters that the gradients were computed from.
-        rows: the number of rows of the worker, and of the batch.
-        arrays: the gradient of each block.
-    """
+    """The gradients of a step."""
 
     step: int
-    versions: Versions
-    rows: tuple[int, int]
+    versions: Versions  # of the parameters that the gradients were computed from
+    rows: tuple[int, int]  # of the worker, and of the batch
     arrays: Sequence[Array]
 
 
 class Communicator(WorkerEnd):
-    """A worker's end of one asynchronous table.
+    """A worker's side of one asynchronous table.
 
     The compute thread calls `push` and `drain`. Subclasses define how answers are used.
 
@@ -71,11 +64,10 @@ class Communicator(WorkerEnd):
         self._changed = self._threads.changed
         self._queue: deque[_Gradients] = deque()
         self._sending = False  # a push has no answer yet
-        self._horizon = 0  # steps of all workers that have not drained
-        self._done = 0  # steps of all workers
-        self._used: Versions = (0,) * len(
-            self._servers
-        )  # the versions that the current step uses
+        self._horizon = 0  # newest step applied for all workers that have not drained
+        self._done = 0  # newest step applied for all workers
+        # The versions that the current step uses.
+        self._used: Versions = (0,) * len(self._servers)
         self._wanted: int | None = None  # the horizon that the compute thread waits for
         self._draining: int | None = None
         self._closed = False
@@ -84,14 +76,6 @@ class Communicator(WorkerEnd):
         self._threads.begin(self._run, name)
 
     def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
-        """Queue the gradients of a step. Wait while the queue is full.
-
-        Args:
-            step: the step.
-            rows: the number of this worker's rows, and of all rows of the batch. A worker
-                without rows has no gradients.
-            arrays: the gradient of each block.
-        """
         with self._changed:
             while len(self._queue) >= self._mode.queue:
                 self._wait()
@@ -99,16 +83,10 @@ class Communicator(WorkerEnd):
             self._changed.notify_all()
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the last finished step of each worker; servers report newer steps."""
         with self._changed:
             self._horizon = self._done = min(steps.values())
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Wait until all gradients are applied, then tell the servers to drain.
-
-        `step` is the last step before the drain. The next step waits until the servers
-        continue.
-        """
         del ends
         with self._changed:
             self._draining = step
@@ -117,12 +95,10 @@ class Communicator(WorkerEnd):
 
     @property
     def horizon(self) -> int:
-        """The newest step known to be applied for all workers."""
         with self._changed:
             return self._done
 
     def close(self) -> None:
-        """End the thread after its current message, and wait for its end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -133,21 +109,15 @@ class Communicator(WorkerEnd):
     @abstractmethod
     def _take(self, answers: Sequence[Sequence[Array]]) -> int:
         """Store the answers of all servers to a message; called with the lock held.
-
-        Returns the newest step for which all workers' gradients are included.
-        """
+        Returns the newest step for which all workers' gradients are included."""
 
     @abstractmethod
     def _end_drain(self) -> None:
         """Note the end of a drain; called with the lock held."""
 
     def _may_use(self, horizon: int, known: int | None) -> bool:
-        """Return True if a step may begin; otherwise request newer parameters.
-
-        Args:
-            horizon: the step that must be applied for all workers.
-            known: the newest step that is known to be applied; None if nothing has arrived.
-        """
+        """Return True if all steps up to `horizon` are applied in the newest answer
+        (`known`); otherwise request newer parameters."""
         if self._mode.waits_for_own and (self._queue or self._sending):
             return False
         if known is not None and known >= horizon:
@@ -161,10 +131,8 @@ class Communicator(WorkerEnd):
         return 0 if bound is None else step - 1 - bound
 
     def _wait(self) -> None:
-        """Wait for a change; called with the lock held.
-
-        Raises the error that has ended the thread, even if it ended before the call.
-        """
+        """Wait for a change; called with the lock held. Raises the error that has ended
+        the thread, even if it ended before the call."""
         self._changed.notify_all()
         self._threads.wait()
 
@@ -201,10 +169,8 @@ class Communicator(WorkerEnd):
                 self._changed.notify_all()
 
     def _choose(self) -> tuple[MessageKind | None, int]:
-        """Wait for something to send; return its kind and number, as in `order`.
-
-        Gradients go before a request, and both before a drain. Called with the lock held.
-        """
+        """Wait for something to send: gradients, then requests, then a drain; called
+        with the lock held. Return its kind and number, as in `order`."""
         wait_for = self._changed.wait_for
         wait_for(lambda: self._waiting() or self._closed)
         if not self._order.replays or self._closed:

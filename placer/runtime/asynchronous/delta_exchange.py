@@ -1,4 +1,4 @@
-"""A worker's end of a table in the mode `geo`: the worker trains its own copy of the values.
+"""A worker's side of a table in the mode `geo`: the worker trains its own copy of the values.
 
 A thread sends the worker's delta to a server and receives the server's values, while the next
 steps are computed. For each server, the order after a step is:
@@ -28,7 +28,7 @@ from placer.system.worker import Worker
 
 
 class DeltaExchange(WorkerEnd):
-    """A worker's end of one table of a server.
+    """A worker's side of one table of a server.
 
     All methods are called by the compute thread.
 
@@ -73,13 +73,11 @@ class DeltaExchange(WorkerEnd):
         self._exchange.start()
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the last finished step of each worker; call it first."""
         step = steps[self._channel.node]
         every = self._mode.every
         self._pushed = step // every * every if self._waits else step
 
     def merge(self, step: int) -> None:
-        """Before a step, merge the answer to the last push if it has arrived."""
         if self._is_open:
             if self._waits:
                 self._merge()
@@ -95,17 +93,10 @@ class DeltaExchange(WorkerEnd):
             self._oldest = self._version
 
     def push_delta(self, step: int) -> None:
-        """Push the delta after a step, if the mode schedules it."""
         if step % self._mode.every == 0:
             self._push_now(step)
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Push everything trained up to a step, and tell the server that this worker drains.
-
-        Args:
-            step: the last step before the drain.
-            ends: whether it is the last step of the run.
-        """
         if step > self._pushed and (ends or not self._waits):
             self._push_now(step)
         if self._is_open:
@@ -115,11 +106,9 @@ class DeltaExchange(WorkerEnd):
 
     @property
     def horizon(self) -> int:
-        """The newest step known to be applied for all workers."""
         return self._horizon
 
     def close(self) -> None:
-        """End the thread after its current message, and wait for its end."""
         self._exchange.end()
         self._exchange.join(END_LIMIT)
 

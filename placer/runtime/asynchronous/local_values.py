@@ -81,10 +81,8 @@ class LocalValues:
         return differences
 
     def merge(self, parts: Sequence[Part], news: Sequence[Array]) -> None:
-        """Add the servers' changes, new - old, to the values of each part.
-
-        `news` then become the old values.
-        """
+        """Add the servers' changes, new - old, to the values of each part. `news` then
+        become the old values."""
         compute = self.table.compute_dtype
         with self.table.editing() as values:
             for part, new in zip(parts, news, strict=True):

@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table that workers update without a server.
+"""A worker's side of an asynchronous table that workers update without a server.
 
 A worker sends its gradients to all workers, and applies the received gradients when its next
 step begins. Its messages on the `push_all` edge are numbered from 1, and begin with a header:
@@ -40,23 +40,16 @@ from placer.tables.half_sums import add_up
 
 @dataclass(frozen=True, slots=True)
 class _Gradients:
-    """The gradients of a step.
-
-    Attributes:
-        step: the step.
-        rows: the number of rows of the worker, and of the batch.
-        seen: the number of other workers' steps that the parameters contained.
-        arrays: the gradient of each block; empty without rows.
-    """
+    """The gradients of a step; no arrays without rows."""
 
     step: int
-    rows: tuple[int, int]
-    seen: int
+    rows: tuple[int, int]  # of the worker, and of the batch
+    seen: int  # steps of other workers that the parameters contained
     arrays: Sequence[Array]
 
 
 class PeerGradients(WorkerEnd):
-    """A worker's end of one table.
+    """A worker's side of one table.
 
     The compute thread calls all public methods.
 
@@ -95,14 +88,11 @@ class PeerGradients(WorkerEnd):
             self._threads.begin(run, f"placer {what} gradients of {channel.node}")
 
     def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the last finished step of each worker; call it before the first step."""
         self._steps = {worker: steps[worker] for worker in self._workers}
 
     def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
-        """Apply the gradients of a step locally, and queue them for the peers.
-
-        Waits while the queue is full.
-        """
+        """Apply the gradients of a step locally, and queue them for the peers. Waits
+        while the queue is full."""
         own = self._channel.node
         with self._changed:
             while len(self._queue) >= self._queue_length:
@@ -115,7 +105,6 @@ class PeerGradients(WorkerEnd):
             self._changed.notify_all()
 
     def take(self, step: int) -> list[WorkerMessage]:
-        """Wait until a step may begin; return the gradients to apply before it."""
         with self._changed:
             self._begin()
             if self._order.replays:
@@ -138,7 +127,6 @@ class PeerGradients(WorkerEnd):
         return self._sum(taken)
 
     def take_rest(self) -> list[WorkerMessage]:
-        """Return all received gradients, to apply them after a drain."""
         with self._changed:
             counts = [
                 self._taken[worker] + len(self._arrived[worker])
@@ -148,10 +136,6 @@ class PeerGradients(WorkerEnd):
         return self._sum(taken)
 
     def drain(self, step: int, *, ends: bool = False) -> None:
-        """Send all gradients, and wait until the gradients of all workers have arrived.
-
-        `step` is this worker's last step before the drain.
-        """
         del ends
         with self._changed:
             self._begin()
@@ -162,21 +146,17 @@ class PeerGradients(WorkerEnd):
 
     @property
     def horizon(self) -> int:
-        """The newest step for which the gradients of all workers have arrived."""
         with self._changed:
             return min(self._steps.values())
 
     @property
     def staleness(self) -> Counter[int]:
-        """The number of applied gradients for each staleness.
-
-        Staleness counts the steps of other workers that were applied after the gradients'
-        parameters were read.
-        """
+        """The number of applied gradients for each staleness. Staleness counts the
+        steps of other workers that were applied after the gradients' parameters were
+        read."""
         return self._staleness
 
     def close(self) -> None:
-        """End the threads after their current messages, and wait for their end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -237,10 +217,8 @@ class PeerGradients(WorkerEnd):
         return total
 
     def _wait(self) -> None:
-        """Wait for a change; called with the lock held.
-
-        Raises the error that has ended a thread, even if it ended before the call.
-        """
+        """Wait for a change; called with the lock held. Raises the error that has ended
+        a thread, even if it ended before the call."""
         self._changed.notify_all()
         self._threads.wait()
 

@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table with a worker-side update.
+"""A worker's side of an asynchronous table with a worker-side update.
 
 Servers sum the gradients. The worker applies each received sum once, in order, when its next
 step begins.
@@ -22,27 +22,18 @@ from placer.runtime.exchange.worker_messages import WorkerMessage
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The gradient sums in the answers of all servers to one message.
+    """The gradient sums in the answers of all servers to one message."""
 
-    Attributes:
-        number: the number of the message.
-        versions: the version of each server.
-        horizon: the sums include all workers' steps up to this one.
-        steps: the number of summed steps. Servers may differ; this is the maximum.
-        newest: the newest summed step.
-        ranges: the arrays of each server; empty for a server without new gradients.
-    """
-
-    number: int
+    number: int  # of the message
     versions: Versions
-    horizon: int
-    steps: int
-    newest: int
-    ranges: Sequence[Sequence[Array]]
+    horizon: int  # the sums include all workers' steps up to this one
+    steps: int  # number of summed steps; servers may differ, this is the maximum
+    newest: int  # newest summed step
+    ranges: Sequence[Sequence[Array]]  # by server; empty without new gradients
 
 
 class PulledSums(Communicator):
-    """A worker's end of one table; the compute thread calls `take` and `take_rest`.
+    """A worker's side of one table; the compute thread calls `take` and `take_rest`.
 
     `order` also records how many sums are applied before each step.
     """
@@ -54,7 +45,6 @@ class PulledSums(Communicator):
         super().__init__(*arguments)
 
     def take(self, step: int) -> list[WorkerMessage]:
-        """Wait until a step may begin; return the sums to apply before it."""
         with self._changed:
             if self._order.replays:
                 recorded, count = self._order.next(USE, self._pull.id)
@@ -71,7 +61,6 @@ class PulledSums(Communicator):
         return self._apply(sums)
 
     def take_rest(self) -> list[WorkerMessage]:
-        """Return all remaining sums, to apply them after a drain."""
         with self._changed:
             sums = [*self._arrived]
             self._arrived.clear()

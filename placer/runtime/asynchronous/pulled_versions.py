@@ -1,4 +1,4 @@
-"""A worker's end of an asynchronous table that a server updates.
+"""A worker's side of an asynchronous table that a server updates.
 
 Each step uses the newest parameters received from the server.
 """
@@ -24,7 +24,7 @@ class _Version:
 
 
 class PulledVersions(Communicator):
-    """A worker's end of one table of a server; the compute thread calls `pull`.
+    """A worker's side of one table of a server; the compute thread calls `pull`.
 
     `order` also records the version that each step uses.
     """
@@ -34,7 +34,6 @@ class PulledVersions(Communicator):
         super().__init__(*arguments)
 
     def pull(self, step: int) -> Sequence[Array]:
-        """Wait until a step may begin; return the newest parameters."""
         with self._changed:
             if self._order.replays:
                 recorded, number = self._order.next(USE, self._pull.id)

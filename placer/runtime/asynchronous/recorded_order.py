@@ -139,9 +139,7 @@ class Order:
 
     def close(self, *, ended: bool) -> None:
         """Close the file. Write the end event if the run has `ended` without a failure.
-
-        Raises PlacerError if it cannot be written.
-        """
+        Raises PlacerError if it cannot be written."""
         if self._file is None:
             return
         try:
@@ -170,10 +168,8 @@ def order_file(folder: Path, node: str) -> Path:
 
 
 def check_has_none(folder: Path) -> None:
-    """Raise PlacerError if a folder contains a recorded order.
-
-    A run neither overwrites nor extends the order of another run.
-    """
+    """Raise PlacerError if a folder contains a recorded order. A run neither overwrites
+    nor extends the order of another run."""
     try:
         names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     except OSError as error:

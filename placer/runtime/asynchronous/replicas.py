@@ -36,10 +36,8 @@ class Replicas:
         self.divergence = 0.0
 
     def agree(self) -> None:
-        """Copy the values, the slots and the update counts of the first worker.
-
-        All workers must call this together.
-        """
+        """Copy the values, the slots and the update counts of the first worker. All
+        workers must call this together."""
         first, *others = self._workers
         self._number += 1
         key = Key(REPLICAS, self._number)

@@ -17,15 +17,10 @@ from placer.tables.key_sums import KeyPart
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to a worker.
+    """An answer to a worker."""
 
-    Attributes:
-        others: the number of other workers' steps applied before the answer.
-        values: the values in the answer, if they are kept.
-    """
-
-    others: int
-    values: Sequence[Array]
+    others: int  # steps of other workers applied before the answer
+    values: Sequence[Array]  # in the answer, if they are kept
 
 
 @dataclass(slots=True)
@@ -75,19 +70,15 @@ class ServedTable:
 
     @property
     def horizon(self) -> int:
-        """The newest step for which all workers' gradients are applied.
-
-        Workers that have drained do not count.
-        """
+        """The newest step for which all workers' gradients are applied. Workers that
+        have drained do not count."""
         open_steps = [s for w, s in self.applied.items() if w not in self.drained]
         return min(open_steps, default=max(self.applied.values()))
 
     @property
     def answered(self) -> float:
-        """The newest step that a request may wait for to be answered now.
-
-        It is infinite once all workers have drained.
-        """
+        """The newest step that a request may wait for to be answered now. It is
+        infinite once all workers have drained."""
         if len(self.drained) == len(self.push.sources):
             return math.inf
         return self.horizon

@@ -228,7 +228,6 @@ class Service:
             yield self._to_answer(served, each)
 
     def _applied(self, served: ServedTable, message: WorkerMessage) -> None:
-        """Note that a push was applied."""
         served.staleness[message.staleness] += 1
         served.counts[message.worker] += message.steps
         served.version += 1

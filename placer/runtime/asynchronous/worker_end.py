@@ -1,4 +1,4 @@
-"""The interface of a worker's end of an asynchronous table."""
+"""The interface of a worker's side of an asynchronous table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class WorkerEnd(Protocol):
-    """A worker's end of one table, or of several tables that are exchanged together.
+    """A worker's side of one table, or of several tables that are exchanged together.
 
     Every kind has `resume`, `drain`, `horizon` and `close`. A kind implements only the
     other calls that its exchange uses; the compiler emits no others. The compute thread

@@ -20,17 +20,11 @@ from placer.tables.half_sums import dtype_of_sums, round_to
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The gradient sum for one worker. Nobody may write to the arrays.
+    """The gradient sum for one worker. Nobody may write to the arrays."""
 
-    Attributes:
-        steps: the number of summed steps.
-        newest: the newest summed step.
-        arrays: the sums; empty if `steps` is 0.
-    """
-
-    steps: int
-    newest: int
-    arrays: Sequence[Array]
+    steps: int  # number of summed steps
+    newest: int  # newest summed step
+    arrays: Sequence[Array]  # empty without steps
 
 
 @dataclass(slots=True)
@@ -76,10 +70,8 @@ class WorkerSums:
         return sum(group.steps > 0 for group in self._groups)
 
     def add(self, message: WorkerMessage) -> None:
-        """Add a worker's gradients to all sums, as they arrive.
-
-        Raises RunError for gradients that do not fit the plan.
-        """
+        """Add a worker's gradients to all sums, as they arrive. Raises RunError for
+        gradients that do not fit the plan."""
         targets = [
             self._allocate() if group.is_taken or not group.steps else group.arrays
             for group in self._groups

@@ -103,10 +103,8 @@ class Batches:
 
     @property
     def _reads_ahead(self) -> bool:
-        """Whether rows are loaded while training.
-
-        True for pieces of a file, and for a Python sequence with a known number of steps.
-        """
+        """Whether rows are loaded while training. True for pieces of a file, and for a
+        Python sequence with a known number of steps."""
         is_late = isinstance(self.rows, LateRows) and self.last_step > 0
         return is_late or isinstance(self.rows, PieceRows)
 
@@ -139,10 +137,8 @@ class Batches:
 def own_ranges(
     shard: RowShard, count: int, part: int | None, parts: int
 ) -> Sequence[RowRange]:
-    """Return a node's row ranges in a batch of `count` rows.
-
-    If `part` is given, only the ranges in that microbatch of `parts`.
-    """
+    """Return a node's row ranges in a batch of `count` rows. If `part` is given, only
+    the ranges in that microbatch of `parts`."""
     start, stop = (0, count) if part is None else part_range(count, part, parts)
     return [(start + low, start + high) for low, high in shard.ranges(stop - start)]
 

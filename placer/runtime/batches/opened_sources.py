@@ -73,10 +73,8 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
 def open_rows(
     execution: Execution, data: RowSource, phase: str
 ) -> Rows | PieceRows | None:
-    """Open a source for a phase; return None on a node that reads nothing.
-
-    All nodes of a process share the rows.
-    """
+    """Open a source for a phase; return None on a node that reads nothing. All nodes of
+    a process share the rows."""
     if not inputs_of(execution.me, phase):
         return None
 

@@ -46,10 +46,8 @@ class ReadAhead(Generic[T]):
         self._last = self._reading.threads
 
     def take(self, position: Position) -> T:
-        """Wait for the value of a position and return it.
-
-        The value of the last position can be taken again. Raises any error of `read`.
-        """
+        """Wait for the value of a position and return it. The value of the last
+        position can be taken again. Raises any error of `read`."""
         if self._current is None or self._current[0] != position:
             self._current = None  # free its memory before the next value is computed
             self._current = position, self._next(position)
@@ -113,11 +111,8 @@ class _Reading(Generic[T]):
         self.threads.begin(self._run, "read ahead")
 
     def skip_to(self, position: Position) -> _Computed[T] | None:
-        """Return the value of a position and drop all earlier values.
-
-        Skipped values are still computed. Returns None if the thread will not compute the
-        position.
-        """
+        """Return the value of a position and drop all earlier values. Skipped values
+        are still computed. Returns None if the thread will not compute the position."""
         with self._changed:
             while True:
                 while self._waiting and self._waiting[0].position < position:

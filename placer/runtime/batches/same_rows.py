@@ -132,10 +132,8 @@ def _check_same(
 def _comparisons(
     digests: Mapping[str, Digests],
 ) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """Yield the position in the source, the input, and the digest of each node.
-
-    Single rows come first, in order, and whole columns last.
-    """
+    """Yield the position in the source, the input, and the digest of each node. Single
+    rows come first, in order, and whole columns last."""
     nodes = digests.items()
     for index, row in enumerate(next(iter(digests.values())).rows):
         for name in dict.fromkeys(n for d in digests.values() for n in d.columns):

@@ -1,1 +1,1 @@
-"""Events of a run, and the objects of the user's that receive them."""
+"""Delivers the events of a run to callbacks of the user and to TensorBoard."""

@@ -1,10 +1,9 @@
-"""Callbacks: objects of the user's that are called with the progress of a run.
+"""Callbacks: objects of the user that are called with the progress of a run.
 
-They are called in the launching process, in the thread that called `placer.launch`, one
-call at a time: in the order of the steps, and for each step in the order of the list.
-Steps that have been reported wait in a queue, and the nodes wait for callbacks that are
-slow: see `pace`. The nodes of a job of an engine cannot; if `MAX_PENDING` of their steps
-wait, no more are taken from the control node. No step is left out.
+Callbacks run in the launching process, in the thread that called `placer.launch`, one call
+at a time. Reported steps wait in a queue, and the nodes wait for slow callbacks (see `pace`).
+Nodes of an engine's job cannot wait. Instead, once `MAX_PENDING` of their steps are queued,
+no further steps are read from the control node. No step is skipped.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from placer.runtime.control.events import Event, Step
 from placer.runtime.control.result import Metrics
 
 MAX_PENDING: Final = 64
-"""The most steps of a job that are kept for callbacks."""
+"""The largest number of queued steps of an engine's job."""
 HOOKS: Final = ("on_step", "on_evaluation", "on_epoch")
-"""The methods of a callback, in the order in which they are called after a step."""
+"""The methods of a callback, in the order of the calls after a step."""
 
 
 class Stop:
@@ -34,22 +33,22 @@ class Stop:
 
 
 STOP: Final = Stop()
-"""What a method of a callback returns to end the run."""
+"""The value that a method of a callback returns to end the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a callback gets: a step, with the evaluation after it, or an epoch.
+    """The argument of a callback: a step with the evaluation after it, or an epoch.
 
     Attributes:
-        step: the number of the step, from 1; for an epoch, that of its last step.
+        step: the number of the step, from 1. For an epoch, the number of its last step.
         epoch: the number of the epoch, from 1.
-        metrics: the metrics of the step; for an epoch, those over all of its rows.
-        eval: the metrics of the evaluation after the step, None without one.
-        learning_rates: the learning rate of the step by the name of the optimizer.
-        seconds: the time from the beginning of the first step to the end of this one.
+        metrics: the metrics of the step. For an epoch, the metrics over all its rows.
+        eval: the metrics of the evaluation after the step; None without an evaluation.
+        learning_rates: the learning rate of each optimizer in the step, by name.
+        seconds: the time from the start of the first step to the end of this step.
         samples_per_second: rows of the global batch per second since the first step.
-        time: when the step was reported, in seconds since 1970 (Unix time).
+        time: the time of the report, in seconds since 1970 (Unix time).
     """
 
     step: int
@@ -63,20 +62,18 @@ class Record:
 
 
 class Callback:
-    """Is called with the progress of a run: `placer.launch(build, callbacks=[...])`.
+    """Base class of callbacks: `placer.launch(build, callbacks=[...])`.
 
-    Override any of the methods; an object of another class with one of them is a
-    callback too. They are called in the thread that called `placer.launch`, in the order
-    of the steps, and after each step in the order of the list: first all `on_step`,
-    then all `on_evaluation`, then all `on_epoch`. The run continues meanwhile, up to
-    8 steps ahead; then all workers wait for the callback. A job of an engine does not
-    wait, and warns.
+    Override any of the methods. An object of another class is also a callback if it has one
+    of the methods. They run in the thread that called `placer.launch`, in the order of the
+    steps. After each step, all `on_step` run in the order of the list, then all
+    `on_evaluation`, then all `on_epoch`. Meanwhile the run continues for up to 8 steps; then
+    all workers wait for the callback. A job of an engine does not wait, but warns.
 
-    A method that returns `placer.STOP` ends the run: all nodes stop after the same step,
-    usually the one that is running, save a checkpoint if the run saves any, and
-    `placer.launch` returns the result. Until then the steps are still reported. Other
-    values that it returns are ignored. An exception ends the run, and `placer.launch`
-    raises it.
+    To end the run, return `placer.STOP` from a method. All nodes then stop after the same
+    step, usually the current step, and save a checkpoint if the run saves any.
+    `placer.launch` returns the result. Steps are still reported until the run stops. Other
+    return values are ignored. An exception ends the run, and `placer.launch` raises it.
 
     Example:
         class StopWhenGood(placer.Callback):
@@ -91,7 +88,7 @@ class Callback:
         """Called after each training step.
 
         Args:
-            record: the step; `record.eval` has the evaluation after it, if any.
+            record: the step. `record.eval` contains the evaluation after it, if any.
 
         Returns:
             `placer.STOP` to end the run.
@@ -101,7 +98,7 @@ class Callback:
         """Called after each evaluation.
 
         Args:
-            record: the step before the evaluation; `record.eval` has its metrics.
+            record: the step before the evaluation. `record.eval` contains the metrics.
 
         Returns:
             `placer.STOP` to end the run.
@@ -111,8 +108,8 @@ class Callback:
         """Called after each complete epoch.
 
         Args:
-            record: the last step of the epoch; `record.metrics` are over all rows of
-                the epoch.
+            record: the last step of the epoch. `record.metrics` covers all rows of the
+                epoch.
 
         Returns:
             `placer.STOP` to end the run.
@@ -120,7 +117,7 @@ class Callback:
 
 
 def check_callbacks(callbacks: Iterable[object]) -> tuple[Any, ...]:
-    """Return the callbacks as a tuple; PlacerError if one of them is none."""
+    """Return the callbacks as a tuple; raise PlacerError if an object is not a callback."""
     try:
         checked = tuple(callbacks)
     except TypeError:
@@ -144,7 +141,7 @@ def check_callbacks(callbacks: Iterable[object]) -> tuple[Any, ...]:
 
 
 def records_of(step: Step) -> list[tuple[str, Record]]:
-    """Return the methods to call after a step, each with its record."""
+    """Return the methods to call after a step, each with its argument."""
     record = Record(
         step.step,
         step.epoch,
@@ -164,19 +161,19 @@ def records_of(step: Step) -> list[tuple[str, Record]]:
 
 
 class CallbackQueue:
-    """The steps of a run that are to be passed to its callbacks.
+    """A queue of steps for the callbacks of a run.
 
-    Events are added by the thread that receives them, and taken by the launching
-    thread, which may be the same one.
+    The thread that receives events adds steps. The launching thread, possibly the same
+    thread, takes them and calls the callbacks.
 
     Args:
-        callbacks: the callbacks, checked.
-        on_stop: called once, when a callback returns `placer.STOP`. It may be set
-            later, before the first step is taken.
+        callbacks: the checked callbacks.
+        on_stop: called once, when a callback returns `placer.STOP`. It may be set later,
+            before the first step is taken.
 
     Attributes:
-        on_called: called when the callbacks have had a step.
-        guard: returns a context in which callbacks are called.
+        on_called: called when the callbacks have finished a step.
+        guard: returns a context manager around the calls for a step.
     """
 
     def __init__(
@@ -194,21 +191,20 @@ class CallbackQueue:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether there are callbacks."""
         return bool(self._callbacks)
 
     @property
     def is_full(self) -> bool:
-        """Whether so many steps wait that no more should be added."""
+        """Whether the caller should add no more steps."""
         return len(self._pending) >= MAX_PENDING
 
     @property
     def has_steps(self) -> bool:
-        """Whether a step waits."""
+        """Whether the queue contains a step."""
         return bool(self._pending)
 
     def add(self, event: Event) -> None:
-        """Add an event; only steps are kept."""
+        """Add an event. Events other than steps are ignored."""
         if not self._callbacks or not isinstance(event, Step):
             return
         with self._changed:
@@ -217,28 +213,32 @@ class CallbackQueue:
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let `wait` return, or the next call of it."""
+        """Make the current or the next call of `wait` return."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait for a step to be added, or for `wake`, for at most some seconds."""
+        """Wait until a step is added, `wake` is called, or `seconds` have passed."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._woken, seconds)
             self._woken = False
 
     def close(self) -> None:
-        """Drop the steps that wait, and all that would be added."""
+        """Drop all queued steps, and ignore later ones."""
         with self._changed:
             self._closed = True
             self._pending.clear()
             self._changed.notify_all()
 
     def call_next(self) -> bool:
-        """Pass the next step to all callbacks, if one waits; return whether one did.
+        """Pass the next step to all callbacks.
 
-        Raises what a callback raises, with a note that names it.
+        Returns:
+            Whether the queue contained a step.
+
+        Raises:
+            Exception: the exception of a callback, with a note that names the callback.
         """
         with self._changed:
             if not self._pending:

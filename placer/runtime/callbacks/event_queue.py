@@ -1,4 +1,4 @@
-"""The events of a node on their way to its launcher."""
+"""Queues the events of a node and writes them to its launcher."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from placer.runtime.control.events import Event, NodeWarning, State, write_event
 from placer.system.worker import Worker
 
 MAX_PENDING: Final = 1024
-"""The most events that may wait to be written; then the caller waits."""
+"""The largest number of queued events. If the queue is full, the caller waits."""
 
 
 def write_all(fd: int, line: bytes) -> None:
-    """Write a line to a descriptor that blocks."""
+    """Write a whole line to a blocking file descriptor."""
     while line:
         line = line[os.write(fd, line) :]
 
 
 class EventQueue:
-    """Writes the lines of events in order, in a thread of its own.
+    """Writes the lines of events in order, in a separate thread.
 
-    A reader that is slow does not delay the node: of the states of a node in the queue
-    only the newest is kept, and other events are queued. The thread of the channel,
-    which must not wait, reports states and warnings: these always find room.
+    A slow reader therefore does not delay the node. A new state replaces the queued state of
+    the same node; other events are appended. States and warnings never block, because the
+    thread of the channel reports them and must not wait.
 
     Args:
-        write: writes a line, and waits for a reader that is slow. It raises OSError or
-            RunError if there is no reader any more, and is not called again then.
-        on_broken: called once, in the queue's thread, if `write` has failed, with the
-            events that are not written.
+        write: writes a line, and waits for a slow reader. If the reader is gone, it raises
+            OSError or RunError and is not called again.
+        on_broken: called once, in the queue's thread, when `write` has failed. The argument
+            is the list of events that were not written.
     """
 
     def __init__(
@@ -45,12 +45,11 @@ class EventQueue:
         self._worker.start()
 
     def __call__(self, event: Event) -> None:
-        """Report an event. After `close`, or once `write` has failed, events are
-        dropped."""
+        """Report an event. Events after `close` or a failure of `write` are dropped."""
         self.offer(event)
 
     def offer(self, event: Event) -> bool:
-        """Report an event; return False if it is dropped."""
+        """Report an event; return False if it was dropped."""
         line = write_event(event)
         if isinstance(event, State):
             self._worker.discard(lambda each: _is_state_of(event, each[0]))
@@ -58,17 +57,18 @@ class EventQueue:
         return self._worker.offer((event, line), waits=waits)
 
     def close(self, seconds: float | None, last: Event | None = None) -> None:
-        """Wait until all events and `last` are written, or `write` has failed; at most
-        for `seconds`, if that is not None.
+        """Wait until all events are written or `write` has failed.
 
-        `last` is queued even if the queue is full, because the caller must not wait for
-        a launcher that does not read.
+        Args:
+            seconds: the longest time to wait; None waits without a limit.
+            last: a last event. It is queued even if the queue is full, because the caller
+                must not wait for a launcher that does not read.
         """
         if last is not None:
             self._worker.offer((last, write_event(last)), waits=False)
         self._worker.close(seconds)
 
-    # Run by the thread.
+    # The thread runs this method.
 
     def _write_next(self, pending: tuple[Event, bytes]) -> None:
         event, line = pending
@@ -80,5 +80,5 @@ class EventQueue:
 
 
 def _is_state_of(state: State, event: Event) -> bool:
-    """Whether an event is a state of the same node."""
+    """Whether an event is a state of the same node as `state`."""
     return isinstance(event, State) and event.node == state.node

@@ -1,8 +1,7 @@
-"""Events of nodes on other machines: over the channel to the control node, and from there
-to the launcher.
+"""Relays events of nodes on other machines to the launcher, through the control node.
 
-A node relays its events from the time that it has joined until its last barrier. Before
-that and after it, and when it has failed, they go to its own pipe, as on one machine.
+A node relays its events over the channel after it has joined and until its last barrier. At
+other times, and after a failure, it writes them to its own pipe, as on one machine.
 """
 
 from __future__ import annotations
@@ -34,7 +33,11 @@ _KEY: Final = Key(EVENTS, 0)
 
 
 class RelayedReport:
-    """Reports the events of a node other than the control node; `own` is its own pipe."""
+    """Reports the events of a node to the control node, or to the node's own pipe.
+
+    Args:
+        own: reports an event to the node's own pipe.
+    """
 
     def __init__(self, own: Report) -> None:
         self._own = own
@@ -46,7 +49,7 @@ class RelayedReport:
             self._own(event)
 
     def begin(self, channel: Channel, control: str) -> None:
-        """Relay to the control node from now on: the node has joined."""
+        """Start to relay events to the control node, when the node has joined."""
 
         def send(line: bytes) -> None:
             channel.send(control, _KEY, [np.frombuffer(line, np.uint8)])
@@ -54,30 +57,29 @@ class RelayedReport:
         self._queue = EventQueue(send, self._fall_back)
 
     def end(self) -> None:
-        """Relay what is queued, and nothing more: the last barrier is next."""
+        """Relay the queued events and then stop, before the last barrier."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.close(None)
 
     def close(self) -> None:
-        """End the thread, if it still runs: the run has failed."""
+        """Stop the thread if it still runs, after a failure of the run."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.close(END_LIMIT)
 
     def _fall_back(self, events: Sequence[Event]) -> None:
-        """Use the node's own pipe: the run has failed."""
+        """Report events to the node's own pipe, after a failure of the run."""
         for event in events:
             self._own(event)
 
 
 class EventRelay:
-    """Reports the events of all other nodes on the control node, from `begin`, once it
-    has joined, until `close`.
+    """Receives the events of all other nodes on the control node, and reports them.
 
     Args:
         channel: the control node's channel.
-        report: receives the events.
+        report: called with each event.
     """
 
     def __init__(self, channel: Channel, report: Report) -> None:
@@ -87,29 +89,29 @@ class EventRelay:
         channel.listen(EVENTS, self._sources.offer)
 
     def begin(self) -> None:
-        """Report what has arrived, and what arrives from now on."""
+        """Report the events that have arrived, and those that arrive later."""
         self._sources.start()
 
     def close(self) -> None:
-        """Report all events that have arrived, and end."""
+        """Report all events that have arrived, and stop."""
         self._sources.close()
 
     def drop(self) -> None:
-        """End after the event that is reported now: the run has failed."""
+        """Stop after the current event, when the run has failed."""
         self._sources.drop()
         self._sources.join(END_LIMIT)
 
     def _relay(self, source: str) -> None:
         try:
             self._report(self._receive(source))
-        except Aborted:  # the compute thread learns it too
+        except Aborted:  # the compute thread also raises this error
             self._sources.drop()
         except RunError as error:
             self._sources.drop()
             self._channel.abort(Cause(source, "", str(error)))
 
     def _receive(self, source: str) -> Event:
-        """Receive an event of a node; raises RunError for one of another process."""
+        """Receive an event; raise RunError if it belongs to another process than the sender."""
         (line,) = self._channel.receive(source, _KEY)
         event = read_event(source, line.tobytes())
         match event:
@@ -119,6 +121,6 @@ class EventRelay:
                 if NodeId(node).process == NodeId(source).process:
                     return event
         raise RunError(
-            f"{source} sent an event that this version of placer does not send",
+            f"{source} sent an event that this version of placer does not know",
             hint="run the same version of placer on every node",
         )

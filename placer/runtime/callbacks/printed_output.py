@@ -1,5 +1,4 @@
-"""Text that Python code prints in a node: to the node's log, and line by line to its
-launcher."""
+"""Sends text that Python code prints on a node to the log and, by line, to the launcher."""
 
 from __future__ import annotations
 
@@ -12,15 +11,15 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 MAX_LINE = 4000
-"""The most characters of a line that the launcher receives; the log has all of them."""
+"""The launcher receives up to this many characters of a line. The log contains all."""
 
 
 @contextmanager
 def report_output(report: Callable[[str], None]) -> Iterator[None]:
-    """Call `report` with each line that is printed within the context, without its end.
+    """Return a context manager that calls `report` with each printed line.
 
-    This covers `sys.stdout` and `sys.stderr`. Text that is written to the file
-    descriptors directly, and what JAX logs, only goes to the log.
+    This covers `sys.stdout` and `sys.stderr`. Text that is written directly to the file
+    descriptors goes only to the log, and so do log messages of JAX.
     """
     previous = sys.stdout, sys.stderr
     handler, logger = logging.StreamHandler(sys.stderr), logging.getLogger("jax")
@@ -40,14 +39,13 @@ def report_output(report: Callable[[str], None]) -> Iterator[None]:
 
 
 class _ReportingStream:
-    """A text stream that also reports its lines."""
+    """A text stream that also reports each line."""
 
     def __init__(self, stream: TextIO, report: Callable[[str], None]) -> None:
         self._stream = stream
         self._report = report
         self._line = ""
-        # Reentrant, because a finalizer of an object may print while this thread holds
-        # the lock.
+        # Reentrant, because a finalizer may print while this thread holds the lock.
         self._lock = threading.RLock()
         self._process = os.getpid()
 
@@ -56,11 +54,12 @@ class _ReportingStream:
 
     def write(self, text: str) -> int:
         self._stream.write(text)
-        if os.getpid() == self._process:  # a forked process has no thread for reports
+        if (
+            os.getpid() == self._process
+        ):  # a forked process has no thread to send reports
             with self._lock:
                 *lines, rest = (self._line + text).split("\n")
-                # Keep a final carriage return: more text may follow and replace the
-                # line.
+                # Keep a final carriage return: later text may replace the line.
                 returns = "\r" if rest.endswith("\r") else ""
                 self._line = _visible(rest)[: MAX_LINE + 1] + returns
                 for line in lines:
@@ -72,7 +71,7 @@ class _ReportingStream:
             self.write(line)
 
     def end(self) -> None:
-        """Report the last line if it has no end."""
+        """Report the last line if it lacks a line end."""
         with self._lock:
             line, self._line = self._line, ""
             if line and os.getpid() == self._process:
@@ -84,6 +83,8 @@ class _ReportingStream:
 
 
 def _visible(line: str) -> str:
-    """Return what is visible of a line with carriage returns, such as a progress bar:
-    the text after the last one."""
+    """Return the visible part of a line: the text after the last carriage return.
+
+    Progress bars use carriage returns.
+    """
     return line.rstrip("\r").rpartition("\r")[2]

@@ -1,4 +1,4 @@
-"""Writes the progress of a run for TensorBoard: a callback, and its folders."""
+"""Writes the progress of a run for TensorBoard."""
 
 from __future__ import annotations
 
@@ -14,32 +14,37 @@ from placer.runtime.callbacks.callbacks import Callback, Record
 from placer.system.files.atomic import atomic_file
 
 FLUSH_SECONDS: Final = 1
-"""The time after which new numbers are in the file, for TensorBoard to show them."""
+"""Seconds between two writes of new numbers to the file."""
 ABOUT: Final = "placer.json"
-"""The file in a run's folder that says which checkpoints are of the run."""
+"""The name of the file in a run's folder that lists the run's folders of checkpoints."""
 _INSTALL: Final = install_extra("tensorboard")
 
 
 class About(msgspec.Struct):
-    """The content of `ABOUT`: the folders to which the run has saved checkpoints."""
+    """The content of the file `ABOUT`.
+
+    Attributes:
+        checkpoints: the folders to which the run has saved checkpoints.
+    """
 
     checkpoints: list[str]
 
 
 class TensorBoard(Callback):
-    """Writes the scalars of a run to a folder, as TensorBoard reads them.
+    """Writes the scalars of a run to a folder for TensorBoard.
 
-    After each step: the metrics as `train/NAME`, the learning rate as `learning_rate`
-    (`learning_rate/NAME` with several optimizers) and `samples_per_second`; after an
-    evaluation `eval/NAME`, after an epoch `epoch/NAME`.
+    After each step it writes the metrics as `train/NAME`, the learning rate as
+    `learning_rate` (`learning_rate/NAME` with several optimizers), and
+    `samples_per_second`. After an evaluation it writes `eval/NAME`, after an epoch
+    `epoch/NAME`.
 
     Args:
         folder: the folder of the run.
-        resumed: whether the run continues from a checkpoint. Numbers of an earlier run
-            in the folder for steps after the checkpoint are then not shown any more.
+        resumed: whether the run continues from a checkpoint. TensorBoard then hides numbers
+            of the earlier run for steps after the checkpoint.
 
     Raises:
-        PlacerError: tensorboardX is not installed, or the files cannot be written.
+        PlacerError: if tensorboardX is not installed, or the files cannot be written.
     """
 
     def __init__(self, folder: Path, *, resumed: bool = False) -> None:
@@ -79,7 +84,7 @@ class TensorBoard(Callback):
                 str(self._folder),
                 purge_step=record.step if self._resumed else None,
                 flush_secs=FLUSH_SECONDS,
-                # Files of one second would have the same name without it.
+                # Otherwise two files of the same second would have the same name.
                 filename_suffix=f".{time.time_ns()}",
             )
         for tag, value in scalars.items():
@@ -87,7 +92,7 @@ class TensorBoard(Callback):
 
 
 def check_installed() -> None:
-    """Raise PlacerError if the package that writes the files is not installed."""
+    """Raise PlacerError if tensorboardX is not installed."""
     try:
         import tensorboardX  # noqa: F401
     except ModuleNotFoundError as error:
@@ -102,17 +107,17 @@ def run_folder(
 ) -> Path:
     """Create the folder of a run in `parent`, and return its path.
 
-    A run that continues from a checkpoint has the folder of the run that saved it, if
-    that is in `parent`; any other has a new one, `NAME-N` with the next number.
+    A resumed run uses the folder of the run that saved the checkpoint, if `parent` contains
+    that folder. Other runs use a new folder `NAME-N` with the next number.
 
     Args:
         parent: the folder of all runs.
         name: the name of the model.
-        checkpoints: the folder to which the run saves checkpoints, if it saves any.
-        resume: the checkpoint, or the folder of checkpoints, from which it continues.
+        checkpoints: the folder to which the run saves checkpoints, if any.
+        resume: the checkpoint or folder of checkpoints from which the run continues.
 
     Raises:
-        PlacerError: the folder cannot be created.
+        PlacerError: if the folder cannot be created.
     """
     check_installed()
     try:
@@ -138,7 +143,7 @@ def _named(prefix: str, numbers: dict[str, float]) -> dict[str, float]:
 
 
 def _numbered(parent: Path, name: str) -> dict[int, Path]:
-    """Return the folders of the runs of a model by number."""
+    """Return the folders of a model's runs by number."""
     pattern = re.compile(rf"{re.escape(name)}-([0-9]{{1,9}})")
     matches = ((pattern.fullmatch(each.name), each) for each in parent.iterdir())
     return {int(match[1]): each for match, each in matches if match}
@@ -151,14 +156,14 @@ def _create_numbered(parent: Path, name: str) -> Path:
         folder = parent / f"{name}-{number}"
         try:
             folder.mkdir(mode=0o755)
-        except FileExistsError:  # another run has just taken the number
+        except FileExistsError:  # another run has just used the number
             continue
         return folder
 
 
 def _folder_of(parent: Path, name: str, resume: Path) -> Path | None:
-    """Return the folder of the last run that saved a checkpoint; None if none did."""
-    # A checkpoint is in the folder of checkpoints.
+    """Return the folder of the last run that saved the checkpoint `resume`, if any."""
+    # `resume` is a folder of checkpoints, or a checkpoint inside such a folder.
     saved = {str(resume.resolve()), str(resume.resolve().parent)}
     runs = sorted(_numbered(parent, name).items(), reverse=True)
     return next((each for _, each in runs if saved & {*_checkpoints_of(each)}), None)

@@ -30,11 +30,8 @@ class Devices:
     _shardings: dict[tuple[str, bool], Sharding] = field(default_factory=dict)
 
     def copy_to_host(self, values: tuple[Any, ...], wait: bool) -> tuple[Any, ...]:
-        """Copy arrays to host memory.
-
-        With `wait`, wait for the copies, for a function on the CPU. Without it, reading an
-        array waits for its copy.
-        """
+        """Copy arrays to host memory. With `wait`, wait for the copies, for a function
+        on the CPU. Without it, reading an array waits for its copy."""
         # Emulated devices are CPU devices, and numpy would use their memory directly. Copy from
         # one CPU device to another instead.
         devices = {device for value in values for device in value.devices()}
@@ -173,7 +170,6 @@ def configure_jax(nodes: Sequence[NodePlan], emulate: bool, *, alone: bool) -> N
 
 
 def _cpu_count(node: NodePlan, emulate: bool) -> int:
-    """Return the number of CPU devices that a node needs."""
     counts = {CPU: 1, **node.devices}
     return sum(counts.values()) if emulate else counts[CPU]
 

@@ -108,10 +108,8 @@ class Exchange:
                 self.channel.send(target, key, message, follows=edge.follows)
 
     def begin_send(self, key: Key, values: Sequence[Array]) -> list[OpenMessage]:
-        """Start sending whole values while they are still being written.
-
-        See `Channel.begin_send`.
-        """
+        """Start sending whole values while they are still being written. See
+        `Channel.begin_send`."""
         edge = self.edges[key.edge]
         return [
             self.channel.begin_send(target, key, self._message(edge, values, target, 0))
@@ -119,10 +117,8 @@ class Exchange:
         ]
 
     def expect(self, key: Key) -> None:
-        """Provide arrays for values of a later step, so that they may arrive early.
-
-        The edge must have one source, which sends whole values.
-        """
+        """Provide arrays for values of a later step, so that they may arrive early. The
+        edge must have one source, which sends whole values."""
         if key in self._expected:
             return
         edge = self.edges[key.edge]
@@ -158,7 +154,6 @@ class Exchange:
     def _message(
         self, edge: Edge, arrays: Sequence[Array | None], target: str, count: int
     ) -> list[Array]:
-        """Return the arrays that this node sends to a target."""
         message: list[Array] = []
         for edge_value, array in zip(edge.values, arrays, strict=True):
             for piece in self._pieces(edge, edge_value, target, count):
@@ -258,10 +253,8 @@ class Exchange:
             yield edge.values[index].result, start, [view for _, _, view in parts]
 
     def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
-        """Return a parameter of this shape from its consecutive flat blocks.
-
-        This copies nothing if the blocks fill one receive buffer, in order.
-        """
+        """Return a parameter of this shape from its consecutive flat blocks. This
+        copies nothing if the blocks fill one receive buffer, in order."""
         end = start = address_of(blocks[0])
         whole = self._buffers_by_address.get(start)
         if whole is not None:
@@ -275,11 +268,8 @@ class Exchange:
         return np.concatenate([block.reshape(-1) for block in blocks]).reshape(shape)
 
     def new_step(self) -> None:
-        """Forget the buffers of the last step.
-
-        The arena reuses memory only when no array refers to it. So values that a program
-        still holds stay valid.
-        """
+        """Forget the buffers of the last step. The arena reuses memory only when no
+        array refers to it. So values that a program still holds stay valid."""
         self._buffers.clear()
         self._buffers_by_address.clear()
 
@@ -298,10 +288,8 @@ class Exchange:
     def _space_in_whole(
         self, edge_value: EdgeValue, buffers: dict[str, Array]
     ) -> Array:
-        """Return the part of a joined value's buffer that holds a block.
-
-        `buffers` maps names of joined values to buffers; a missing buffer is added.
-        """
+        """Return the part of a joined value's buffer that holds a block. `buffers` maps
+        names of joined values to buffers; a missing buffer is added."""
         assert edge_value.whole is not None
         whole = buffers.get(edge_value.whole)
         if whole is None:
@@ -357,11 +345,9 @@ def _join(
     parts: Sequence[tuple[Piece, Array]],
     factor: float,
 ) -> Array:
-    """Join the pieces of a value, or add them and multiply the sum by a factor.
-
-    Pieces are added in the order of the plan, so a sum has the same bits in every run. Half
-    floats are added and multiplied in float32, and the result is rounded once.
-    """
+    """Join the pieces of a value, or add them and multiply the sum by a factor. Pieces
+    are added in the order of the plan, so a sum has the same bits in every run. Half
+    floats are added and multiplied in float32, and the result is rounded once."""
     if target is None:
         return parts[0][1]
     if not _is_sum(edge_value):
@@ -381,11 +367,8 @@ def _join(
 def _write_pieces(
     target: Array, edge_value: EdgeValue, parts: Sequence[tuple[Piece, Array]]
 ) -> Array:
-    """Write pieces into `target`.
-
-    The pieces of a sum share a range: the first piece is written, and the next pieces are
-    added.
-    """
+    """Write pieces into `target`. The pieces of a sum share a range: the first piece is
+    written, and the next pieces are added."""
     written: set[int] = set()
     for piece, array in parts:
         space = _rows_of(target, piece, piece.target_offset)

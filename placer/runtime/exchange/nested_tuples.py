@@ -41,10 +41,8 @@ def _like(tree: Any, values: Iterator[Any]) -> Any:
 
 
 def fill_tree(kind: type[T], values: Iterable[Any]) -> T:
-    """Return an instance of a NamedTuple class, filled with values in order.
-
-    A field that is a NamedTuple itself is filled with the next values.
-    """
+    """Return an instance of a NamedTuple class, filled with values in order. A field
+    that is a NamedTuple itself is filled with the next values."""
     return _fill(kind, iter(values))  # type: ignore[no-any-return]
 
 

@@ -32,7 +32,7 @@ class Part:
         return np.asarray(self.array).reshape(-1)[self.start : self.stop]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        """Refuse to be a whole array: the edge does not send a part of this value."""
+        """Refuse the conversion to an array: the edge sends the whole value, not a part."""
         del dtype, copy
         raise RunError(
             f"elements {self.start}:{self.stop} are sent where the build sends the whole"

@@ -97,17 +97,14 @@ class RangeExchange:
         self._staging = Staging(self.channel)
 
     def edge(self, edge: Edge) -> RangeEdge:
-        """Return the ranges of an edge."""
         if edge.id not in self._edges:
             self._edges[edge.id] = RangeEdge(edge)
         return self._edges[edge.id]
 
     def send(self, edge: Edge, key: Key, values: Sequence[Array]) -> None:
-        """Send this node's values to the targets of an edge.
-
-        Each target receives its ranges of the terms, or all ranges that this node owns. In a
-        ring, this sends only the first message.
-        """
+        """Send this node's values to the targets of an edge. Each target receives its
+        ranges of the terms, or all ranges that this node owns. In a ring, this sends
+        only the first message."""
         known = self.edge(edge)
         flat = [np.asarray(value).reshape(-1) for value in values]
         if self.node in edge.targets:
@@ -142,7 +139,6 @@ class RangeExchange:
     def _message(
         self, known: RangeEdge, flat: Sequence[Array], target: str
     ) -> Sequence[Array]:
-        """Return the arrays that this node sends to another node."""
         if known.edge.values[0].layouts[1] == "F":
             parts = _cut(known, flat, target)
             if target == self.node or self.node not in known.owners:
@@ -240,10 +236,8 @@ class RangeExchange:
 
     def _targets(self, known: RangeEdge) -> list[Array | None]:
         """Return the arrays to join ranges in; None for a value that is used in place.
-
-        A value can be used where its only owner stores it, if the edge is stable. Sums are
-        not: their memory is reused in the next step (`_sums_of`).
-        """
+        A value can be used where its only owner stores it, if the edge is stable. Sums
+        are not: their memory is reused in the next step (`_sums_of`)."""
         edge = known.edge
         has_views = edge.stable and not edge.ring
         return [
@@ -332,7 +326,6 @@ class RangeExchange:
 
 
 def _cut(known: RangeEdge, flat: Sequence[Array], owner: str) -> list[Array]:
-    """Return a node's ranges of flat values."""
     return [flat[index][low:high] for index, low, high in known.of_owner[owner]]
 
 
@@ -343,7 +336,6 @@ def _space(array: Array | None, low: int, high: int) -> Array | None:
 def _fill(
     known: RangeEdge, joined: list[Array | None], owner: str, own: Sequence[Array]
 ) -> None:
-    """Copy the ranges of a node into joined values."""
     for index, low, high in known.of_owner[owner]:
         space = _space(joined[index], low, high)
         if space is None:

@@ -172,10 +172,8 @@ class RowExchange:
     def send_gradients(
         self, key: Key, keys: Sequence[BatchKeys], gradients: Sequence[Array]
     ) -> None:
-        """Send each holder the gradients of its rows, for each table.
-
-        The gradients must not change until the holder has received them.
-        """
+        """Send each holder the gradients of its rows, for each table. The gradients
+        must not change until the holder has received them."""
         for i, holder in enumerate(self.edges[key.edge].targets):
             message = [
                 array[each.of_server(i)]
@@ -216,10 +214,8 @@ class RowExchange:
     def _check_keys(
         self, source: str, table: SparseTable, part: KeyPart, fits: bool
     ) -> None:
-        """Check received keys, because the loops of a table check no bounds.
-
-        `fits` says whether the remaining arrays are valid.
-        """
+        """Check received keys, because the loops of a table check no bounds. `fits`
+        says whether the remaining arrays are valid."""
         partitions, keys = table.settings.partitions, part.keys
         holders = table.holders
         problem = ""

@@ -18,17 +18,11 @@ from placer.runtime.exchange.exchange import Exchange
 
 @dataclass(slots=True)
 class _Messages:
-    """The messages of one edge.
+    """The messages of one edge."""
 
-    Attributes:
-        blocks: the indices of the blocks in the messages.
-        messages: one message per target.
-        at: the position in `blocks` of the first block that is not fully updated.
-    """
-
-    blocks: Sequence[int]
-    messages: Sequence[OpenMessage]
-    at: int = 0
+    blocks: Sequence[int]  # indices of the blocks in the messages
+    messages: Sequence[OpenMessage]  # one per target
+    at: int = 0  # index in `blocks` of the first block that is not fully updated
 
 
 class SentBack:
@@ -82,10 +76,8 @@ class SentBack:
 def find_sent_back(
     edges: Sequence[Edge], me: NodePlan
 ) -> dict[str, list[tuple[int, list[int]]]]:
-    """Return, for each table of a server, the edges that send back its blocks.
-
-    Each edge is given with the indices of its blocks in the table.
-    """
+    """Return, for each table of a server, the edges that send back its blocks. Each
+    edge is given with the indices of its blocks in the table."""
     found: dict[str, list[tuple[int, list[int]]]] = {}
     for table in me.tables:
         index = {block.name: i for i, block in enumerate(table.blocks)}

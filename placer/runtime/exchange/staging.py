@@ -33,11 +33,8 @@ class Staging:
     _shares: dict[str, bool] = field(default_factory=dict)
 
     def stage(self, edge: int, target: str, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Return copies of flat arrays in shared memory.
-
-        Small arrays are returned unchanged, as are arrays for a target that is not connected
-        by shared memory.
-        """
+        """Return copies of flat arrays in shared memory. Small arrays are returned
+        unchanged, as are arrays for a target that is not connected by shared memory."""
         nbytes = [array.nbytes for array in arrays]
         if sum(nbytes) <= SMALL or not self._is_shared(target):
             return arrays

@@ -54,10 +54,8 @@ def put(
 
 
 def to_page_locked(values: Sequence[jax.Array]) -> list[jax.Array]:
-    """Start copying arrays to page-locked host memory.
-
-    numpy reads the result without another copy.
-    """
+    """Start copying arrays to page-locked host memory. numpy reads the result without
+    another copy."""
     wholes = [
         value.addressable_data(0) if value.is_fully_replicated else value
         for value in values

@@ -137,10 +137,8 @@ def header(*numbers: int) -> Array:
 def join_flat(
     pieces: Iterator[Piece], dtypes: Sequence[npt.DTypeLike]
 ) -> list[Array] | None:
-    """Return the arrays of a message after its header, flat.
-
-    Returns None if the arrays do not have these dtypes. An empty array has no pieces.
-    """
+    """Return the arrays of a message after its header, flat. Returns None if the arrays
+    do not have these dtypes. An empty array has no pieces."""
     parts: list[list[Array]] = [[] for _ in dtypes]
     filled = [0] * len(dtypes)
     for index, start, view in pieces:

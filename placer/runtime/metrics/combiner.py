@@ -113,10 +113,8 @@ class Combiner:
         self._worker.offer((phase, own))
 
     def know(self, node: str, step: int, statistics: Statistics) -> None:
-        """Set the statistics of a node in a step of an earlier run; call it before `start`.
-
-        It is for steps that only some nodes had finished.
-        """
+        """Set the statistics of a node in a step of an earlier run; call it before
+        `start`. It is for steps that only some nodes had finished."""
         self._known[node, step] = statistics
 
     def flush(self) -> None:
@@ -124,10 +122,8 @@ class Combiner:
         self._worker.wait_until_idle()
 
     def flush_to(self, step: int) -> None:
-        """Wait until the metrics of a step are passed on. Raises an error of the thread.
-
-        All nodes must have finished the step.
-        """
+        """Wait until the metrics of a step are passed on. Raises an error of the
+        thread. All nodes must have finished the step."""
         self._worker.wait_for(lambda: self._passed >= step)
         self._worker.check()
 
@@ -152,11 +148,9 @@ class Combiner:
     # Run by the thread.
 
     def _combine(self, recorded: tuple[Phase, Statistics]) -> None:
-        """Combine the metrics of a phase over the nodes.
-
-        The metrics of a step are passed on when its evaluation or the next step ends,
-        because an evaluation between the two belongs to the step.
-        """
+        """Combine the metrics of a phase over the nodes. The metrics of a step are
+        passed on when its evaluation or the next step ends, because an evaluation
+        between the two belongs to the step."""
         phase, own = recorded
         totals, nodes = self._sum_over_nodes(phase, own)
         if phase.edge == STEP and phase.step > self._last:
@@ -188,7 +182,6 @@ class Combiner:
             self._pass_on_pending()
 
     def _pass_on_pending(self) -> None:
-        """Pass on the pending metrics of the last step, if any."""
         if self._pending is not None:
             self._on_step(self._pending)
             with self._worker.changed:
@@ -223,10 +216,8 @@ class Combiner:
         self, phase: Phase, own: Statistics
     ) -> tuple[Statistics, list[NodePlan]]:
         """Return the statistics of all nodes combined, and the nodes that count.
-
         Partial statistics are summed; otherwise the first node's value is used. Returns
-        nothing for a step that some node will not run.
-        """
+        nothing for a step that some node will not run."""
         totals: Statistics = {}
         counted = []
         for node in self._plan.nodes:

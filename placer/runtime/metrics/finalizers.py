@@ -36,10 +36,8 @@ def _ratio(sums: Array) -> float:
 
 
 def _auc(sums: Array) -> float:
-    """Return the fraction of negative-positive pairs in the right order; ties count half.
-
-    Exact below 2**53 pairs. Source: Mann and Whitney 1947.
-    """
+    """Return the fraction of negative-positive pairs in the right order; ties count
+    half. Exact below 2**53 pairs. Source: Mann and Whitney 1947."""
     negatives, positives = sums[:, :-1]
     pairs = negatives.sum() * positives.sum()
     if not pairs or sums[:, -1].any():

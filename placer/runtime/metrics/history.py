@@ -78,9 +78,7 @@ class HistoryWriter:
 
     def open(self, steps_per_epoch: int, progress: Progress | None = None) -> None:
         """Open the file. To continue a run, set its position and remove later lines.
-
-        Raises RunError if the file has no line for the last step of the position.
-        """
+        Raises RunError if the file has no line for the last step of the position."""
         self._steps_per_epoch = steps_per_epoch
         if progress is not None:
             self._epoch = progress.epoch
@@ -194,10 +192,8 @@ class HistoryWriter:
         self._execution.report(step)
 
     def add_part(self, statistics: Statistics, rows: int, batch: int) -> None:
-        """Add a node's metrics of a later step of the epoch, which only some nodes finished.
-
-        They cover `rows` of the `batch` rows of the step.
-        """
+        """Add a node's metrics of a later step of the epoch, which only some nodes
+        finished. They cover `rows` of the `batch` rows of the step."""
         reported = {n: statistics[n] for n in self._finalizers if n in statistics}
         add_statistics(self._sums, weight_by_rows(reported, self._finalizers, batch))
         self._rows += rows

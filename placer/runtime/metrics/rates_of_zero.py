@@ -44,10 +44,8 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
 
 
 def _first_of_zero(rate: Schedule, updates: int) -> int | None:
-    """Return the first update (from 1) after which all rates are 0; None without one.
-
-    A zero rate in the last update alone does not count: a schedule may end at 0.
-    """
+    """Return the first update (from 1) after which all rates are 0; None without one. A
+    zero rate in the last update alone does not count: a schedule may end at 0."""
     schedule = build_schedule(rate)
     first = updates + 1
     while first > 0 and schedule(first - 1) == 0.0:

@@ -34,11 +34,9 @@ def finalizers_of(plan: Plan) -> dict[str, Finalizer]:
 def weight_by_rows(
     values: Mapping[str, Any], finalizers: Mapping[str, Finalizer], rows: int
 ) -> Statistics:
-    """Convert the values of a batch to statistics that can be added.
-
-    A plain number is multiplied by the batch's number of rows. Waits for arrays that are still
-    being computed.
-    """
+    """Convert the values of a batch to statistics that can be added. A plain number is
+    multiplied by the batch's number of rows. Waits for arrays that are still being
+    computed."""
     return {
         name: np.asarray(float(value) * rows if finalizers[name] == "value" else value)
         for name, value in values.items()

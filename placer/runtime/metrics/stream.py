@@ -93,28 +93,21 @@ class MetricsStream:
             self._worker.check()
 
     def record(self, values: Mapping[str, Any], rows: int) -> None:
-        """Record this node's part of the metrics of a batch.
-
-        `rows` is the weight of metrics that are plain numbers; a training step passes 1.
-        """
+        """Record this node's part of the metrics of a batch. `rows` is the weight of
+        metrics that are plain numbers; a training step passes 1."""
         self._worker.offer(partial(self._add, values, rows))
 
     def end(self, phase: Phase, *, counts: bool = True) -> None:
-        """End a phase: all its metrics are recorded.
-
-        `counts` is false if the step does not use the node's gradients; then the metrics
-        are dropped.
-        """
+        """End a phase: all its metrics are recorded. `counts` is false if the step does
+        not use the node's gradients; then the metrics are dropped."""
         # Raise errors of the threads here, between batches. Raised in `record`, an error would
         # be attributed to a line of the program.
         self._check()
         self._worker.put(partial(self._finish, phase, counts))
 
     def flush(self) -> None:
-        """Wait until all recorded metrics are processed. Raises any error in processing them.
-
-        The control node also waits for the metrics of other nodes.
-        """
+        """Wait until all recorded metrics are processed. Raises any error in processing
+        them. The control node also waits for the metrics of other nodes."""
         self._worker.wait_until_idle()
         if self.combiner is not None:
             self.combiner.flush()
@@ -163,7 +156,6 @@ class MetricsStream:
             self._channel.send(self._plan.control, Key(STEP, step + 1), [])
 
     def _check(self) -> None:
-        """Raise the first error of a thread."""
         self._worker.check()
         if self.combiner is not None:
             self.combiner.check()
@@ -171,7 +163,6 @@ class MetricsStream:
     # Run by the thread.
 
     def _add(self, values: Mapping[str, Any], rows: int) -> None:
-        """Add recorded values to this node's values."""
         add_statistics(self._own, weight_by_rows(values, self._finalizers, rows))
 
     def _finish(self, phase: Phase, counts: bool) -> None:

@@ -41,7 +41,7 @@ class AsynchronousCalls:
         tables: the tables of the node, by name.
         rates: the learning rates and update modes of the tables.
         shard: the node's share of a step's rows; its gradients cover these rows.
-        ends: the worker ends of asynchronous tables, by edge number.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
         service: the server side of asynchronous tables; None on other nodes.
         arrived: messages of other workers to this worker, while its hook `serve` runs.
         step_skipped: whether this server skips its last step, because all workers have
@@ -88,13 +88,12 @@ class AsynchronousCalls:
                 or parts by `node.cut`.
 
         Raises:
-            RunError: if the elements are not those that the edge sends.
+            RunError: if a part is not the range that the edge sends.
 
         Example:
             node.push(GRADIENTS_TO_PS, g)
         """
-        # Converting the gradients waits until they are computed. The parameters that the
-        # next step pulls are newer for it.
+        # This waits until the gradients are computed, so the next step pulls newer parameters.
         planned = self.edges[edge].values
         arrays = [
             array_to_send(value, each)

@@ -153,7 +153,6 @@ class BatchCalls:
     def _end_batch(
         self, batch: int, recorded: Sequence[Any], outputs: Mapping[str, Any]
     ) -> None:
-        """Wait for the results of a batch. Batch -1 stands for the time before the first batch."""
         for value in recorded:
             np.asarray(value)
         if batch >= 0:

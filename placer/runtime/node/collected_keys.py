@@ -64,11 +64,9 @@ class CollectedKeys:
         padding: tuple[int | None, ...] = (),
         **stats: Any,
     ) -> tuple[Any, ...]:
-        """Return the distinct keys of a batch, and the positions of each array.
-
-        `stats` are the given arrays among `show`, `click` and `time`. See
-        `Node.distinct_keys`.
-        """
+        """Return the distinct keys of a batch, and the positions of each array. `stats`
+        are the given arrays among `show`, `click` and `time`. See
+        `Node.distinct_keys`."""
         position = self.position
         if not position.evaluation:
             ahead = self._ahead.pop(table, None)
@@ -83,12 +81,8 @@ class CollectedKeys:
     def collect_ahead(
         self, edge: Edge, next_rows: Callable[[str], Array]
     ) -> list[BatchKeys]:
-        """Return the keys that an edge carries in the next step, and keep them for `collect`.
-
-        Args:
-            edge: the edge.
-            next_rows: returns the next step's rows of an input.
-        """
+        """Return the keys that an edge carries in the next step, and keep them for
+        `collect`. `next_rows` returns the next step's rows of an input."""
         found = []
         for value in edge.values:
             table = str(value.table)
@@ -129,11 +123,9 @@ class CollectedKeys:
         return keys, positions
 
     def choose_sizes(self) -> None:
-        """Pad the most recently collected keys of all tables to sizes with the same index.
-
-        A function that uses several tables is compiled for each combination of sizes; this
-        keeps the number of combinations small.
-        """
+        """Pad the most recently collected keys of all tables to sizes with the same
+        index. A function that uses several tables is compiled for each combination of
+        sizes; this keeps the number of combinations small."""
         if not self._without_size:
             return
         number = self.forced_size

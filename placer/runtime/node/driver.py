@@ -25,7 +25,7 @@ class NodeDriver:
     Attributes:
         node: the node, as its program sees it.
         serve: the hook that handles the messages for asynchronous tables.
-        updates: the worker ends of tables with a worker-side update.
+        updates: the `WorkerEnd` of each table with a worker-side update.
         replicas: the tables that each worker keeps and updates a copy of.
         has_own_steps: whether the node, a worker or its companion, trains without waiting
             for other workers in each step.
@@ -60,7 +60,6 @@ class NodeDriver:
         return not self.node.asynchronous_calls.step_skipped
 
     def enter_evaluation(self, step: int) -> None:
-        """Begin the evaluation after a training step."""
         self.node.position.enter_evaluation(step)
         self.node.exchange.new_step()
 
@@ -116,12 +115,8 @@ class NodeDriver:
         node.step_workers.drain(step)
 
     def resume(self, step: int, steps: Mapping[str, int]) -> None:
-        """Continue after a checkpoint.
-
-        Args:
-            step: the last step that all workers have finished.
-            steps: the last finished step of each worker.
-        """
+        """Continue after `step`, the last step that all workers have finished, and the
+        last step of each worker."""
         if self.node.row_calls is not None:
             self.node.row_calls.pushes.resume(step)
         if self._service is not None:
@@ -149,17 +144,15 @@ class NodeDriver:
 
     @property
     def horizon(self) -> int:
-        """The newest step known to be finished by all workers.
-
-        Workers learn it from servers; a worker that pulls nothing learns it only at drains.
-        With synchronous training it is the node's own step.
-        """
+        """The newest step known to be finished by all workers. Workers learn it from
+        servers; a worker that pulls nothing learns it only at drains. With synchronous
+        training it is the node's own step."""
         own = 0 if self.has_own_steps else self.node.position.step
         return min((end.horizon for end in self._ends), default=own)
 
     @property
     def _ends(self) -> Iterable[WorkerEnd]:
-        """The distinct worker ends of asynchronous tables."""
+        """The distinct `WorkerEnd` objects of this node."""
         return dict.fromkeys(self.node.asynchronous_calls.ends.values())
 
     def _follow_order(self, step: int) -> None:

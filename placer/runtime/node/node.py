@@ -99,10 +99,8 @@ class Node:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the current microbatch on all nodes together.
-
-        Outside a microbatch, the number of rows of the global batch.
-        """
+        """The number of rows of the current microbatch on all nodes together. Outside a
+        microbatch, the number of rows of the global batch."""
         return self.position.rows
 
     @property
@@ -275,7 +273,7 @@ class Node:
                 or parts by `cut`; None for a value that this node holds no part of.
 
         Raises:
-            RunError: if the elements are not those that the edge sends.
+            RunError: if a part is not the range that the edge sends.
 
         Example:
             node.send(GRADIENTS_TO_PS, g)

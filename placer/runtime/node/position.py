@@ -62,10 +62,8 @@ class Position:
 
     @property
     def row_range(self) -> RowRange:
-        """The rows [low, high) of the global batch in the current microbatch, on all nodes.
-
-        Outside a microbatch, all rows of the global batch.
-        """
+        """The rows [low, high) of the global batch in the current microbatch, on all
+        nodes. Outside a microbatch, all rows of the global batch."""
         if self.microbatch is None:
             return 0, self.count
         return part_range(self.count, self.microbatch, self.parts)

@@ -28,7 +28,7 @@ class RowLookups:
         exchange: the node's side of edges that carry rows by key.
         tables: the sparse tables whose partitions the node holds, by name.
         keys: collects the keys that the node looks up.
-        ends: the worker ends of asynchronous tables, by edge number.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
     """
 
     position: Position
@@ -51,12 +51,8 @@ class RowLookups:
         self._send_keys(self._key(edge), keys)
 
     def send_keys_ahead(self, edge: int, next_rows: Callable[[str], Array]) -> None:
-        """Request the rows of the next step, if there is a next step.
-
-        Args:
-            edge: the number of the edge.
-            next_rows: returns the next step's rows of an input.
-        """
+        """Request the rows of the next step, if there is a next step. `next_rows`
+        returns the next step's rows of an input."""
         end, step = self.ends.get(edge), self.position.step + 1
         if self.position.is_last or (end is not None and end.mode.waits_for_own):
             return
@@ -91,7 +87,6 @@ class RowLookups:
 
     @staticmethod
     def of_message(message: WorkerMessage) -> tuple[AskedKeys, ...]:
-        """Return the keys of a message of one worker."""
         return tuple(AskedKeys((part,)) for part in message.keys)
 
     def look_up(self, table: str, keys: BatchKeys | AskedKeys) -> Array | PartsOfRows:
@@ -112,7 +107,6 @@ class RowLookups:
         return rows
 
     def send_rows(self, edge: int, rows: Sequence[PartsOfRows]) -> None:
-        """Send the requested rows to the nodes."""
         self.exchange.send_rows(self._key(edge), rows)
 
     def receive_rows(self, edge: int, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:

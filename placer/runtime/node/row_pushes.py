@@ -36,7 +36,7 @@ class RowPushes:
         exchange: the node's side of edges that carry rows by key.
         tables: the sparse tables whose partitions the node holds, by name.
         rates: the learning rates of all tables.
-        ends: the worker ends of asynchronous tables, by edge number.
+        ends: the `WorkerEnd` of each asynchronous table, by edge number.
         shard: the node's share of a step's rows, for asynchronous tables.
         drops_not_finite: whether to drop gradients with NaN or infinity; otherwise they
             raise an error.
@@ -73,7 +73,6 @@ class RowPushes:
         return self.exchange.receive_gradients(self._key(edge))
 
     def of_message(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
-        """Return the gradients in a message of one worker."""
         values = self.exchange.edges[message.edge].values
         (pieces,) = message.parts
         arrays = join_flat(pieces, [np.dtype(value.dtype) for value in values])

@@ -16,11 +16,8 @@ from placer.system.memory.collection import begin_collection
 
 @contextmanager
 def joined(execution: Execution) -> Iterator[Devices]:
-    """Open the devices of a node and join the other nodes.
-
-    Inside the context, JAX uses the precision of the plan. At its end the devices are
-    closed.
-    """
+    """Open the devices of a node and join the other nodes. Inside the context, JAX uses
+    the precision of the plan. At its end the devices are closed."""
     plan, me = execution.plan, execution.me
     with open_devices(me, execution.emulates) as devices, in_precision(plan, me):
         execution.report_state(CONNECTING)

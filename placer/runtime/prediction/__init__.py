@@ -1,1 +1,1 @@
-"""A prediction, from the request to the file of its rows."""
+"""Runs predictions, from the request to the file with the outputs."""

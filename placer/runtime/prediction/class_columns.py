@@ -1,4 +1,4 @@
-"""The columns of an output that scores classes: the class of each row, and probabilities.
+"""Turns class scores into columns: the class of each row, and class probabilities.
 
 An exported model contains a copy of these functions (`placer.exporting.postprocess_file`).
 """
@@ -16,15 +16,16 @@ def class_columns(
 ) -> dict[str, np.ndarray]:
     """Return the column `class`, and a column `probability.NAME` for each class.
 
-    The class is the one with the largest score, the first of several. A row with a score
-    that is NaN has none: "", or -1 if classes have no names.
+    The class of a row is the first class with the largest score. If a score is NaN, the row
+    has no class: "", or -1 if classes have no names.
 
     Args:
-        scores: what the model computes, by `form`: "logits" or "probabilities",
-            [rows, classes]; or a "logit" or "probability" of class 1 of two, one for each
-            row.
-        names: the name of each class; by default its number.
-        prefix: comes before the names of the columns.
+        scores: the output of the model: [rows, classes], or one value per row if `form` is
+            "logit" or "probability".
+        form: the meaning of the scores: "logits" or "probabilities" of all classes, or the
+            "logit" or "probability" of class 1 of two classes.
+        names: the names of the classes; by default their numbers.
+        prefix: a prefix for the names of the columns.
     """
     scores = as_float(scores)
     if form in ("logit", "probability"):
@@ -47,7 +48,7 @@ def class_columns(
 
 
 def as_float(scores: Any) -> np.ndarray:
-    """Return scores of half precision as float32, others as they are."""
+    """Convert scores to float32, unless they are float32 or float64."""
     array = np.asarray(scores)
     return (
         array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
@@ -55,13 +56,13 @@ def as_float(scores: Any) -> np.ndarray:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Return the probability of class 1, for any logits without an overflow."""
+    """Return the probability of class 1, without overflow for any logit."""
     small = np.exp(-np.abs(logits))
     return np.asarray(np.where(logits >= 0, 1, small) / (1 + small))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the probability of each class, [rows, classes]."""
-    with np.errstate(invalid="ignore"):  # an infinite logit
+    with np.errstate(invalid="ignore"):  # infinite logits
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))

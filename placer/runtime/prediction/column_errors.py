@@ -1,4 +1,4 @@
-"""Errors about the columns of rows to predict."""
+"""Explains errors about missing columns in the rows to predict."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from placer.plan.settings.data.sources import InputColumnError, list_columns
 
 @contextmanager
 def outputs_named(plan: Plan, data: RowSource) -> Iterator[None]:
-    """Let an error about a column say which output needs it."""
+    """Return a context manager that adds, to a column error, the outputs that need it."""
     try:
         yield
     except InputColumnError as error:
         names = [o.name for o in plan.outputs if error.input in o.inputs]
         needing = " and ".join(f"'{name}'" for name in names)
         raise DataError(
-            f"{error.message}, which {needing} depends on",
+            f"{error.message}; {needing} depends on this input",
             hint=_missing_column_hint(error, data),
         ) from error
 
 
 def _missing_column_hint(error: InputColumnError, data: RowSource) -> str | None:
-    """Return how the rows to predict can have the column of an input.
+    """Return a hint how to provide the missing column.
 
-    The option `--columns` names the one column of an input; other columns, such as those
-    that features read, have their names in the build.
+    The option `--columns` can rename the column of an input. The names of other columns,
+    such as the columns that features read, are fixed in the build.
     """
     missing, columns = error.missing, error.columns
     if missing is None or not columns:

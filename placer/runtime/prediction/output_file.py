@@ -1,4 +1,4 @@
-"""The file of a prediction: key columns and outputs, written in pieces as they come."""
+"""Writes the file of a prediction: key columns and outputs, piece by piece."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ from placer.runtime.prediction.request import class_prefixes
 from placer.system.files.atomic import atomic_file, mode_of
 
 MAX_PADDED_NBYTES = 1 << 30
-"""The bytes of texts in a file of numpy from which on they may not be mostly padding."""
+"""A column of text in a numpy file must not be mostly padding if it is larger than this."""
 MAX_PADDING = 16
-"""How many times the bytes of the texts they may then have."""
+"""The largest allowed ratio of the padded size to the size of the text."""
 PIECE_NBYTES = 16 << 20
-"""About the bytes of outputs that are written at once, and are a row group of Parquet."""
+"""The approximate size of a piece of outputs. In Parquet, each piece is a row group."""
 
 Columns = Mapping[str, Array]
 Write = Callable[[Columns], None]
-"""Writes the next rows of all columns."""
+"""A function that writes the next rows of all columns."""
 
 
 @contextmanager
 def prediction_file(
     path: Path, outputs: Sequence[Output], keys: Columns, rows: int
 ) -> Iterator[Write]:
-    """Return a context with a function that writes the outputs of the next rows.
+    """Return a context manager that yields a function to write the outputs of the next rows.
 
-    The file appears at the end of the context, with all rows, and not at all if the
-    context raises. Its format is that of its suffix:
+    The file appears when the context ends. If the context raises, no file appears. The
+    suffix determines the format:
 
-    - `.parquet`: a column for each key and output; rows of several values are
-      fixed-size lists, nested for more dimensions.
-    - `.csv`: likewise, with a column for each value of a row: `probability.0`, ….
-    - `.npz` and `.npy`: arrays of shape [rows, ...], as `numpy.load` reads them.
+    - `.parquet`: a column for each key and output. Several values per row are fixed-size
+      lists, nested for more dimensions.
+    - `.csv`: a column for each key and for each value per row: `probability.0`, ….
+    - `.npz` and `.npy`: arrays of shape [rows, ...] for `numpy.load`.
 
-    bfloat16 is written as float32. An output with classes is the column `class`, and a
+    bfloat16 is written as float32. An output with classes becomes the column `class` and a
     column `probability.NAME` for each class.
 
     Args:
         path: the file.
         outputs: the outputs, in the order of the columns.
-        keys: the columns that come before them, with all rows.
+        keys: the key columns with all rows. They come before the outputs.
         rows: the number of all rows.
 
     Raises:
-        DataError: if the file cannot be written, or two columns of a `.csv` have the
-            same name.
+        DataError: if the file cannot be written, or two columns of a `.csv` file would have
+            the same name.
     """
     path = path.resolve()
     dtypes = {each.name: _storable(np.dtype(each.dtype)) for each in outputs}
@@ -89,7 +89,7 @@ def prediction_file(
 
 
 def _name_classes(outputs: Sequence[Output], arrays: Columns) -> dict[str, Array]:
-    """Return the columns of outputs: of those that score classes, with their names."""
+    """Return the columns of all outputs, with class names for outputs that score classes."""
     prefixes = class_prefixes(outputs)
     columns: dict[str, Array] = {}
     for each in outputs:
@@ -103,7 +103,7 @@ def _name_classes(outputs: Sequence[Output], arrays: Columns) -> dict[str, Array
 
 
 def _storable(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that is written for a dtype: numpy's own."""
+    """Return the dtype to write for a dtype: float32 for bfloat16."""
     return np.dtype(np.float32) if dtype == ml_dtypes.bfloat16 else dtype
 
 
@@ -112,10 +112,10 @@ def _own_dtype(name: str, array: Array) -> np.dtype[Any]:
 
 
 def _numpy_dtype(name: str, array: Array) -> np.dtype[Any]:
-    """Return the dtype of a key in a file of numpy, where each text has the size of the
-    longest.
+    """Return the dtype of a key column in a numpy file.
 
-    Raises DataError if that makes much of little text.
+    numpy pads each text to the length of the longest text. Raises DataError if the padding
+    would be too large.
     """
     if array.dtype != object:
         return array.dtype
@@ -124,16 +124,15 @@ def _numpy_dtype(name: str, array: Array) -> np.dtype[Any]:
     nbytes = 4 * longest * len(sizes)
     if nbytes > MAX_PADDED_NBYTES and nbytes > MAX_PADDING * 4 * sum(sizes):
         raise DataError(
-            f"the longest text of '{name}' has {longest:,} characters, and a file of numpy"
-            f" would have {nbytes / 1e9:.1f} GB of texts of this length",
+            f"the longest text of '{name}' has {longest:,} characters; a numpy file would"
+            f" pad all texts to this length and need {nbytes / 1e9:.1f} GB",
             hint="write a .parquet or .csv file: placer predict … --out FILE",
         )
     return np.dtype(f"U{longest}")
 
 
 class _Pieces:
-    """Joins the outputs of batches, with the keys of their rows, to larger pieces, whose
-    classes get their names."""
+    """Joins the outputs of batches to larger pieces, and adds keys and class columns."""
 
     def __init__(
         self,
@@ -206,7 +205,7 @@ def _as_cells(columns: Columns) -> pa.Table:
             if column in cells:
                 raise DataError(
                     f"two columns of the predictions would be named '{column}'",
-                    hint="write .parquet or .npz, where an output is one column",
+                    hint="write a .parquet or .npz file, where each output is one column",
                 )
             cells[column] = _as_column(np.ascontiguousarray(array[:, *index]))
     return pa.table(cells)
@@ -221,8 +220,7 @@ def _npy(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
 
 @contextmanager
 def _npz(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
-    """Pieces of columns are collected in a temporary file: an archive is written one
-    array after the other."""
+    # Collect pieces in a temporary file, because an archive is written array by array.
     pieces: dict[str, list[tuple[int, int]]] = {name: [] for name in first}
     with tempfile.TemporaryFile() as spool:
 

@@ -1,5 +1,4 @@
-"""Gather the outputs of a prediction: the rows of all nodes, in order, on the control
-node."""
+"""Gathers the outputs of a prediction in order, from all nodes on the control node."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from placer.runtime.control.barrier import OUTPUT_ROWS
 class OutputGatherer:
     """One node's part in gathering the outputs of all batches.
 
-    A node sends its rows of a batch from its compute thread, after it has started the
-    next batch, and so after it has sent all that other nodes need for this one. The
-    control node receives a batch then, too: if it waits for rows, nobody waits for it,
-    and no node is more than a few messages ahead of it.
+    A node sends its rows of a batch after it has started the next batch. By then it has
+    sent all messages that other nodes need for the batch. The control node receives the
+    rows at the same point. While it waits for rows, no node waits for it, and other nodes
+    are only a few messages ahead.
 
     Args:
         plan: the plan.
@@ -51,7 +50,8 @@ class OutputGatherer:
     def add(self, batch: int, outputs: Mapping[str, Any]) -> None:
         """Send this node's rows of a batch; on the control node, gather the batch.
 
-        Raises RunError for a lost peer and for a passed deadline.
+        Raises:
+            RunError: if a node is lost or the deadline passes.
         """
         names = self._shards.get(self._channel.node, {})
         own = [np.ascontiguousarray(outputs[name]) for name in names]
@@ -61,8 +61,10 @@ class OutputGatherer:
             self._channel.send(self._control, Key(OUTPUT_ROWS, batch), own)
 
     def finish(self) -> None:
-        """On the control node, gather the batches that are left: all of them, if its
-        program has no part in the batches."""
+        """On the control node, gather the remaining batches.
+
+        These are all batches if its program does not take part in them.
+        """
         if self._channel.node == self._control:
             for batch in range(self._gathered, self._batches.order.steps_per_epoch):
                 self._gather(batch, [])

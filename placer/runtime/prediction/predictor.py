@@ -1,4 +1,4 @@
-"""Run the program of one node for a prediction: preparation, batches, end."""
+"""Runs the program of one node for a prediction."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ if TYPE_CHECKING:
 def predict(
     execution: Execution, hooks: Hooks, request: PredictionRequest
 ) -> PredictionResult | None:
-    """Run a node's part of a prediction from the first barrier to the last.
+    """Run a node's part of a prediction, from the first barrier to the last.
 
-    The parameters are those of `--init-params`. The tables have no optimizer slots.
+    The parameters come from `--init-params`. The tables have no optimizer slots.
 
     Args:
         execution: the node's run.
-        hooks: those of its program.
-        request: the rows, and the file to write.
+        hooks: the hooks of the node's program.
+        request: the rows to predict and the file to write.
 
     Returns:
-        The result on the control node, None on the others.
+        The result on the control node, None on other nodes.
     """
     plan, channel = execution.plan, execution.channel
     me = execution.me = _without_optimizers(execution.me)
@@ -86,7 +86,9 @@ def predict(
         count = agree(execution, facts)["prediction rows"]
         compare_rows(plan, channel, PREDICTION, rows, data)
         if count is None:
-            raise DataError("no output depends on an input: there are no rows")
+            raise DataError(
+                "no output depends on an input, so no rows can be predicted"
+            )
         write: Write = _ignore
         if execution.is_control:
             write = contexts.enter_context(_open_file(execution, request, data, count))
@@ -146,7 +148,7 @@ def _make_node(
     batch_calls: BatchCalls,
     sparse: dict[str, SparseTable],
 ) -> Node:
-    """Return the node as its program sees it; it updates no table."""
+    """Return the `Node` for the program. It never updates tables."""
     plan, me, channel = execution.plan, execution.me, execution.channel
     position = batch_calls.position
     rates = LearningRates(position, {}, {})
@@ -170,7 +172,7 @@ def _make_node(
 
 
 def _without_optimizers(me: NodePlan) -> NodePlan:
-    """Return a node whose tables are not trained, so that they have no slots."""
+    """Return the node's plan without optimizers, so that its tables have no slots."""
     tables = tuple(
         structs.replace(table, rule=None, hyper={}, learning_rate=0.0, in_place=False)
         for table in me.tables
@@ -179,15 +181,15 @@ def _without_optimizers(me: NodePlan) -> NodePlan:
 
 
 def _ignore(outputs: Columns) -> None:
-    """Do nothing with outputs, on a node that has only its own rows."""
+    """Ignore outputs. Only the control node writes them."""
 
 
 REPORT_EVERY = 0.25
-"""The shortest time between two reports of how many rows are predicted, in seconds."""
+"""The shortest time between two progress reports, in seconds."""
 
 
 def _reporting(execution: Execution, write: Write, total: int) -> Write:
-    """Return a function that writes the next rows, and reports how many there are."""
+    """Return a function that writes the next rows and reports the progress."""
     rows, last = 0, -REPORT_EVERY
 
     def write_and_report(outputs: Columns) -> None:
@@ -205,8 +207,9 @@ def _reporting(execution: Execution, write: Write, total: int) -> Write:
 def _open_file(
     execution: Execution, request: PredictionRequest, data: RowSource, count: int
 ) -> AbstractContextManager[Write]:
-    """Open the file of predictions, with the keys that the source has."""
-    from placer.readers.keys import read_keys  # these import pyarrow
+    """Open the file of predictions, with the key columns of the source."""
+    # Imported here because these modules import pyarrow.
+    from placer.readers.keys import read_keys
     from placer.runtime.prediction.output_file import prediction_file
 
     spec_folder = data_root(execution.folder)
@@ -214,7 +217,7 @@ def _open_file(
     for name, column in keys.items():
         if len(column) != count:
             raise DataError(
-                f"{data.source}: column '{name}' has {len(column)} rows, and the inputs"
+                f"{data.source}: column '{name}' has {len(column)} rows, but the inputs"
                 f" have {count}"
             )
     outputs = chosen_outputs(execution.plan, request)

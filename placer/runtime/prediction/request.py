@@ -1,4 +1,4 @@
-"""What a prediction is asked for, besides what the build says."""
+"""Defines and checks the request for a prediction."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from placer.plan.settings.data.cell_options import OPTIONS, Cells
 from placer.plan.settings.data.source import RowSource
 
 SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
-"""The formats of a file of predictions."""
+"""The suffixes of the supported file formats."""
 
 
 class PredictionRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The rows of a prediction, and the file that its outputs are written to.
+    """The rows to predict, and the file to write.
 
     Attributes:
-        out: the file to write; its suffix is one of `SUFFIXES`.
-        source: the rows, such as `csv:/data/rows.csv`; None for those of the build.
-        columns: the column or columns that inputs read, instead of those of the build.
-        keys: columns of the source that are copied to the file.
-        outputs: the outputs to write, in this order; none for all of the build.
-        raw: whether outputs that score classes are written as they are computed, instead
-            of as `class` and `probability.NAME`.
+        out: the file to write. Its suffix is one of `SUFFIXES`.
+        source: the rows, such as `csv:/data/rows.csv`; None for the source in the build.
+        columns: the columns that inputs read, where they differ from the build.
+        keys: columns of the source to copy to the file.
+        outputs: the outputs to write, in order; empty for all outputs of the build.
+        raw: write class scores unchanged instead of as `class` and `probability.NAME`.
     """
 
     out: str
@@ -39,16 +38,16 @@ class PredictionRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]:
-    """Return the outputs to write; those that are written as they are have no classes.
+    """Return the outputs to write. Outputs that are written unchanged have no classes.
 
-    Raises PlacerError for a build without outputs, and for an output that it does not
-    have.
+    Raises:
+        PlacerError: if the build has no outputs or does not have a requested output.
     """
     by_name = {output.name: output for output in plan.outputs}
     if not by_name:
         raise PlacerError(
-            f"the build of '{plan.name}' predicts nothing: it has no outputs",
-            hint="write predict: {outputs: [NAME]} in the spec, or compile it with"
+            f"the build of '{plan.name}' has no outputs to predict",
+            hint="write predict: {outputs: [NAME]} in the spec, or compile the spec with"
             " --outputs NAME",
         )
     names = request.outputs or tuple(by_name)
@@ -56,8 +55,8 @@ def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]
         if name not in by_name:
             raise PlacerError(
                 f"'{name}' is not an output of this build",
-                hint=f"{did_you_mean(name, by_name)}; others have to be compiled, with"
-                f" --outputs {name}",
+                hint=f"{did_you_mean(name, by_name)}; to add an output, compile the spec"
+                f" with --outputs {name}",
             )
         if name in names[:i]:
             raise PlacerError(f"the output '{name}' is listed twice")
@@ -68,22 +67,24 @@ def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]
 
 
 def class_prefixes(outputs: Sequence[Output]) -> dict[str, str]:
-    """Return what comes before `class` in the columns of each output that scores classes:
-    its name, if there are several."""
+    """Return the prefix of the class columns of each output that scores classes.
+
+    It is the name of the output, or empty if only one output scores classes.
+    """
     names = [output.name for output in outputs if output.classes is not None]
     return {name: f"{name}." if len(names) > 1 else "" for name in names}
 
 
 def check_columns(outputs: Sequence[Output], keys: Sequence[str] = ()) -> None:
-    """Raise PlacerError if two columns of the predictions have one name."""
+    """Raise PlacerError if two columns of the predictions have the same name."""
     prefixes = class_prefixes(outputs)
     used = {*keys}
     for output in outputs:
         columns: Iterable[str] = [output.name]
-        hint = "keys and outputs need different names"
+        hint = "choose keys and outputs with different names"
         if output.classes is not None:
             columns = output.classes.columns(prefixes[output.name])
-            hint = "choose other outputs by --outputs, or predict with --raw (raw=True)"
+            hint = "choose other outputs with --outputs, or add --raw (raw=True)"
         for column in columns:
             if column in used:
                 raise PlacerError(
@@ -93,20 +94,20 @@ def check_columns(outputs: Sequence[Output], keys: Sequence[str] = ()) -> None:
 
 
 def check_request(plan: Plan, request: PredictionRequest) -> None:
-    """Raise PlacerError for a request that does not fit the build."""
+    """Raise PlacerError if a request does not fit the build."""
     outputs = chosen_outputs(plan, request)
     check_columns(outputs, request.keys)
     suffix = Path(request.out).suffix
     if suffix not in SUFFIXES:
         raise PlacerError(
             f"predictions cannot be written to '{request.out}'",
-            hint=f"the name of the file ends in {', '.join(SUFFIXES)}",
+            hint=f"use a file name that ends in {', '.join(SUFFIXES)}",
         )
     if suffix == ".npy" and len(outputs) + len(request.keys) > 1:
         raise PlacerError(
-            f"'{request.out}' has room for one output, not for"
+            f"'{request.out}' can store only one output, not"
             f" {', '.join((*request.keys, *(each.name for each in outputs)))}",
-            hint="write an .npz file, or choose one by --outputs",
+            hint="write an .npz file, or choose one output with --outputs",
         )
     used = {name for output in plan.outputs for name in output.inputs}
     for name in request.columns:
@@ -123,13 +124,15 @@ def check_request(plan: Plan, request: PredictionRequest) -> None:
         raise PlacerError(error.message, hint=error.hint) from error
     if request.keys and not is_file:
         raise PlacerError(
-            f"keys are columns of a file, and the rows are those of {data.source}"
+            f"keys must be columns of a file, but the rows come from {data.source}"
         )
 
 
 def rows_of(plan: Plan, request: PredictionRequest) -> RowSource:
-    """Return the rows to predict: how they are read is as in the build, for the inputs
-    that outputs depend on."""
+    """Return the source of the rows to predict.
+
+    The settings are those of the build, for the inputs that outputs depend on.
+    """
     data = plan.prediction
     assert data is not None
     used = {name for output in plan.outputs for name in output.inputs}
@@ -140,15 +143,17 @@ def rows_of(plan: Plan, request: PredictionRequest) -> RowSource:
         before, now = plan.prediction.parsed, data.parsed
         has_lists = before.declaration.column_lists and now.declaration.column_lists
         if before.kind != now.kind and not has_lists:
-            columns = {}  # the names of another kind of source
+            columns = {}  # these names belong to another kind of source
             data = structs.replace(data, features=None)
         data = _with_cells_for(data)
     return structs.replace(data, columns={**columns, **request.columns})
 
 
 def _with_cells_for(data: RowSource) -> RowSource:
-    """Return a source with the options of cells under the key of its own kind: all kinds
-    have the same vocabularies and numbers for missing cells."""
+    """Move the cell options of a source to the key of its own kind.
+
+    All kinds of sources share vocabularies and numbers for missing cells.
+    """
     form = data.csv or data.parquet or data.python
     data = structs.replace(data, csv=None, parquet=None, python=None)
     kind = data.parsed.kind
@@ -162,13 +167,13 @@ def _with_cells_for(data: RowSource) -> RowSource:
 
 
 def write_request(request: PredictionRequest) -> str:
-    """Return a request as text, for the process of a node."""
+    """Return a request as text, for a node's process."""
     return msgspec.json.encode(request).decode()
 
 
 def read_request(text: str) -> PredictionRequest:
-    """Return the request of a text; PlacerError if it is not one."""
+    """Parse the text of a request; raise PlacerError if it is not valid."""
     try:
         return msgspec.json.decode(text, type=PredictionRequest)
     except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
-        raise PlacerError(f"--prediction is not a prediction: {error}") from error
+        raise PlacerError(f"--prediction is not a valid request: {error}") from error

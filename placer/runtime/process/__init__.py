@@ -1,1 +1,1 @@
-"""The process of a node, and what it is given."""
+"""Runs nodes as processes or threads, and prepares their environment."""

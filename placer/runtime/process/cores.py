@@ -1,8 +1,8 @@
-"""The cores of a machine, divided among the many processes of a run that are on it.
+"""Divides the cores of a machine among many processes of a run.
 
-Where there are several times as many processes as cores, the system moves each from core to
-core, and its threads to different ones. A process that keeps to one core does the same with
-less. The number of XLA's threads stays as it is, because sums depend on it.
+If a machine has several times more processes than cores, the operating system keeps moving
+processes and their threads between cores. Pinning each process to one core avoids this cost.
+The number of XLA's threads does not change, because the bits of sums depend on it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from placer.channel.endpoint import parse_endpoint
 from placer.plan.plan import Plan
 
 MANY: Final = 4
-"""The number of processes for each core from which they are divided: with fewer, another
-program that keeps a core busy would delay those on it much."""
+"""The smallest number of processes per core for pinning. With fewer processes, another busy
+program on a core would delay the processes on that core too much."""
 UNEVEN: Final = 1.1
-"""How many FLOPs the core with the most may have, relative to the mean."""
+"""The largest FLOPs of a core, relative to the mean of all cores."""
 
 
 def take_core(plan: Plan, process: str, addresses: Mapping[str, str]) -> None:
-    """Keep this process to one core, if the processes of this machine are many and can be
-    divided evenly.
+    """Pin this process to one core, if the machine has many processes of similar load.
 
-    Call it after the number of threads is fixed, and before JAX starts. Processes with the
-    same host in their addresses are on one machine.
+    Call this after the number of threads is fixed and before JAX starts. Processes with the
+    same host in their addresses run on one machine.
 
     Args:
         plan: the plan of the run.
@@ -48,15 +47,15 @@ def take_core(plan: Plan, process: str, addresses: Mapping[str, str]) -> None:
 
 
 def divide_cores(flops: Mapping[str, int], cores: int) -> dict[str, int]:
-    """Deal processes to cores, those that compute most first.
+    """Assign processes to cores in turn, in the order of decreasing FLOPs.
 
     Args:
-        flops: what each process computes in a step.
-        cores: how many cores there are.
+        flops: the FLOPs of each process in a step.
+        cores: the number of cores.
 
     Returns:
-        The number of the core of each process. It is empty if there is nothing to divide:
-        there are too few processes, or one core would have more to do than others.
+        The number of the core for each process. Empty if the processes are too few or
+        cannot be divided evenly.
     """
     if cores < 2 or len(flops) < MANY * cores:
         return {}

@@ -1,15 +1,14 @@
-"""Run one node as a process, or several as its threads.
+"""Runs one node as a process, or several nodes as its threads.
 
-The nodes end with the others:
+The process ends together with the other processes of the run:
 
-- A byte that can be read from `order_fd` is a request to stop: all nodes stop after the
-  same step and save (see `common_step`). The launcher decides when to send it; the end of
-  the file says that it has ended.
-- A signal is reported to the launcher. Without one, the node itself decides what it does
+- The launcher writes orders to `order_fd`. After `STOP_ORDER`, all nodes stop after the same
+  step and save (see `common_step`). The end of the file means that the launcher has ended.
+- The process reports signals to its launcher. Without a launcher, it decides how to react
   (see `node_signals`).
-- A process whose launcher has ended exits at once; its peers learn why.
-- A process whose run has failed elsewhere exits after `EXIT_TIMEOUT`, even if its
-  compute thread is stuck where it cannot notice the failure.
+- If the launcher has ended, the process tells its peers and exits immediately.
+- If the run has failed on another node, the process exits within `EXIT_TIMEOUT`, even if
+  its compute thread is stuck and cannot notice the failure.
 """
 
 from __future__ import annotations
@@ -63,18 +62,21 @@ from placer.system.reentry import node_in_process
 STATE_INTERVAL = 0.5
 """Seconds between two reports of a node's state."""
 EXIT_TIMEOUT = 10.0
-"""Seconds in which a node has to end by itself after the run has failed elsewhere."""
+"""Seconds until a process is forced to exit after the run has failed on another node."""
 
 
 def default_endpoints(plan: Plan, base_port: int | None = None) -> dict[str, str]:
-    """Return the default address of each process: loopback, with consecutive ports from
-    `base_port`. Raises PlacerError if they are too many."""
+    """Return the default address of each process: loopback and consecutive ports.
+
+    Raises:
+        PlacerError: if the ports after `base_port` are not enough.
+    """
     first = BASE_PORT if base_port is None else base_port
     last = first + len(plan.processes) - 1
     if last > 65535:
         raise PlacerError(
             f"{len(plan.processes)} nodes from base port {first} need port {last}",
-            hint="the highest port is 65535",
+            hint="use a smaller base port; the highest port is 65535",
         )
     return {name: f"127.0.0.1:{first + i}" for i, name in enumerate(plan.processes)}
 
@@ -94,39 +96,41 @@ def run(
     prediction: PredictionRequest | None = None,
     signals: NodeSignals | None = None,
 ) -> Outcome | None:
-    """Run one node of a build in this process until the run ends, or several as threads.
+    """Run one node of a build in this process until the run ends.
+
+    A process with several nodes runs them as threads.
 
     Args:
         build: the build folder.
-        node: the name of the process, such as `worker:0`: that of the node, or that of
-            the nodes `worker:0.0`, `worker:0.1` and so on.
-        endpoints: the address `HOST:PORT` of nodes; by default, and for nodes that are
-            not listed, consecutive ports on loopback from `options.base_port`.
+        node: the name of the process, such as `worker:0`. It is also the name of its node,
+            or the prefix of the nodes `worker:0.0`, `worker:0.1` and so on.
+        endpoints: the address `HOST:PORT` of each process. Processes that are not listed
+            use consecutive ports on loopback, starting at `options.base_port`.
         options: the options of the run.
-        report_fd: a file descriptor to write events to, one JSON object per line.
-            Without it, warnings go to standard error.
-        alone: whether no launcher reads the events: the node decides itself about
-            signals, and goes on if the events cannot be written.
-        order_fd: a file descriptor; `STOP_ORDER` that can be read from it asks the control
-            node to stop the run, after the same step on all nodes and without a last
-            evaluation; `STEP_CALLED` says that the callbacks have had a step. Its end says
-            that the launcher has ended. The caller closes it.
-        paced: whether the launcher has callbacks, for which the steps wait.
-        relay: bring the events of all nodes to the `report_fd` of the control node
-            (`placer.runtime.callbacks.event_relay`).
-        bind: the address `HOST:PORT` to listen at, if it is not the one of `endpoints`,
-            by which the other nodes know this one.
+        report_fd: a file descriptor to write events to, one JSON object per line. Without
+            it, warnings go to standard error.
+        order_fd: a file descriptor to read the orders of the launcher from, for the control
+            node. `STOP_ORDER` stops all nodes after the same step, without a last
+            evaluation. `STEP_CALLED` means that the callbacks have finished a step. The end
+            of the file means that the launcher has ended. The caller closes it.
+        paced: whether the steps wait for callbacks in the launcher.
+        alone: whether no launcher reads the events. The node then decides how to react to
+            signals, and continues if events cannot be written.
+        relay: whether to send the events of all nodes to the `report_fd` of the control
+            node (`placer.runtime.callbacks.event_relay`).
+        bind: the address `HOST:PORT` to listen on, if it differs from the address in
+            `endpoints` that other nodes use.
         prediction: predict these rows instead of training.
-        signals: the signals to this process, if it does not leave them to the caller.
+        signals: handles the signals to this process; by default the caller handles them.
 
     Returns:
-        The result of the run on the control node, None on the others.
+        The result of the run on the control node, None on other nodes.
 
     Raises:
-        BuildError: for a build that has changed since it was compiled.
-        PlacerError: for a key that cannot be used.
-        RunError: for a failure of this node.
-        Aborted: with the root cause, for a failure of another node.
+        BuildError: if the build has changed since it was compiled.
+        PlacerError: if the key cannot be used.
+        RunError: if this node fails.
+        Aborted: if another node fails, with the root cause.
 
     Example:
         placer.run("build", "worker:0", options=placer.Options(steps=100))
@@ -145,7 +149,7 @@ def run(
         addresses[name] = address
     check_encryption(options, addresses)
     launched = report_fd is not None and not alone
-    if launched:  # else an engine may have divided the cores already
+    if launched:  # otherwise an engine may already have assigned cores
         take_core(plan, node, addresses)
     emulate = options.emulate or plan.settings.emulate
     if not emulate:
@@ -158,8 +162,8 @@ def run(
         os._exit(1)
 
     def exit_after_failure() -> None:
-        """End a process whose compute thread is stuck outside the channel, such as in
-        the code of a source. In the channel it gets `Aborted`."""
+        # The compute thread is stuck outside the channel, such as in the code of a source.
+        # In the channel it would have raised `Aborted`.
         if channel is not None and channel.aborted is not None:
             error = Aborted(channel.aborted)
             if pipe is not None:
@@ -171,7 +175,6 @@ def run(
     reported: list[BaseException] = []
 
     def report_failure(error: BaseException) -> None:
-        """Report a failure, of a node or of the process, once."""
         if error not in reported:
             reported.append(error)
             report(failure_event(node, error, channel))
@@ -194,8 +197,7 @@ def run(
     starting = threading.Lock()
 
     def end_in_time() -> None:
-        """Give this process `EXIT_TIMEOUT` seconds; several of its threads may learn of
-        a failure."""
+        # Several threads may call this; start the timer once.
         with starting:
             if forced_exit.ident is None:
                 forced_exit.start()
@@ -264,7 +266,7 @@ def run(
         if relaying is not None:
             relaying.close()
         if pipe is not None:
-            # A launcher that is busy, such as with callbacks, still gets all events.
+            # Wait without a limit: the launcher may be busy with callbacks.
             pipe.close(None)
         return result
     except BaseException as error:
@@ -277,8 +279,8 @@ def run(
             channel.close()
         if signals is not None:
             signals.close()
-        # This process belongs to the caller, and must live on. The channel's thread,
-        # which starts the timer, has ended by now; a cancelled timer has no effect.
+        # Do not exit now: the process belongs to the caller. The channel's thread, which
+        # starts the timer, has already ended. Cancelling an unstarted timer is harmless.
         forced_exit.cancel()
         if forced_exit.ident is not None:
             forced_exit.join(END_LIMIT)
@@ -291,8 +293,7 @@ def run(
 
 
 def _show_tables(plan: Plan, nodes: Sequence[NodePlan]) -> None:
-    """Print the tables of servers to standard error, which is the log of a node that a
-    launcher has started."""
+    """Print the tables of servers to standard error. The launcher writes it to the log."""
     for node in nodes:
         if NodeId(node.name).kind == SERVER:
             print("\n".join(table_lines(plan, node)), file=sys.stderr, flush=True)
@@ -304,15 +305,14 @@ def _note_and_report(interruption: Interruption, report: Report, event: Event) -
 
 
 def _warn_of_lost_events() -> None:
-    with suppress(OSError):  # stderr has no reader either
+    with suppress(OSError):  # standard error may also have no reader
         print("warning: no more events can be written", file=sys.stderr, flush=True)
 
 
 def _start_order_thread(
     fd: int, execution: Execution, on_end: Callable[[], object]
 ) -> None:
-    """Start a thread that obeys the orders that can be read from `fd`, and calls `on_end`
-    at the end of the file."""
+    """Start a thread that executes orders from `fd`, and calls `on_end` at its end."""
     pace = execution.pace
 
     def read() -> None:
@@ -328,7 +328,7 @@ def _start_order_thread(
 
 @contextmanager
 def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
-    """Report the nodes' states every `STATE_INTERVAL` seconds within the context."""
+    """Return a context manager that reports the nodes' states periodically."""
     end = threading.Event()
 
     def report() -> None:
@@ -346,16 +346,15 @@ def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
 
 
 def main(file: str, *hooks: Hook) -> None:
-    """Run the node of a program file, with the options of `placer run`; of a program that
-    is not that of one process, say how to run it.
+    """Run the node of a program file, with the options of `placer run`.
 
-    A node program calls this when it is run as a script. It runs the command `placer
-    run` with the node and build folder of the file and the script's options; the
-    command checks the hash of the program and loads its hooks.
+    A node program calls this when it is run as a script. The function runs the command
+    `placer run`, which checks the hash of the program and loads its hooks. If several
+    nodes or threads share the program, it exits with a message that shows how to run one.
 
     Args:
         file: the path of the program, `__file__`.
-        hooks: the program's `step` and the others; they are not used.
+        hooks: the hooks of the program, such as `step`; not used.
 
     Example:
         if __name__ == "__main__":
@@ -365,15 +364,15 @@ def main(file: str, *hooks: Hook) -> None:
     folder, name = str(program.parent.parent), program.parent.name
     if "-" not in name:  # the folder of a kind
         sys.exit(
-            "several nodes share this program: run one of them by `placer run"
+            "several nodes share this program: run one of them with `placer run"
             f" {folder} --node {name}:0`"
         )
     node = NodeId.of_stem(name)
     if node.process != node:
         sys.exit(
-            f"{node} is a thread: run its process by `placer run {folder} --node"
+            f"{node} is a thread: run its process with `placer run {folder} --node"
             f" {node.process}`"
         )
     sys.argv = ["placer", "run", folder, "--node", node, *sys.argv[1:]]
-    # Like `python -m`: the runtime is below the command line, and does not import it.
+    # Like `python -m`, because the runtime must not import the command line.
     runpy.run_module("placer.command", run_name="__main__")

@@ -1,4 +1,4 @@
-"""The environment of a node's process."""
+"""Builds the environment variables of a node's process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from placer.runtime.process.interpreter import NODE_VARIABLES
 
 
 def node_environment(key_fd: int) -> dict[str, str]:
-    """Return the environment of a node's process.
+    """Return the environment variables of a node's process.
 
-    It adds to `python_environment`: PLACER_KEY_FILE, which names the descriptor `key_fd`
-    that the node inherits; and PYTHONHASHSEED, unless it is set, so that sets of strings
-    have the same order on all nodes.
+    PLACER_KEY_FILE names the inherited descriptor `key_fd`. PYTHONHASHSEED is set, unless
+    the user has set it, so that sets of strings have the same order on all nodes.
     """
     variables = {**NODE_VARIABLES, **python_environment()}
     variables[KEY_FILE] = f"/proc/self/fd/{key_fd}"
@@ -25,8 +24,10 @@ def node_environment(key_fd: int) -> dict[str, str]:
 
 
 def python_environment() -> dict[str, str]:
-    """Return the environment of this process, with, for a checkout that is not installed,
-    the checkout at the start of PYTHONPATH."""
+    """Return the environment variables of this process.
+
+    If placer runs from a checkout and is not installed, PYTHONPATH starts with the checkout.
+    """
     variables = {**os.environ}
     root = Path(placer.__file__).resolve().parents[1]
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]

@@ -1,9 +1,9 @@
-"""The GPUs of a machine, divided among the processes of a run that are on it.
+"""Divides the GPUs of a machine among the processes of a run.
 
-In each process, JAX would take the first GPUs of the machine, and three quarters of the
-memory of each at once: of several processes, the first would leave too little to the
-others. Here each process has GPUs of its own if there are enough, and else a part of
-their memory. Its first GPU is its `gpu:0`.
+By default, JAX in each process would use the first GPUs and reserve three quarters of their
+memory. The first process would leave too little memory for the others. Here each process
+receives separate GPUs if the machine has enough, otherwise a share of their memory. The
+first GPU of a process is its `gpu:0`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ from placer.plan.plan import NodePlan, Plan
 
 GPU: Final = "gpu"
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-"""The environment variable with the GPUs that a process can use, as CUDA reads it."""
+"""CUDA's environment variable with the GPUs that a process can use."""
 FRACTION: Final = "XLA_CLIENT_MEM_FRACTION"
-"""That with the part of a GPU's memory that JAX takes, as XLA reads it."""
+"""XLA's environment variable with the fraction of GPU memory that JAX reserves."""
 WHOLE_FRACTION: Final = 0.75
-"""The part that JAX takes by default. The rest is for what does not come from its pool:
-the context of CUDA in each process, half a gigabyte, and libraries."""
+"""The fraction of GPU memory that JAX reserves by default. The rest is for libraries and for
+the CUDA context of each process, which needs half a gigabyte."""
 _MEMORY: Final = (
     FRACTION,
     "XLA_PYTHON_CLIENT_MEM_FRACTION",
     "XLA_PYTHON_CLIENT_PREALLOCATE",
     "XLA_PYTHON_CLIENT_ALLOCATOR",
 )
-"""The variables by which users decide about the memory themselves."""
+"""Environment variables with which users configure GPU memory."""
 _DEVICES: Final = Path("/dev")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The GPUs of one process, by their names in `VISIBLE`, and how many processes have
-    the one of them that most have."""
+    """The GPUs of one process.
+
+    Attributes:
+        gpus: the names of the GPUs, as in `VISIBLE`.
+        processes: the number of processes on the most crowded of these GPUs.
+    """
 
     gpus: tuple[str, ...]
     processes: int
@@ -48,19 +52,17 @@ class Share:
 def take_gpus(
     plan: Plan, process: str, addresses: Mapping[str, str], *, launched: bool
 ) -> None:
-    """Set the environment of this process so that JAX uses its share of GPUs.
+    """Set environment variables so that JAX uses only this process's share of GPUs.
 
-    Call it before JAX starts. It changes nothing if no other process of this machine
-    uses GPUs; processes with the same host in their addresses are on one machine. What
-    the user has set about memory stays, and of a process that was started by hand also
-    which GPUs it has.
+    Call this before JAX starts. Nothing changes if no other process on this machine uses
+    GPUs. Processes with the same host in their addresses run on one machine. Memory settings
+    of the user are kept. In a process started by hand, so is the user's choice of GPUs.
 
     Args:
         plan: the plan of the run.
         process: the name of this process.
         addresses: the address of each process.
-        launched: whether a launcher has started this process and the others, in one
-            environment.
+        launched: whether a launcher has started all processes, with one environment.
     """
     if VISIBLE in os.environ and not launched:
         return
@@ -79,17 +81,15 @@ def take_gpus(
 
 
 def divide_gpus(needs: Mapping[str, int], gpus: Sequence[str]) -> dict[str, Share]:
-    """Divide the GPUs of a machine among the processes on it.
-
-    Each process gets the next ones; after the last GPU comes the first one again.
+    """Divide the GPUs of a machine among its processes, in turn.
 
     Args:
-        needs: how many GPUs each process uses.
-        gpus: the names of the GPUs of the machine.
+        needs: the number of GPUs that each process uses.
+        gpus: the names of the machine's GPUs.
 
     Returns:
-        The share of each process that uses GPUs. It is empty if there is nothing to
-        divide: fewer than two processes use GPUs, or one uses more than there are.
+        The share of each process that uses GPUs. Empty if fewer than two processes use
+        GPUs, or if a process needs more GPUs than the machine has.
     """
     users = {name: count for name, count in needs.items() if count}
     if len(users) < 2 or max(users.values()) > len(gpus):
@@ -107,8 +107,7 @@ def divide_gpus(needs: Mapping[str, int], gpus: Sequence[str]) -> dict[str, Shar
 
 
 def count_gpus(nodes: Iterable[NodePlan]) -> int:
-    """Return how many GPUs the nodes of a process use, which share them: as many as the
-    highest number among them needs."""
+    """Return the number of GPUs that the nodes of a process use; nodes share GPUs."""
     numbers = [
         int(device.removeprefix(GPU + ":"))
         for node in nodes
@@ -120,12 +119,15 @@ def count_gpus(nodes: Iterable[NodePlan]) -> int:
 
 
 def visible_gpus() -> list[str]:
-    """Return the names of the GPUs that this process can use, as in `VISIBLE`: those of
-    NVIDIA's driver that have a device file, unless the variable lists some."""
+    """Return the names of the GPUs that this process can use, as in `VISIBLE`.
+
+    Without this environment variable, these are all GPUs with a device file of NVIDIA's
+    driver.
+    """
     listed = os.environ.get(VISIBLE)
     if listed is not None:
         names = [name.strip() for name in listed.split(",")]
-        # CUDA ignores what comes after an invalid name, such as -1.
+        # CUDA ignores all names after an invalid name such as -1.
         end = next((i for i, n in enumerate(names) if n in ("", "-1")), len(names))
         return names[:end]
     files = [each.name for each in _DEVICES.glob("nvidia[0-9]*")]

@@ -1,4 +1,4 @@
-"""How Python runs a node: the beginning of its command line, and its environment."""
+"""Defines the Python command line and environment variables of a node."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import sys
 from typing import Final
 
 COMMAND: Final = "placer.command"
-"""The module of the command line."""
+"""The module of placer's command line."""
 NODE_VARIABLES: Final = {"PYTHONHASHSEED": "0"}
-"""Variables of the environment of a node. Sets of strings have the same order on all
-nodes."""
+"""Environment variables of a node. A fixed hash seed gives sets of strings the same order on
+all nodes."""
 
 
 def interpreter(module: str = COMMAND, python: str | None = None) -> list[str]:
-    """Return the words that run a module as a node runs, with this interpreter or another
-    one."""
-    # -P: modules in the working folder must not shadow installed ones.
+    """Return the start of a command line that runs a module in the way nodes run.
+
+    Args:
+        module: the module.
+        python: the path of the interpreter; by default this interpreter.
+    """
+    # -P: modules in the working folder must not shadow installed modules.
     # -u: the log must be complete even if the process is killed.
     return [python or sys.executable, "-P", "-u", "-X", "faulthandler", "-m", module]

@@ -1,4 +1,4 @@
-"""The nodes of one process: one, or several as threads."""
+"""Runs the nodes of one process; several nodes run as threads."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def run_nodes(
     prediction: PredictionRequest | None,
     on_failure: Callable[[BaseException], None],
 ) -> Outcome | None:
-    """Run the nodes of this process until they end: the first in this thread.
+    """Run the nodes of this process until they end. The first runs in this thread.
 
     Args:
         executions: the runs of the nodes.
         prediction: predict these rows instead of training.
-        on_failure: called at once with the error of a node that is not that of another
-            one: the other nodes may be busy with something else for long.
+        on_failure: called immediately with the error of a node that fails, because the
+            other nodes may be busy for a long time.
 
     Returns:
         The result of the run if the first node is the control node, else None.
 
     Raises:
-        The error of the node that has failed first.
+        Exception: the error of the node that failed first.
     """
     first, *others = executions
     programs, threads = Programs(first.folder, first.plan), OwnedThreads()
@@ -66,8 +66,7 @@ def run_nodes(
 def run_node(
     execution: Execution, programs: Programs, prediction: PredictionRequest | None
 ) -> Outcome | None:
-    """Run a node in this thread, to train, or to predict some rows; return the result of
-    the run if it is the control node, else None."""
+    """Train or predict with a node in this thread; only the control node has a result."""
     with node_in_thread(execution.me.name), failure_recorded(execution) as recording:
         hooks = programs.load(execution.me)
         if prediction is not None:
@@ -80,7 +79,7 @@ def begin_run(
     run: Callable[[Execution], Outcome | None],
     execution: Execution,
 ) -> Future[Outcome | None]:
-    """Call `run` for a node in a thread of its own; return how that ends."""
+    """Call `run` for a node in a new thread; return a future with the result."""
     end: Future[Outcome | None] = Future()
     name = f"placer {execution.me.name}"
     threads.begin(partial(_settle, end, run, execution), name)
@@ -88,8 +87,10 @@ def begin_run(
 
 
 def result_of(ends: Sequence[Future[Outcome | None]]) -> Outcome | None:
-    """Wait for the ends of all nodes, and return the result of the first one. Raises the
-    first error that is not the failure of another node."""
+    """Wait for all nodes, and return the result of the first.
+
+    If nodes have failed, raise the first error that another node did not cause.
+    """
     errors = [error for end in ends if (error := end.exception()) is not None]
     if errors:
         raise min(errors, key=lambda error: isinstance(error, Aborted))

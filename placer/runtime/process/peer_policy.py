@@ -1,4 +1,4 @@
-"""What a run does when a node falls silent, returns, or is lost."""
+"""Warns about silent nodes, and ends the run if a node is lost."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from placer.runtime.control.execution import Execution
 
 
 def watch_peers(executions: Sequence[Execution], channel: Session) -> None:
-    """Name processes that fall silent, and end the run if one is lost.
+    """Warn about silent processes, and end the run if a process is lost.
 
-    That of the control node, which is connected to all others, names them; the next one
-    names the control node's.
+    Only one process warns: the process of the control node, which is connected to all
+    others. If that process is silent, the second process warns.
 
     Args:
-        executions: the nodes of this process.
-        channel: its session.
+        executions: the runs of the nodes of this process.
+        channel: the session of this process.
     """
     execution = executions[0]
     plan, lost_after = execution.plan, execution.options.lost_after

@@ -1,4 +1,4 @@
-"""Run all nodes of a build as threads of this process."""
+"""Runs all nodes of a build as threads of this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from placer.system.cores import fix_threads
 from placer.system.owned_threads import OwnedThreads
 
 INTERRUPT_TIMEOUT = 2.0
-"""Seconds in which threads have to end after an interrupt."""
+"""Seconds to wait for threads to end after an interrupt."""
 
 
 def run_in_threads(
@@ -44,26 +44,26 @@ def run_in_threads(
 ) -> Outcome:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
-    Programs, executor and protocols are the same as with processes. After an interrupt,
-    a thread that is stuck outside the channel is left behind.
+    The programs and protocols are the same as with processes. After an interrupt, a thread
+    that is stuck outside the channel is left behind.
 
     Args:
         build: the build folder.
         options: the options of the run.
-        interrupts: returns the number of interrupts so far. After the first one all
+        interrupts: returns the number of interrupts so far. After the first interrupt, all
             nodes stop after the same step and save, without a last evaluation.
-        interruption: what interrupts do; by default as the options say.
+        interruption: decides how to react to interrupts; by default it follows `options`.
         watch: called with the events of the nodes, from their threads.
-        calls: the callbacks of the run, which are called in this thread.
+        calls: the callbacks of the run. They are called in this thread.
         prediction: predict these rows instead of training.
 
     Returns:
         The result of the run.
 
     Raises:
-        BuildError: for a build that has changed since it was compiled.
-        KeyboardInterrupt: with the reason why nothing was saved: no step was started,
-            the nodes did not stop in time, or there was a second interrupt.
+        BuildError: if the build has changed since it was compiled.
+        KeyboardInterrupt: with the reason why nothing was saved: no step had started, the
+            nodes did not stop in time, or a second interrupt arrived.
         PlacerError: the root cause of a failed run.
     """
     from placer.channel.in_process import memory_channels
@@ -122,8 +122,8 @@ def run_in_threads(
 
     try:
         while not all(end.done() for end in ends):
-            # Python handles signals in the main thread only, between bytecodes: the
-            # timeout lets it wake up for them.
+            # Python handles signals only in the main thread, between bytecodes. With a
+            # timeout the thread wakes up to handle them.
             calls.wait(0.5)
             calls.call_next()
             interruption.obey(

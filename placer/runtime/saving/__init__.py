@@ -1,1 +1,1 @@
-"""What a run keeps: checkpoints, parameters, and how it starts from them."""
+"""Saves checkpoints and parameters, and starts runs from them."""

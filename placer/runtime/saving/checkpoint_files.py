@@ -1,5 +1,7 @@
-"""One node's files of a checkpoint: it writes them to the folder of checkpoints, or sends
-them to the control node if it does not see this folder."""
+"""Writes one node's files of a checkpoint, or sends them to the control node.
+
+A node sends its files if it has no access to the control node's folder of checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,20 @@ from placer.runtime.saving.stored_blocks import array_of, file_of, holders
 from placer.tables.block_table import Snapshot
 
 Pieces = Sequence[memoryview]
-"""The bytes of a file that is sent."""
+"""The contents of a file to send."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a node tells the control node about its file of a checkpoint, and that of the
-    rows of sparse tables; `is_full` says that the disk is."""
+    """A node's report to the control node about its files of a checkpoint.
+
+    Attributes:
+        stored: the file of dense blocks, if the node has blocks.
+        rows: the file of sparse rows, if the node has rows.
+        updates: the number of updates of each block, by table.
+        sent: whether the node sends the files as messages.
+        problem: why the files could not be written; empty if they were.
+        is_full: whether the disk is full.
+    """
 
     stored: Stored | None = None
     rows: Stored | None = None
@@ -57,9 +67,17 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A checkpoint to write: `progress` is that of the run, on the control node only.
-    `saves` are those of the sparse tables, which end with `contexts`; `problem` says why
-    there are none."""
+    """A checkpoint to write.
+
+    Attributes:
+        step: the step after which the checkpoint is saved.
+        saves: the running saves of sparse tables; closing `contexts` ends them.
+        contexts: the contexts of `saves`.
+        problem: why the saves of sparse tables could not begin; empty if they could.
+        snapshots: copies of the dense tables, by name.
+        updates: the number of updates of each block, by table.
+        progress: the position of the run; None except on the control node.
+    """
 
     step: int
     saves: Saves
@@ -71,7 +89,7 @@ class Job:
 
 
 def writing_nodes(plan: Plan) -> list[str]:
-    """Return the nodes that write files of a checkpoint, in the order of the plan."""
+    """Return the nodes with data to save in a checkpoint, in the order of the plan."""
     dense = {*holders(plan)}
     names = (node.name for node in plan.nodes)
     return [name for name in names if name in dense or holds_rows(plan, name)]
@@ -85,18 +103,17 @@ def write_files(
     *,
     sees_folder: bool,
 ) -> tuple[Report, tuple[Pieces, Pieces]]:
-    """Write the files of this node: the one of its blocks, and the one of the rows of its
-    sparse tables.
+    """Write the files of this node: one with dense blocks and one with sparse rows.
 
     Args:
         execution: the node's run.
-        temporary: the folder of the checkpoint, before it is committed.
+        temporary: the temporary folder of the checkpoint.
         job: the checkpoint.
         held: the indices of the blocks that the node saves, by table.
-        sees_folder: whether the node writes to the folder.
+        sees_folder: whether the node has access to the folder. If not, nothing is written.
 
     Returns:
-        The node's report, and the bytes of both files if it does not write them.
+        The node's report, and the contents of both files if they must be sent.
     """
     pieces: Pieces = ()
     row_pieces: Pieces = ()
@@ -106,7 +123,7 @@ def write_files(
             report, row_pieces = _write_rows(
                 execution, temporary, job, report, sees_folder
             )
-    except Exception as error:  # the control node waits for a report
+    except Exception as error:  # report it, because the control node waits for a report
         return _failed(error), ((), ())
     return report, (pieces, row_pieces)
 
@@ -114,8 +131,11 @@ def write_files(
 def send_files(
     execution: Execution, step: int, report: Report, pieces: tuple[Pieces, Pieces]
 ) -> None:
-    """Send the report of a node to the control node, which waits for it if the node has
-    files of checkpoints, and the bytes of files that are not written."""
+    """Send a node's report to the control node, with the files that it could not write.
+
+    Nodes without data in checkpoints send nothing, and the control node does not wait for
+    them.
+    """
     channel, control = execution.channel, execution.plan.control
     if execution.me.name not in writing_nodes(execution.plan):
         return
@@ -128,8 +148,11 @@ def send_files(
 def receive_files(
     execution: Execution, temporary: Path, node: str, step: int
 ) -> Report:
-    """Receive the report of a node, and write the files that it sends; return the
-    report, with the problem of writing them."""
+    """Receive a node's report and write the files that it sends.
+
+    Returns:
+        The report. If a file could not be written, it contains the problem.
+    """
     report = receive_json(execution.channel, node, Key(STORED, step), Report)
     if not report.sent:
         return report
@@ -143,7 +166,7 @@ def receive_files(
             write_file(temporary, name, parts)
         except OSError as error:
             for _ in parts:
-                pass  # the sender waits until they are received
+                pass  # the sender waits until everything is received
             report = _failed(error)
     return report
 
@@ -194,18 +217,18 @@ def _write_rows(
 
 
 def _failed(error: Exception) -> Report:
-    """Return the report of a node that cannot write its file."""
+    """Return the report of a node that failed to write its files."""
     return Report(problem=describe(error), is_full=is_full(error))
 
 
 def is_full(error: Exception) -> bool:
-    """Whether an error says that a disk is full."""
+    """Whether an error means that the disk or the quota is full."""
     full = (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, OSError) and error.errno in full
 
 
 def describe(error: Exception) -> str:
-    """Return what went wrong, without the path of a temporary file."""
+    """Return the text of an error, without the path of a temporary file."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)

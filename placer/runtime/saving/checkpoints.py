@@ -1,11 +1,11 @@
-"""Saving checkpoints during a run.
+"""Saves checkpoints during a run.
 
-After the step of a checkpoint, every node that stores parameters copies them. A thread
-of the node then writes its file while the steps continue. The control node's thread
-waits until the files of all nodes are on the disk, and writes the manifest. A node that
-does not see the control node's folder sends its file as messages.
+After the step of a checkpoint, every node copies the parameters that it stores. A thread of
+the node then writes the files while training continues. The control node's thread waits
+until the files of all nodes are on disk, and writes the manifest. A node without access to
+the control node's folder sends its files as messages.
 
-If a checkpoint cannot be written, the run continues without it, and says so.
+If a checkpoint cannot be written, the run warns and continues.
 """
 
 from __future__ import annotations
@@ -62,32 +62,33 @@ if TYPE_CHECKING:
     from placer.tables.sparse.table import SparseTable
 
 FAILED_WAIT: Final = 5.0
-"""Seconds that a run that has failed waits for the thread that writes checkpoints."""
+"""Seconds that a failed run waits for the thread that writes checkpoints."""
 
 
 class Checkpoints:
     """One node's part in the checkpoints of a run, as a context manager.
 
-    Entering it is collective: all nodes do it at the same point.
+    All nodes must enter it at the same point.
 
     Args:
         execution: the node's run.
         tables: the tables of the node, by name.
-        local: values of a worker's own, by the name of their table.
+        local: the worker's local values, by the name of their table.
         sparse: the sparse tables of the node, by name.
-        facts: what the manifests have from the start of the run.
+        facts: the facts about the start of the run, for the manifests.
         before_commit: called before a manifest is written.
 
     Attributes:
-        last_step: the step of the last checkpoint, of which all nodes have a part.
-        saved: the last complete checkpoint, on the control node.
-        best: the complete checkpoint of the best evaluation, on the control node, if
-            there is one. It may be in the folder of the checkpoint from which the run
-            continues.
-        seconds: how long the steps have waited for checkpoints; the caller adds it up.
+        settings: the checkpoint settings.
+        last_step: the step of the last checkpoint that was begun.
+        saved: the last complete checkpoint; only on the control node.
+        best: the complete checkpoint with the best evaluation, if any; only on the control
+            node. In a resumed run, it may be in the folder of the earlier run.
+        problem: why the last checkpoint could not be written; empty if it could.
+        seconds: the time that the steps have waited for checkpoints; the caller updates it.
 
     Raises:
-        CheckpointError: on the control node, for a folder that cannot be written.
+        CheckpointError: on the control node, if the folder cannot be written to.
     """
 
     def __init__(
@@ -118,8 +119,8 @@ class Checkpoints:
         self._sees_folder = True
         self._sequence = 0
         self._last_time = time.monotonic()
-        # The thread unlocks the folder: after a failure it may still write to it when
-        # the run does not wait for it any more.
+        # The thread unlocks the folder, because after a failure it may still write when
+        # the run no longer waits for it.
         self._writer = Worker(
             self._write_job,
             f"placer checkpoints of {execution.me.name}",
@@ -146,10 +147,14 @@ class Checkpoints:
         return self
 
     def take_over_best(self, best: Watched, folder: Path) -> None:
-        """Take over the best evaluation so far, of the run that is continued, whose
-        checkpoints are in `folder`; warn if its checkpoint is not there.
+        """Adopt the best checkpoint of the earlier run that this run continues.
 
-        Called on the control node before the first step.
+        Called on the control node before the first step. Warns if the checkpoint is
+        missing.
+
+        Args:
+            best: the best evaluation of the earlier run.
+            folder: the folder of the earlier run's checkpoints.
         """
         if self.best is not None:
             return
@@ -161,14 +166,14 @@ class Checkpoints:
         if self.best is None:
             self._execution.report(
                 NodeWarning(
-                    f"the checkpoint of the best evaluation so far is not in '{folder}':"
+                    f"the checkpoint with the best evaluation so far is not in '{folder}':"
                     f" {best.metric} {best.value:.4g} after step {best.step}"
                 )
             )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After a failure nothing is committed any more, so that the folder can belong to
-        # another run of this process. The thread may wait for a node or the disk.
+        # After a failure, nothing more is committed: another run of this process may
+        # already use the folder. The thread may still wait for a node or the disk.
         self._is_failed = kind is not None
         self._writer.end()
         self._writer.join(None if kind is None else FAILED_WAIT)
@@ -181,12 +186,14 @@ class Checkpoints:
         return not self._writer.is_idle
 
     def is_due(self, step: int, ends_epoch: bool) -> bool:
-        """Whether the spec or the options fix that one is saved after this step."""
+        """Whether the spec or the options schedule a checkpoint after this step."""
         return self.settings.is_due(step, ends_epoch=ends_epoch)
 
     def is_time(self) -> bool:
-        """Whether the control node should request a checkpoint, for an interval of
-        time, which starts when the last checkpoint is complete."""
+        """Whether the control node should request a checkpoint because the interval is over.
+
+        The interval is a time, and starts when the last checkpoint is complete.
+        """
         every = self.settings.every
         if every.unit != "seconds" or time.monotonic() - self._last_time < every.number:
             return False
@@ -198,8 +205,12 @@ class Checkpoints:
     def save(self, step: int, progress: Progress | None) -> None:
         """Copy the node's blocks after a step, and write them in the background.
 
-        Waits for the last checkpoint if it is still being written. A checkpoint of the
-        same step is saved once.
+        If the last checkpoint is still being written, wait for it first. A second call for
+        the same step has no effect.
+
+        Args:
+            step: the step.
+            progress: the position of the run; None except on the control node.
         """
         if step == self.last_step:
             return
@@ -210,7 +221,7 @@ class Checkpoints:
         }
         for name, local in self._local.items():
             snapshots[name][OLD] = tuple(old.copy() for old in local.old)
-        if self._sees_folder:  # else the channel may still have to send them
+        if self._sees_folder:  # otherwise the channel may still send the arrays
             self._reuse = {n: s for n, s in snapshots.items() if _is_in_memory(s)}
         updates = {name: self._tables[name].updates for name in self._held}
         self.last_step = step
@@ -218,7 +229,7 @@ class Checkpoints:
         contexts, problem = ExitStack(), ""
         try:
             saves = begin_saves(self._sparse, contexts)
-        except RunError as error:  # a table has no room for it
+        except RunError as error:  # a table has not enough memory for a save
             problem = error.message
         self._writer.put(
             Job(step, saves, contexts, problem, snapshots, updates, progress)
@@ -228,13 +239,13 @@ class Checkpoints:
         """Wait until the last checkpoint is written, or has failed."""
         self._writer.wait_until_idle()
 
-    # Run by the thread.
+    # The following methods run in the thread.
 
     def _write_job(self, job: Job) -> None:
         try:
             self._write(job)
         except Aborted:
-            pass  # the compute thread gets it too, and ends the run
+            pass  # the compute thread also raises this error and ends the run
         except Exception as error:
             self._fail(job.step, describe(error), is_full(error))
         finally:
@@ -257,10 +268,7 @@ class Checkpoints:
             raise
 
     def _complete(self, temporary: Path, job: Job, report: Report) -> None:
-        """Wait until all nodes have written their files, and commit the checkpoint.
-
-        Run by the control node, whose own report is `report`.
-        """
+        """On the control node, wait for the files of all nodes and commit the checkpoint."""
         execution = self._execution
         reports = {execution.me.name: report}
         for node in writing_nodes(execution.plan):
@@ -348,12 +356,12 @@ class Checkpoints:
         self.problem = f"the checkpoint of step {step} could not be written: {problem}"
         self._execution.report(NodeWarning(f"{self.problem}; the run continues"))
         if is_full and self._execution.is_control:
-            # The next one would have taken the place of the oldest one.
+            # Make room. The new checkpoint would have replaced the oldest one anyway.
             self._remove_old(max(1, self.settings.keep - 1))
 
 
 def _is_in_memory(snapshot: Snapshot) -> bool:
-    """Whether the arrays of a snapshot are on the host, so that they can be reused."""
+    """Whether the arrays of a snapshot are in host memory, where they can be reused."""
     return all(
         isinstance(a, np.ndarray) for arrays in snapshot.values() for a in arrays
     )

@@ -1,7 +1,7 @@
-"""A digest of what Python source computes: of its syntax tree, not of its text.
+"""Computes a digest of the syntax tree of Python source, which ignores comments and layout.
 
-All versions of Python that can parse the source give it the same digest. `ast.dump` does
-not: newer versions have more fields, which are empty in older code.
+All versions of Python that can parse the source compute the same digest. `ast.dump` cannot
+be used: newer versions print additional empty fields.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from placer.plan.plan import sha256
 from placer.system.ast_lock import AST_LOCK
 
 _IGNORED: Final = {"ctx", "kind"}
-"""The context of a name, which follows from its position, and the `u` before a string."""
+"""Ignored fields: the context of a name, which follows from its position, and the prefix
+`u` of a string."""
 _BODIES: Final = {"body", "orelse", "finalbody"}
-"""The fields that are lists of statements."""
+"""Fields that contain lists of statements."""
 
 
 def code_digest(source: bytes) -> str:
     """Return a digest of the syntax tree of a Python file, without docstrings.
 
-    A file that this version of Python cannot parse is not run; its digest is of the text.
+    If this version of Python cannot parse the file, the result is a digest of the text.
     """
     try:
         with AST_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # told where the file is imported
+            warnings.simplefilter("ignore")  # the import of the file shows the warnings
             tree = ast.parse(source)
     except SyntaxError:
         return sha256(source)
@@ -41,11 +42,11 @@ def code_digest(source: bytes) -> str:
 
 
 def _words(tree: ast.Module) -> Iterator[str]:
-    """Yield a tree in prefix notation. A node lists its fields that are not empty, and a
-    list its length, so that different trees have different words."""
+    # Prefix notation. Each node lists its fields that are not empty, and each list its
+    # length. Different trees therefore have different words.
     fields: dict[type[ast.AST], list[str]] = {}
     pending: list[Any] = [tree]
-    while pending:  # a sum of many terms is too deep for recursion
+    while pending:  # no recursion: the tree of a long sum is too deep
         item = pending.pop()
         kind = type(item)
         if kind is str:
@@ -54,7 +55,7 @@ def _words(tree: ast.Module) -> Iterator[str]:
             yield f"[{len(item)}]"
             pending += item[::-1]
         elif isinstance(item, ast.AST):
-            if isinstance(item, ast.JoinedStr):  # Python 3.12.1 adds empty strings
+            if isinstance(item, ast.JoinedStr):  # Python 3.12.1 adds empty strings here
                 item.values = [each for each in item.values if not _is_empty(each)]
             if kind not in fields:
                 names = reversed(kind._fields)
@@ -70,12 +71,12 @@ def _words(tree: ast.Module) -> Iterator[str]:
                     word = f" {name}{word}"
                     pending.append(value)
             yield kind.__name__ + word
-        else:  # hex, since Python refuses to print very large integers in decimal
+        else:  # hex, because Python refuses to print very large integers in decimal
             yield hex(item) if kind is int else ascii(item)
 
 
 def _is_docstring(item: object) -> bool:
-    """Whether an item is a statement that is only a string."""
+    """Whether an item is a statement that consists of a string."""
     return (
         type(item) is ast.Expr
         and isinstance(item.value, ast.Constant)

@@ -1,4 +1,4 @@
-"""Gather the parameters of a run: join the blocks of all nodes on the control node."""
+"""Gathers the parameters of a run: the control node joins the blocks of all nodes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from placer.runtime.control.barrier import SAVE
 from placer.tables.protocol import ProgramTable
 
 CHUNK: Final = 64 << 20
-"""The most elements of a block in one message, since a block may be larger than the
-largest message."""
+"""The largest number of elements in one message. A block may need several messages."""
 
 
 def gather_parameters(
@@ -22,8 +21,11 @@ def gather_parameters(
 ) -> dict[str, np.ndarray]:
     """Send this node's blocks to the control node.
 
-    The control node returns the whole parameters by name, the other nodes return {}.
-    Raises RunError for a lost peer and for a passed deadline.
+    Returns:
+        On the control node, the whole parameters by name. On other nodes, {}.
+
+    Raises:
+        RunError: if a node is lost or the deadline passes.
     """
     is_control = channel.node == plan.control
     sizes = {
@@ -53,5 +55,5 @@ def gather_parameters(
 
 
 def _chunks(size: int) -> list[slice]:
-    """Return the ranges of elements of each message; an empty block has one message."""
+    """Return the range of elements of each message; an empty block needs one message."""
     return [slice(low, low + CHUNK) for low in range(0, max(1, size), CHUNK)]

@@ -1,4 +1,4 @@
-"""Files of whole parameters by name, in the safetensors format."""
+"""Reads and writes files of whole parameters, in the safetensors format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
+import ml_dtypes  # noqa: F401  (adds bfloat16 to numpy)
 import numpy as np
 
 from placer.checkpoint.chunked_file import ChunkedFile, Part
@@ -25,10 +25,10 @@ from placer.system.files.nearest_path import path_hint
 
 
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
-    """Write parameters to a file, atomically: a reader never sees a part of a file.
+    """Write parameters to a file atomically: readers never see an incomplete file.
 
-    The same parameters result in the same bytes. The file has checksums of itself. An existing file keeps its mode, and a
-    link is followed.
+    The same parameters always produce the same bytes. The file contains checksums. An
+    existing file keeps its mode, and a symbolic link is followed.
 
     Args:
         path: the file.
@@ -39,10 +39,12 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        raise DataError(f"parameters cannot be written to {path}: it is not a file")
+        raise DataError(
+            f"parameters cannot be written to {path}: it is not a regular file"
+        )
     try:
         with atomic_file(path, mode_of(path)) as file:
-            # The package safetensors leaves a temporary file behind if it is killed.
+            # Not with the package safetensors: if killed, it leaves a temporary file behind.
             for piece in pieces_with_checksums(parameters):
                 file.write(piece)
     except OSError as error:
@@ -56,12 +58,17 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
 def file_of_parameters(
     params: str | os.PathLike[str] | Mapping[str, Any], argument: str = "params"
 ) -> Iterator[Path]:
-    """Yield the path of parameters: the one that is given, or that of a file with the
-    arrays of a dict, which is removed at the end. Errors name it 'params'.
+    """Yield the path of a file with parameters.
 
-    `argument` is the name of the argument that gives them, for messages.
+    Arrays in a dict are written to a temporary file, which is removed at the end. Errors
+    about this file name it 'params'.
 
-    Raises PlacerError for anything else, and for a dict of anything else.
+    Args:
+        params: a path, or a dict of arrays by name.
+        argument: the name of the caller's argument, for messages.
+
+    Raises:
+        PlacerError: if `params` is neither a path nor a dict of arrays.
     """
     if isinstance(params, str | os.PathLike):
         yield Path(params)
@@ -69,14 +76,14 @@ def file_of_parameters(
     if not isinstance(params, Mapping):
         raise PlacerError(
             f"'{argument}' is a {type(params).__name__}, not a path or a dict of arrays",
-            hint="give result.params, the file of save_params, or a checkpoint",
+            hint="pass result.params, the file of save_params, or a checkpoint",
         )
     arrays = {name: np.asarray(value) for name, value in params.items()}
     for name, array in arrays.items():
         if not isinstance(name, str) or str(array.dtype) not in ITEM_BYTES:
             raise PlacerError(
-                f"'{argument}' has {name!r}: {array.dtype}, which is not a parameter",
-                hint="give arrays of numbers by the names of parameters, such as"
+                f"'{argument}' contains {name!r}: {array.dtype}, which is not a parameter",
+                hint="pass a dict from parameter names to arrays of numbers, such as"
                 " result.params",
             )
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
@@ -90,10 +97,13 @@ def file_of_parameters(
 
 
 class ParameterFile:
-    """A file of parameters whose header has been read.
+    """A file of parameters. The constructor reads only the header.
 
-    `tensors` says which parameters it has. Raises DataError if it cannot be read, or is
-    damaged as far as that shows without its values.
+    Attributes:
+        tensors: the parameters in the file, by name.
+
+    Raises:
+        DataError: if the file cannot be read, or its header is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -103,9 +113,10 @@ class ParameterFile:
         self.tensors: dict[str, StoredTensor] = header.tensors
 
     def read(self, blocks: Sequence[Block]) -> list[np.ndarray]:
-        """Return the elements of blocks of parameters, flat.
+        """Return the elements of each block as a flat array.
 
-        Raises DataError if the file cannot be read, or its checksums show a change.
+        Raises:
+            DataError: if the file cannot be read, or does not match its checksums.
         """
         parts, arrays = [], []
         for block in blocks:
@@ -120,8 +131,11 @@ class ParameterFile:
 
 
 def load(path: Path) -> dict[str, np.ndarray]:
-    """Return the parameters of a file by name; DataError if it cannot be read, or if its
-    checksums show a change."""
+    """Return the parameters of a file by name.
+
+    Raises:
+        DataError: if the file cannot be read, or does not match its checksums.
+    """
     file = ParameterFile(path)
     shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
     blocks = [
@@ -133,31 +147,31 @@ def load(path: Path) -> dict[str, np.ndarray]:
 
 @contextmanager
 def _errors_of_file(path: Path) -> Iterator[None]:
-    """Return a context in which a file is read; it raises DataError if that fails."""
+    """Return a context manager that turns read errors into DataError."""
     try:
         yield
     except FileNotFoundError:
         raise DataError(
-            f"there is no parameter file {path}",
+            f"the parameter file {path} does not exist",
             hint=path_hint(path) or "write one with --save-params",
         ) from None
     except (OSError, ValueError) as error:
         raise DataError(
             f"{path} cannot be read as parameters: {error}",
-            hint="a parameter file is safetensors, as --save-params writes it",
+            hint="use a safetensors file, such as --save-params writes",
         ) from error
 
 
 def check(stored: Mapping[str, TensorType], declared: Mapping[str, TensorType]) -> None:
-    """Check that the parameters of a file or checkpoint are those of the model.
+    """Check that stored parameters match the model.
 
     Args:
-        stored: the types of its parameters, by name.
-        declared: those of the parameters of the model.
+        stored: the types of the parameters in a file or checkpoint, by name.
+        declared: the types of the model's parameters, by name.
 
     Raises:
-        DataError: naming every parameter that is missing, that is not in the model, or
-            that has another shape or dtype.
+        DataError: if a parameter is missing, is not in the model, or has another shape or
+            dtype. The message lists all such parameters.
     """
     problems = []
     for name in sorted({*stored, *declared}):
@@ -175,6 +189,6 @@ def check(stored: Mapping[str, TensorType], declared: Mapping[str, TensorType]) 
     if problems:
         raise DataError(
             "the parameters do not fit the model: " + "; ".join(problems),
-            hint="use a file that the same model saved with --save-params, or a"
-            " checkpoint of it",
+            hint="use a file that --save-params wrote for this model, or a checkpoint of"
+            " this model",
         )

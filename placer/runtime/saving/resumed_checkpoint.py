@@ -1,7 +1,7 @@
-"""The checkpoint that a run continues from, on any placement.
+"""Resumes a run from a checkpoint, which may come from another placement.
 
-The control node chooses it, and all nodes load their tables from it. If any node finds a
-file damaged, and a folder of checkpoints was named, all take the one before it.
+The control node chooses the checkpoint, and all nodes load their tables from it. If a node
+finds a damaged file, all nodes try the previous checkpoint in the folder.
 """
 
 from __future__ import annotations
@@ -35,16 +35,20 @@ from placer.tables.block_table import BlockTable
 if TYPE_CHECKING:
     from placer.tables.sparse.table import SparseTable
 
-NOT_KEPT: Final = "this run saves no checkpoints; --checkpoint DIR saves them"
-"""The warning of a run that continues from a checkpoint and saves none itself."""
+NOT_KEPT: Final = "this run saves no checkpoints; add --checkpoint DIR to save some"
+"""The warning of a resumed run that saves no checkpoints."""
 NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
-"""The warning of a run whose own folder of checkpoints is empty."""
+"""The warning of a run with `--resume` whose folder of checkpoints is still empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """What a run continues from: the position, and the path of the checkpoint on the
-    machine of the control node."""
+    """The start of a resumed run.
+
+    Attributes:
+        progress: the position of the earlier run.
+        checkpoint: the path of the checkpoint, on the machine of the control node.
+    """
 
     progress: Progress
     checkpoint: Path
@@ -60,23 +64,24 @@ def resume(
 ) -> Continued | None:
     """Load the tables of a node from the checkpoint that `--resume` names.
 
-    All nodes call this at the same point. So that one command starts a run and continues
-    it, the run's own folder of checkpoints need not have any yet.
+    All nodes call this at the same point. If `--resume` names the run's own folder of
+    checkpoints and it is empty, the run starts at step 1. The same command can therefore
+    start and continue a run.
 
     Args:
         execution: the node's run.
         tables: the node's tables, by name.
-        local: values of a worker's own, by the name of their table.
+        local: the worker's local values, by the name of their table.
         sparse: the node's sparse tables, by name.
-        facts: the facts of this run, to compare with those of the checkpoint.
+        facts: the facts of this run, to compare with the checkpoint.
         total_steps: the number of the last step of this run.
 
     Returns:
-        What the run continues from; None for one that starts at step 1.
+        The start of the resumed run; None if the run starts at step 1.
 
     Raises:
-        CheckpointError: on the control node, if there is no checkpoint that can be
-            read, or if it does not fit the model, the data or the length of the run.
+        CheckpointError: on the control node, if no checkpoint can be read, or if it does
+            not fit the model, the data or the length of the run.
     """
     plan, channel = execution.plan, execution.channel
     named = execution.options.resume
@@ -115,9 +120,9 @@ def resume(
             if is_checkpoint(named):
                 raise CheckpointError(
                     problem,
-                    hint="name its folder of checkpoints to take the last good one",
+                    hint="name the folder of checkpoints to use the newest intact one",
                 )
-            execution.report(NodeWarning(f"{problem}; an earlier one is taken"))
+            execution.report(NodeWarning(f"{problem}; trying an earlier checkpoint"))
     if checkpoint is not None:
         differs = "; ".join(differences(checkpoint.manifest, plan, facts))
         execution.report(Resumed(progress.step, choice.path, differs))
@@ -127,7 +132,7 @@ def resume(
 
 
 def _is_first_start(execution: Execution, named: Path) -> bool:
-    """Whether the run starts at step 1 because its own folder has no checkpoints yet."""
+    """Whether the run starts at step 1 because its own folder is still empty; warn if so."""
     settings = execution.checkpointing
     if settings is None or not is_first_start(settings.folder, named):
         return False
@@ -136,7 +141,7 @@ def _is_first_start(execution: Execution, named: Path) -> bool:
 
 
 def _first_problem(plan: Plan, reports: Sequence[Mapping[str, str]]) -> str:
-    """Return the first problem that a node reports, or nothing."""
+    """Return the first problem that a node reports, or ""."""
     for node, report in zip(plan.nodes, reports, strict=True):
         if report[""]:
             return f"{node.name}: {report['']}"

@@ -1,7 +1,7 @@
-"""The tables of a node in a run that continues from a checkpoint.
+"""Loads the tables of a node from a checkpoint.
 
-Every node reads the elements of its own blocks, wherever they are in the files. The control
-node sends them to the nodes that do not see the files.
+Every node reads the elements of its own blocks, from any position in the files. The control
+node sends the elements to nodes without access to the files.
 """
 
 from __future__ import annotations
@@ -47,24 +47,29 @@ if TYPE_CHECKING:
     from placer.tables.sparse.table import SparseTable
 
 SERVED_BYTES: Final = 64 << 20
-"""The bytes that are read at a time for a node that does not see the checkpoint."""
+"""Bytes to read at a time for a node without access to the checkpoint."""
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The checkpoint that the control node has chosen; without a path there is none."""
+    """The checkpoint that the control node has chosen; an empty path means no checkpoint.
+
+    Attributes:
+        path: the folder of the checkpoint.
+        fingerprint: a digest of its manifest.
+    """
 
     path: str = ""
     fingerprint: str = ""
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What a node loads from a checkpoint.
+    """The data that a node loads from a checkpoint.
 
     Attributes:
         progress: the position of the run.
-        arrays: the arrays that the checkpoint has, in the order in which they are read:
-            the table, the name of the array in the checkpoint, the number of the block,
-            and the worker whose own array it is, if it is one.
+        arrays: the arrays to read, in order. Each has the name of the table, the name of
+            the array in the checkpoint, the number of the block, and the worker. The
+            worker is empty unless the array contains local values of a worker.
         updates: the number of updates of each block, by table.
         sparse: the sparse tables of the checkpoint.
     """
@@ -83,10 +88,23 @@ def load_tables(
     choice: Choice,
     checkpoint: Checkpoint | None,
 ) -> Progress:
-    """Load the tables of a node from the chosen checkpoint, and serve the nodes that do
-    not see it; return its position.
+    """Load the tables of a node from the chosen checkpoint.
 
-    Raises CheckpointError if it is damaged.
+    The control node also sends data to the nodes without access to the checkpoint.
+
+    Args:
+        execution: the node's run.
+        tables: the node's tables, by name.
+        local: the worker's local values, by the name of their table.
+        sparse: the node's sparse tables, by name.
+        choice: the chosen checkpoint.
+        checkpoint: the opened checkpoint, on the control node.
+
+    Returns:
+        The position of the run in the checkpoint.
+
+    Raises:
+        CheckpointError: if the checkpoint is damaged.
     """
     plan, channel = execution.plan, execution.channel
     problem = None
@@ -131,24 +149,19 @@ def _receive_rows(
     sparse: dict[str, SparseTable],
     stored: Mapping[str, StoredSparse],
 ) -> None:
-    """Load the partitions of this node as the control node sends them.
-
-    Raises:
-        CheckpointError: it cannot read them, or a table cannot load them; what is sent has
-            come nevertheless, so that those of another checkpoint can follow.
-    """
+    """Load the partitions of this node from messages of the control node."""
     plan, me = execution.plan, execution.me.name
     partitions = receive_partitions(plan, execution.channel, me, stored)
     try:
         load_rows(plan, me, sparse, stored, partitions)
     except CheckpointError:
         for _ in partitions:
-            pass
+            pass  # receive all messages, so that those of an earlier checkpoint can follow
         raise
 
 
 def _sees(choice: Choice) -> bool:
-    """Whether this node sees the control node's checkpoint: the same manifest."""
+    """Whether this node has access to the chosen checkpoint: it reads the same manifest."""
     try:
         return fingerprint(Path(choice.path) / FILE) == choice.fingerprint
     except DataError:
@@ -156,10 +169,10 @@ def _sees(choice: Choice) -> bool:
 
 
 def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
-    """Return what a node loads from a checkpoint.
+    """Return the data that a node loads from a checkpoint.
 
-    A worker's own values are those that it had, if the checkpoint is of the same workers;
-    otherwise they are those of the servers, with the slots of the first worker.
+    If the checkpoint has the same workers, each worker loads its own local values. Otherwise
+    it loads the servers' values and the slots of the first worker.
     """
     own_workers = {
         each.name for each in plan.nodes if any(table.local for table in each.tables)
@@ -192,7 +205,7 @@ def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
 
 
 class _Loaded:
-    """The arrays of a checkpoint for the tables of a node, flat."""
+    """The flat arrays that a node loads from a checkpoint for its tables."""
 
     def __init__(
         self,
@@ -225,7 +238,7 @@ class _Loaded:
         ])  # fmt: skip
 
     def receive(self, channel: Channel, control: str) -> None:
-        """Receive the arrays from the control node, in their order."""
+        """Receive the arrays from the control node, in order."""
         for out in self._arrays.values():
             view, at = out.view(np.uint8).data, 0
             while at < len(view):
@@ -237,7 +250,7 @@ class _Loaded:
                 at += len(part)
 
     def check_finite(self, checkpoint: str) -> None:
-        """Raise CheckpointError if an array has a value that is not finite."""
+        """Raise CheckpointError if an array contains a value that is not finite."""
         for (table, name, index), array in self._arrays.items():
             block = self._tables[table].blocks[index].name
             stored = block if name == VALUES else f"{block}/{name}"
@@ -245,7 +258,7 @@ class _Loaded:
                 raise CheckpointError(f"'{checkpoint}': {problem}", hint=HINT)
 
     def store(self) -> None:
-        """Load the tables. What the checkpoint does not have keeps its value."""
+        """Store the arrays in the tables; arrays that the checkpoint lacks do not change."""
         for planned in self._me.tables:
             name, table = planned.name, self._tables[planned.name]
             now: dict[str, list[Array]] = {}
@@ -281,9 +294,11 @@ def _wanted(
 def _serve(
     plan: Plan, channel: Channel, node: NodePlan, checkpoint: Checkpoint
 ) -> bool:
-    """Send a node what it loads from a checkpoint that it does not see, but for rows of
-    sparse tables; return whether it can be read. If not, a message without arrays says so,
-    and is the last one."""
+    """Send the dense data of a checkpoint to a node without access to it.
+
+    Returns:
+        Whether the checkpoint could be read. If not, the last message has no arrays.
+    """
     contents = _contents(plan, node, checkpoint.manifest)
     tables = {table.name: table for table in node.tables}
     send_json(channel, node.name, Key(RANGES, 0), msgspec.to_builtins(contents))
@@ -306,9 +321,11 @@ def _serve(
 def _groups(
     contents: Contents, tables: Mapping[str, Table], manifest: Manifest
 ) -> Iterator[list[tuple[Block, str, str, Array]]]:
-    """Yield blocks, their arrays and workers, and empty arrays for them, in the order
-    of the contents: as many at a time as are read together, so that a chunk of a file
-    with many small arrays is read once."""
+    """Yield groups of arrays to read together, in the order of the contents.
+
+    Each entry has the block, the name of the array, the worker, and an empty array. Reading
+    in groups avoids reading a chunk once for each of its small arrays.
+    """
     group: list[tuple[Block, str, str, Array]] = []
     nbytes = 0
     for name, array, index, worker in contents.arrays:

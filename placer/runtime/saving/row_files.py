@@ -1,7 +1,7 @@
-"""Sparse tables in checkpoints: a file of each node that holds partitions.
+"""Stores sparse tables in checkpoints: one file for each node that holds partitions.
 
-While a node writes its file, its tables change: a save of a table gives each partition as it
-was when the save began (`SparseTable.begin_save`).
+The tables change while a node writes its file. A save of a table still returns each
+partition as it was when the save began (`SparseTable.begin_save`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from placer.tables.sparse.table import SparseTable as HeldTable
 
 Saves = Mapping[str, "TableSave"]
-"""The saves of the tables of a node, by name."""
+"""Running saves of a node's tables, by name."""
 _TOGETHER = 8 * CHUNK
-"""The bytes from which partitions are read."""
+"""Read partitions in groups of at least this many bytes."""
 
 
 def file_of_rows(node: str) -> str:
@@ -54,7 +54,7 @@ def holds_rows(plan: Plan, node: str) -> bool:
 
 
 def held_partitions(table: SparseTable, node: str) -> range:
-    """Return the partitions of a table that a node has; none if it does not hold it."""
+    """Return the partitions of a table that a node holds; empty if it holds no partition."""
     if node not in table.holders:
         return range(0)
     index, count = table.holders.index(node), len(table.holders)
@@ -63,7 +63,7 @@ def held_partitions(table: SparseTable, node: str) -> range:
 
 
 def begin_saves(tables: Mapping[str, HeldTable], contexts: ExitStack) -> Saves:
-    """Begin to save the tables of a node; the saves end with `contexts`."""
+    """Begin to save the tables of a node; closing `contexts` ends the saves."""
     return {
         name: contexts.enter_context(table.begin_save())
         for name, table in tables.items()
@@ -73,12 +73,18 @@ def begin_saves(tables: Mapping[str, HeldTable], contexts: ExitStack) -> Saves:
 def groups_of_file(
     plan: Plan, node: str, saves: Saves, *, finite: bool
 ) -> Iterator[Sequence[memoryview]]:
-    """Yield the bytes of a node's file of sparse tables, partition by partition.
+    """Yield the contents of a node's file of sparse tables, partition by partition.
 
-    A group is valid until the next one is asked for.
+    Each group is valid only until the next group is requested.
+
+    Args:
+        plan: the plan.
+        node: the name of the node.
+        saves: the running saves of the node's tables.
+        finite: whether all values must be finite.
 
     Raises:
-        CheckpointError: a value is not finite, and `finite` says that all have to be.
+        CheckpointError: if `finite` is true and a value is not finite.
     """
     types: dict[str, tuple[str, tuple[int, ...]]] = {}
     order = []
@@ -104,7 +110,7 @@ def _bytes_of(array: Array) -> memoryview:
 
 
 def stored_sparse(plan: Plan) -> dict[str, StoredSparse]:
-    """Return how the sparse tables of a plan are stored in a checkpoint."""
+    """Return the manifest entries of a plan's sparse tables."""
     return {table.name: _stored(table) for table in plan.sparse_tables}
 
 
@@ -128,8 +134,17 @@ def _stored(table: SparseTable) -> StoredSparse:
 def compare_sparse(
     manifest: Manifest, tables: Iterable[SparseTable], *, only_values: bool = False
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the sparse tables of a model that a checkpoint does not have, those that have
-    changed, and those of another optimizer: each with what is different."""
+    """Compare the sparse tables of a model with a checkpoint.
+
+    Args:
+        manifest: the manifest of the checkpoint.
+        tables: the sparse tables of the model.
+        only_values: ignore the optimizer and the counts of keys without a row.
+
+    Returns:
+        Three lists of texts: tables missing from the checkpoint, tables that differ, and
+        tables with the state of another optimizer.
+    """
     missing, changed, without_state = [], [], []
     for table in tables:
         stored = manifest.sparse.get(table.name)
@@ -138,18 +153,18 @@ def compare_sparse(
             missing.append(table.name)
         elif (stored.dtype, stored.dim) != (own.dtype, own.dim):
             changed.append(
-                f"{table.name} has rows of {stored.dtype}[{stored.dim}], those of the"
-                f" model are {own.dtype}[{own.dim}]"
+                f"{table.name} has rows of {stored.dtype}[{stored.dim}], but the model"
+                f" has rows of {own.dtype}[{own.dim}]"
             )
         elif stored.partitions != own.partitions:
             changed.append(
-                f"{table.name} has {stored.partitions} partitions, and"
+                f"{table.name} has {stored.partitions} partitions, but"
                 f" {own.partitions} in the model"
             )
         elif not only_values and _have_other_entries(stored, own):
             changed.append(
-                f"{table.name} kept the {stored.entries} of each key without a row, and"
-                f" would keep its {own.entries}"
+                f"{table.name} stores {stored.entries} for keys without a row, but the"
+                f" model stores {own.entries}"
             )
         elif own.slots and (stored.rule, stored.slots) != (own.rule, own.slots):
             without_state.append(f"{table.name} ({stored.rule}, not {own.rule})")
@@ -165,20 +180,20 @@ def load_rows(
     *,
     only_values: bool = False,
 ) -> None:
-    """Load the partitions that a node has from a checkpoint, wherever they are in it.
+    """Load the partitions of a node from a checkpoint.
 
     Args:
         plan: the plan.
         node: the name of the node.
-        tables: the tables that it holds, by name: all are begun anew, and those that the
-            checkpoint does not have stay empty.
+        tables: the node's tables, by name. All are emptied first; a table that the
+            checkpoint lacks stays empty.
         stored: the tables of the checkpoint.
-        partitions: the arrays of those that it loads (`stored_partitions`).
-        only_values: whether rows begin anew with their values and scores: without the
-            state of the optimizer, and counted once.
+        partitions: the arrays of the partitions in `stored_partitions`.
+        only_values: load only keys, values and scores. Optimizer state starts anew, and
+            each row counts as seen once.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, or does not fit.
+        CheckpointError: if the checkpoint is damaged or does not fit.
     """
     for name in tables:
         tables[name] = tables[name].emptied()
@@ -200,7 +215,7 @@ def load_rows(
 def stored_partitions(
     plan: Plan, node: str, stored: Mapping[str, StoredSparse]
 ) -> Iterator[tuple[SparseTable, int]]:
-    """Yield the partitions that a node loads from a checkpoint, in order."""
+    """Yield the tables and numbers of partitions that a node loads, in order."""
     for table in plan.sparse_tables:
         if table.name in stored:
             for partition in held_partitions(table, node):
@@ -208,7 +223,7 @@ def stored_partitions(
 
 
 def _have_other_entries(stored: StoredSparse, own: StoredSparse) -> bool:
-    """Whether what is known of keys without a row means something else."""
+    """Whether the stored numbers for keys without a row have another meaning."""
     return bool(stored.entries and own.entries) and stored.entries != own.entries
 
 
@@ -230,19 +245,19 @@ def read_partitions(
     *,
     finite: bool,
 ) -> Iterator[dict[str, Array]]:
-    """Read arrays of partitions of sparse tables, in their order.
+    """Read arrays of partitions of sparse tables, in order.
 
-    Small partitions are read together: a chunk of a file is read as a whole, to check it,
-    and has many of them.
+    Small partitions are read in groups, because a chunk of a file must be read as a whole to
+    check it and contains many partitions.
 
     Args:
         checkpoint: the checkpoint.
-        partitions: the name of a table and the number of a partition of it, for each.
-        names: which of their arrays to read.
-        finite: whether all values have to be finite.
+        partitions: the table and the number of each partition.
+        names: the arrays to read.
+        finite: whether all values must be finite.
 
     Raises:
-        CheckpointError: the checkpoint is damaged, or a value is not finite.
+        CheckpointError: if the checkpoint is damaged or a value is not finite.
     """
     together: list[tuple[str, dict[str, Array]]] = []
     wanted: list[Wanted] = []
@@ -271,7 +286,7 @@ def _read_together(
     *,
     finite: bool,
 ) -> Iterator[dict[str, Array]]:
-    """Read what is wanted, and yield the arrays of partitions, by the name of the table."""
+    """Read a group of partitions, and yield the arrays of each."""
     checkpoint.read(wanted)
     for table, arrays in together:
         if finite and (problem := find_row_not_finite(table, arrays)):
@@ -280,15 +295,19 @@ def _read_together(
 
 
 class _Arrays(Struct, frozen=True):
-    """The arrays that follow: the dtype and the shape of each; a problem if there are
-    none."""
+    """The header of a message with the arrays of a partition.
+
+    Attributes:
+        arrays: the dtype and the shape of each array, by name.
+        problem: why the partition cannot be read; no arrays follow.
+    """
 
     arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
     problem: str = ""
 
 
 def serve_rows(plan: Plan, channel: Channel, node: str, checkpoint: Checkpoint) -> None:
-    """Send a node that does not see a checkpoint the partitions that it loads."""
+    """Send the partitions of a node that has no access to the checkpoint."""
     partitions = read_stored(plan, node, checkpoint)
     while True:
         try:
@@ -311,10 +330,10 @@ def _send_head(channel: Channel, node: str, head: _Arrays) -> None:
 def receive_partitions(
     plan: Plan, channel: Channel, node: str, stored: Mapping[str, StoredSparse]
 ) -> Iterator[dict[str, Array]]:
-    """Receive what `serve_rows` sends a node: the partitions that it loads, in order.
+    """Receive the partitions that `serve_rows` sends, in order.
 
     Raises:
-        CheckpointError: the control node cannot read one of them; no other comes.
+        CheckpointError: if the control node cannot read a partition. It then sends no more.
     """
     for _ in stored_partitions(plan, node, stored):
         yield _receive_partition(channel, plan.control)

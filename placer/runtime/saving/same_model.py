@@ -1,4 +1,4 @@
-"""Compare the model and the data of a checkpoint with those of a run."""
+"""Compares a checkpoint with the model and the data of a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from placer.plan.settings.training.update_modes import Geo
 from placer.readers import Digests
 from placer.runtime.control.events import NodeWarning, Report
 from placer.runtime.saving.row_files import compare_sparse
-from placer.runtime.saving.start_facts import OF_TREES, StartFacts
+from placer.runtime.saving.start_facts import COMPARABLE, StartFacts
 from placer.runtime.saving.stored_blocks import holding_table, slots_of, training_table
 
 OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
 _SHOWN = 8
-"""The most names in an error."""
+"""The largest number of names in an error."""
 
 
 def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
@@ -30,7 +30,7 @@ def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
 
 
 def _outer_rules(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the rule and the slots of the outer optimizer of each parameter that has one."""
+    """Return the rule and the slots of each outer optimizer, by parameter."""
     rules = {}
     for parameter in plan.parameters:
         planned = holding_table(plan, parameter)
@@ -47,12 +47,12 @@ def check_same_model(
     Args:
         manifest: the manifest of the checkpoint.
         plan: the plan of the model.
-        report: receives a warning that lists the differences, with `partial`.
+        report: called with a warning that lists the differences, if `partial` is true.
         partial: allow missing and additional parameters, and other optimizer state.
 
     Raises:
-        CheckpointError: a shape or a dtype differs, or the parameters or the optimizer
-            state differ without `partial`.
+        CheckpointError: if a shape or dtype differs; also, unless `partial` is true, if the
+            set of parameters or the optimizer state differs.
     """
     rules, outer_rules = rules_of(plan), _outer_rules(plan)
     missing, changed, without_state = [], [], []
@@ -63,7 +63,7 @@ def check_same_model(
             continue
         if (stored.dtype, stored.shape) != (parameter.dtype, parameter.shape):
             changed.append(
-                f"{parameter.name} is {stored.dtype}{list(stored.shape)}, the model has"
+                f"{parameter.name} is {stored.dtype}{list(stored.shape)}, but the model has"
                 f" {parameter.dtype}{list(parameter.shape)}"
             )
         rule, slots = rules[parameter.name]
@@ -92,15 +92,15 @@ def check_same_model(
     if changed:
         raise CheckpointError(
             "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN]),
-            hint="start a new run, without --resume; --init-params CHECKPOINT begins with"
-            " its values and rows where they fit",
+            hint="start a new run with --init-params CHECKPOINT instead of --resume; it"
+            " loads the values and rows that fit",
         )
     if not parts:
         return
     if partial:
         report(NodeWarning(f"the checkpoint is used in part: {'; '.join(parts)}"))
         return
-    hint = "--partial starts what is missing from its initial values"
+    hint = "add --partial to start the missing values from their initial values"
     if len(missing) == 1 and (near := did_you_mean(missing[0], extra)):
         hint = f"{near}; {hint}"
     raise CheckpointError(
@@ -109,7 +109,7 @@ def check_same_model(
 
 
 def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
-    """Raise CheckpointError if rows of the data have changed, or the order of training rows."""
+    """Raise CheckpointError if the data or the order of training rows has changed."""
     for name, stored, own in (
         ("data.train", manifest.train, facts.train),
         ("data.eval", manifest.evaluation, facts.evaluation),
@@ -118,31 +118,31 @@ def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
             continue
         if problem := _difference(stored, own, ordered=name == "data.train"):
             raise CheckpointError(
-                f"{name} is not that of the checkpoint: {problem}",
-                hint="--init-params starts a new run from the checkpoint's parameters",
+                f"{name} differs from the data of the checkpoint: {problem}",
+                hint="start a new run from the checkpoint's parameters with --init-params",
             )
 
 
 def check_not_later(manifest: Manifest, total_steps: int) -> None:
-    """Raise CheckpointError if the last step of a run is before that of the checkpoint."""
+    """Raise CheckpointError if the run would end before the step of the checkpoint."""
     done = manifest.progress.step
     if done > total_steps:
         raise CheckpointError(
-            f"the checkpoint is of step {done}, and the run ends after step"
+            f"the checkpoint is of step {done}, but the run ends after step"
             f" {total_steps}",
-            hint="--steps or train.epochs sets a later one",
+            hint="set a later last step with --steps or train.epochs",
         )
 
 
 def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
     """Describe the first difference between two sources; return "" for equal ones."""
     if stored.rows != own.rows:
-        return f"it has {own.rows} rows, and had {stored.rows}"
+        return f"it has {own.rows} rows, but had {stored.rows}"
     if ordered:
         for key in ("batch", "shuffle", "seed", "remainder"):
             before, now = getattr(stored.settings, key), getattr(own.settings, key)
             if before != now:
-                return f"{key} is {_yaml(now)}, and was {_yaml(before)}"
+                return f"{key} is {_yaml(now)}, but was {_yaml(before)}"
     if stored.digests is not None and own.digests is not None:
         return _compare_digests(
             stored.digests, own.digests, whole=_is_same_kind(stored, own)
@@ -151,7 +151,7 @@ def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
 
 
 def _is_same_kind(stored: StoredData, own: StoredData) -> bool:
-    """Whether the sources have comparable digests of all rows (`Digests.whole`)."""
+    """Whether the digests over all rows (`Digests.whole`) of two sources can be compared."""
     return stored.settings.parsed.kind == own.settings.parsed.kind
 
 
@@ -165,7 +165,7 @@ def _compare_digests(stored: Digests, own: Digests, *, whole: bool) -> str:
     for name in sorted(stored.whole.keys() & own.whole.keys()) if whole else ():
         if stored.whole[name] != own.whole[name]:
             return f"some row of '{name}' has changed"
-    # The pieces of a file determine the order of its rows.
+    # The pieces of a file determine the order of the rows.
     files = stored.file, own.file
     if None not in files and files[0] != files[1]:
         return "the file has changed"
@@ -182,7 +182,7 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
     compared: set[str] = set()
     if len(now.rows) == own.rows and before.rows == now.rows:
         compared |= before.columns.keys() & now.columns.keys()
-    # Digests of all rows are computed before these options are applied.
+    # Digests over all rows do not cover the effect of these options.
     options = ("columns", "features", "csv", "parquet", "python")
     is_read_alike = all(
         getattr(stored.settings, option) == getattr(own.settings, option)
@@ -194,7 +194,7 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
 
 
 def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
-    """Return the reasons why a resumed run may differ bitwise from an uninterrupted run.
+    """Return reasons why a resumed run may not have the same bits as an uninterrupted run.
 
     An empty list guarantees the same bits.
     """
@@ -203,18 +203,18 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     found = []
     modes = [table.mode for node in plan.nodes for table in node.tables if table.mode]
     if any(not mode.in_rounds for mode in modes):
-        found.append("workers do not go in lockstep")
+        found.append("workers train asynchronously")
     if plan.has_backup:
-        found.append("each step takes the gradients of the workers that are first")
+        found.append("each step uses the gradients of the fastest workers")
     last = manifest.progress
     if last.is_end and any(
         mode.in_rounds and last.step % mode.every
         for mode in modes
         if isinstance(mode, Geo)
     ):
-        found.append("the end of that run closed a round of 'geo'")
-    if not manifest.computation.startswith(OF_TREES):
-        found.append("an older placer saved it, whose programs cannot be compared")
+        found.append("the earlier run ended in the middle of a round of 'geo'")
+    if not manifest.computation.startswith(COMPARABLE):
+        found.append("it was saved by an older placer, so programs cannot be compared")
     elif manifest.computation != facts.computation:
         found.append("another program, module or optimizer")
     if not _is_compared_whole(manifest.train, facts.train):

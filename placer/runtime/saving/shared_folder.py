@@ -1,4 +1,4 @@
-"""Which nodes see the folder of checkpoints of the control node."""
+"""Finds out which nodes have access to the control node's folder of checkpoints."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from placer.runtime.control.execution import Execution
 
 
 def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
-    """Return the name of the run in temporary folders, and whether this node sees the
-    control node's folder: it does if it finds a file there with the run's name.
+    """Check whether this node has access to the control node's folder.
 
-    All nodes call this at the same point.
+    The control node writes a file to the folder, and the other nodes try to read it. All
+    nodes call this at the same point.
+
+    Returns:
+        The name of the run in temporary folders, and whether this node has access.
+
+    Raises:
+        CheckpointError: on the control node, if the folder cannot be written to.
     """
     plan, channel = execution.plan, execution.channel
     run = secrets.token_hex(8) if execution.is_control else ""
@@ -37,5 +43,5 @@ def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
 
 
 def _sign(run: str) -> str:
-    """Return the name of the file by which nodes find out what they see."""
+    """Return the name of the file that the nodes look for."""
     return f".run-{run}.tmp"

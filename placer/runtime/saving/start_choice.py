@@ -1,4 +1,4 @@
-"""The checkpoint that all nodes of a run start from, if `--init-params` names a folder."""
+"""Chooses the checkpoint for a run whose `--init-params` names a folder of checkpoints."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from placer.runtime.control.options import Options
 
 
 def choose_start(options: Options, report: Callable[[NodeWarning], None]) -> Options:
-    """Return options that name the checkpoint to take, if `--init-params` names a folder
-    of checkpoints.
+    """Replace a folder of checkpoints in `--init-params` with one checkpoint of the folder.
 
-    All nodes of a run take it, also while another run writes to that folder, and its
-    files are verified once. Raises CheckpointError if there is none.
+    All nodes then use the same checkpoint, even while another run writes to the folder. Its
+    files are verified only once.
+
+    Raises:
+        CheckpointError: if the folder has no intact checkpoint.
     """
     if options.init_params is None or not options.init_params.is_dir():
         return options

@@ -1,7 +1,7 @@
-"""What a checkpoint stores of the start of its run, to compare when another one resumes.
+"""Collects facts about the start of a run that checkpoints store and resumed runs compare.
 
-The bits of a result depend on the order of all sums, so on the placement, and on how the
-machine computes: the versions of its packages, the processor and the number of threads.
+The bits of a result depend on the order of all sums, and therefore on the placement. They
+also depend on the versions of packages, the processor and the number of threads.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from placer.system.cores import xla_threads
 
 AnyTable = TypeVar("AnyTable", Table, SparseTable)
 
-OF_TREES: Final = "trees:"
-"""The beginning of the digest of a computation. Older ones lack it: they are of text."""
+COMPARABLE: Final = "trees-2:"
+"""The prefix of the digest of a computation. A digest with another prefix cannot be compared:
+its placer wrote other programs for the same model. Change it with the text of programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFacts:
-    """What is known once all nodes have started: the fields are those of `Manifest`.
+    """The facts about the start of a run. The fields have the meaning of `Manifest`.
 
-    Only the control node knows `computation`; on other nodes it is empty.
+    `computation` is empty except on the control node.
     """
 
     placement: str
@@ -54,13 +55,13 @@ def gather_facts(
     batches: tuple[Batches, Batches | None],
     digests: tuple[Digests | None, Digests | None],
 ) -> StartFacts:
-    """Return the facts of a run; all nodes call this at the same point.
+    """Gather the facts of a run. All nodes call this at the same point.
 
     Args:
         execution: the node's run.
         devices: the node's devices.
         batches: the batches of training and evaluation.
-        digests: the digests of their rows, on the control node.
+        digests: the digests of the rows of both; only on the control node.
     """
     plan = execution.plan
     machine = msgspec.to_builtins(_this_machine(devices))
@@ -86,11 +87,10 @@ def gather_facts(
 
 
 def placement_digest(plan: Plan) -> str:
-    """Return a digest of what decides the order of all sums of a run: what each node
-    reads, computes, stores and sends.
+    """Return a digest of the facts that determine the order of all sums of a run.
 
-    Learning rates and hyperparameters are left out, and so are the lengths of training,
-    the metrics and predictions.
+    These are the data, ops, tables and messages of each node. The digest does not cover
+    learning rates, hyperparameters, the length of training, metrics or predictions.
     """
     nodes = [
         structs.replace(
@@ -117,7 +117,10 @@ def placement_digest(plan: Plan) -> str:
 
 
 class _DigestedEdge(Edge, frozen=True):
-    """An edge as checkpoints have its digest: only whether its keys leave a step ahead."""
+    """An edge in the form for digests: `ahead` replaces the inputs of its values.
+
+    `ahead` means that keys are sent one step before they are used.
+    """
 
     ahead: bool = False
 
@@ -131,9 +134,10 @@ def _as_digested(edge: Edge) -> Edge:
 
 
 def _computation_digest(plan: Plan, folder: Path) -> str:
-    """Return a digest of what the steps of a run compute: the programs of the nodes, the
-    modules that these call, and how their tables are updated. Comments, docstrings and
-    the layout of code do not change it."""
+    """Return a digest of the node programs, the modules that they call, and the tables.
+
+    Comments, docstrings and the layout of code do not change it.
+    """
     modules = [f"{module}.py" for module in plan.modules]
     trees = {
         path: code_digest(read_file(folder, path, plan.files[path]))
@@ -145,12 +149,11 @@ def _computation_digest(plan: Plan, folder: Path) -> str:
     ]
     sparse_tables = _as_written(plan.sparse_tables)
     parts = (nodes, [(path, trees[path]) for path in modules], sparse_tables)
-    return OF_TREES + sha256(msgspec.json.encode(parts, order="deterministic"))
+    return COMPARABLE + sha256(msgspec.json.encode(parts, order="deterministic"))
 
 
 def _as_written(tables: Iterable[AnyTable]) -> list[AnyTable]:
-    """Return tables with their learning rates as mappings, as checkpoints have their
-    digest: it has the keys of mappings in a fixed order."""
+    """Return tables with learning rates as mappings, whose keys a digest sorts."""
     return [
         structs.replace(table, learning_rate=msgspec.to_builtins(table.learning_rate))
         for table in tables
@@ -158,13 +161,13 @@ def _as_written(tables: Iterable[AnyTable]) -> list[AnyTable]:
 
 
 def _settings(source: RowSource) -> Data:
-    """Return the settings of a source, without what the compiler has added."""
+    """Return the settings of a source from the spec, without fields of the compiler."""
     fields = {each.name: getattr(source, each.name) for each in structs.fields(Data)}
     return Data(**fields)
 
 
 def _this_machine(devices: Devices) -> Machine:
-    """Return the facts of this process."""
+    """Return the facts about the machine of this process."""
     kinds = {
         name: ", ".join(sorted({device.device_kind for device in each}))
         for name, each in devices.sets.items()

@@ -1,7 +1,6 @@
-"""The parameters from which a run starts: those of a safetensors file or a checkpoint.
+"""Reads the parameters that a run starts from: a safetensors file or a checkpoint.
 
-A node reads the elements of its own blocks only, however the file or the checkpoint is
-divided.
+A node reads only the elements of its own blocks.
 """
 
 from __future__ import annotations
@@ -34,16 +33,15 @@ from placer.runtime.saving.row_files import compare_sparse, holds_rows
 
 @dataclass(frozen=True, slots=True)
 class StartParameters:
-    """Whole parameters by name, of which blocks can be read.
+    """The opened parameters of a file or checkpoint.
 
     Attributes:
-        file: the file that distinguishes them from others: of a checkpoint the
-            manifest, which has the checksums of its files.
-        checkpoint: the checkpoint that has them, and rows of sparse tables; None for a
-            file of parameters.
+        file: the file that identifies the parameters. For a checkpoint it is the manifest,
+            which contains the checksums of all files.
+        checkpoint: the checkpoint; None for a file of parameters.
         types: the types of the parameters, by name.
-        read: returns the elements of blocks, flat; it raises DataError if they cannot
-            be read, have changed, or are not finite.
+        read: returns the elements of blocks as flat arrays. It raises DataError if they
+            cannot be read, do not match their checksums, or are not finite.
     """
 
     file: Path
@@ -53,14 +51,14 @@ class StartParameters:
 
 
 def open_start(execution: Execution) -> StartParameters | None:
-    """Return the parameters that `--init-params` names, which are those of the model; None
-    without the option, and on a node without tables. Warns of damaged checkpoints of a
-    folder.
+    """Open the parameters that `--init-params` names, and check that they fit the model.
+
+    Returns:
+        The parameters; None without the option and on a node without tables.
 
     Raises:
-        DataError: for a file or checkpoint that cannot be read or does not fit the
-            model.
-        CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
+        DataError: if the file or checkpoint cannot be read or does not fit the model.
+        CheckpointError: if the folder has no checkpoint, or the checkpoint is damaged.
     """
     path, plan, me = execution.options.init_params, execution.plan, execution.me
     if path is None or not (me.tables or holds_rows(plan, me.name)):
@@ -76,25 +74,28 @@ def open_start(execution: Execution) -> StartParameters | None:
 
 
 def start_fingerprint(options: Options, start: StartParameters | None) -> str | None:
-    """Return a digest of the parameters that `--init-params` names, to compare between
-    nodes; `NOT_GIVEN` without the option, and None on a node that has not read them."""
+    """Return a digest of the start parameters, for a comparison between nodes.
+
+    The result is `NOT_GIVEN` without `--init-params`, and None on a node that has not opened
+    the parameters.
+    """
     if options.init_params is None:
         return NOT_GIVEN
     return None if start is None else fingerprint(start.file)
 
 
 def open_parameters(path: Path, warn: Warn, *, finite: bool) -> StartParameters:
-    """Open the parameters that a path names.
+    """Open the parameters in a file, a checkpoint or a folder of checkpoints.
 
     Args:
-        path: a safetensors file, a checkpoint, or a folder of checkpoints, of which the
-            last one that is not damaged is taken.
-        warn: called with why a checkpoint of a folder is not taken.
-        finite: whether all values that are read have to be finite.
+        path: a safetensors file, a checkpoint, or a folder of checkpoints. In a folder, the
+            newest intact checkpoint is used.
+        warn: called with the reason why a checkpoint in a folder is skipped.
+        finite: whether all values must be finite.
 
     Raises:
-        DataError: if there is no such file, or if it cannot be read.
-        CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
+        DataError: if the file does not exist or cannot be read.
+        CheckpointError: if the folder has no checkpoint, or the checkpoint is damaged.
     """
     stored: Mapping[str, StoredTensor | StoredParameter]
     read: Callable[[Sequence[Block]], list[Array]]
@@ -129,15 +130,15 @@ def check_start(
     declared: Mapping[str, TensorType],
     tables: Mapping[str, SparseTable],
 ) -> None:
-    """Check that parameters are those of a model.
+    """Check that start parameters fit a model.
 
     Args:
-        start: the parameters.
-        declared: the types of the parameters of the model, by name.
-        tables: its sparse tables, by name.
+        start: the start parameters.
+        declared: the types of the model's parameters, by name.
+        tables: the model's sparse tables, by name.
 
     Raises:
-        DataError: a parameter or a table is missing or another one.
+        DataError: if a parameter or sparse table is missing or differs.
     """
     check(start.types, declared)
     if not tables:
@@ -145,8 +146,8 @@ def check_start(
     if start.checkpoint is None:
         listed = ", ".join(f"'{name}'" for name in tables)
         raise DataError(
-            f"{start.file} has no rows of the sparse tables of the model: {listed}",
-            hint="name a checkpoint: only checkpoints have rows of sparse tables",
+            f"{start.file} does not contain the model's sparse tables: {listed}",
+            hint="name a checkpoint; only checkpoints contain rows of sparse tables",
         )
     missing, changed, _ = compare_sparse(
         start.checkpoint.manifest, tables.values(), only_values=True

@@ -1,4 +1,4 @@
-"""Which blocks each node saves in a checkpoint, and where they are in it."""
+"""Maps the blocks of all nodes to the files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from placer.plan.settings.training.update_modes import Geo
 
 
 def held_blocks(plan: Plan, node: str) -> dict[str, list[int]]:
-    """Return the blocks that a node saves, by table: all of its blocks but replicas that
-    another node saves."""
+    """Return the indices of the blocks that a node saves, by table.
+
+    Of several replicas of a block, only one node saves the block.
+    """
     held: dict[str, list[int]] = {}
     for parameter in plan.parameters:
         for holder, table, index in parameter.holders:
@@ -37,16 +39,18 @@ def holders(plan: Plan) -> list[str]:
 
 
 def file_of(node: str) -> str:
-    """Return the name of a node's file, such as `ps-0.safetensors`."""
+    """Return the name of a node's file of dense blocks, such as `ps-0.safetensors`."""
     return f"{NodeId(node).stem}.safetensors"
 
 
 def stored_parameters(
     plan: Plan, updates: Mapping[str, Mapping[str, Sequence[int]]]
 ) -> dict[str, StoredParameter]:
-    """Return how the parameters of a plan are stored in a checkpoint.
+    """Return the manifest entries of a plan's parameters.
 
-    `updates` has the number of updates of each block, by node and table.
+    Args:
+        plan: the plan.
+        updates: the number of updates of each block, by node and table.
     """
     stored = {}
     tables = {
@@ -87,22 +91,23 @@ def stored_parameters(
 
 
 def holding_table(plan: Plan, parameter: Parameter) -> Table:
-    """Return the table that holds a parameter, or its first block."""
+    """Return the table that holds the first block of a parameter."""
     node, name, _ = parameter.holders[0]
     return next(table for table in plan.node(node).tables if table.name == name)
 
 
 def training_table(plan: Plan, parameter: Parameter) -> Table:
-    """Return the table whose optimizer trains a parameter: that of the first worker, if
-    workers have values of their own."""
+    """Return the table whose optimizer trains a parameter.
+
+    If workers have local values, this is the table of the first worker.
+    """
     for _, table, _ in _local_blocks(plan, parameter):
         return table
     return holding_table(plan, parameter)
 
 
 def _local_blocks(plan: Plan, parameter: Parameter) -> Iterator[tuple[str, Table, int]]:
-    """Return where workers have values of their own of a parameter: the worker, the table
-    and the number of the block."""
+    """Yield the workers' local values of a parameter: the worker, the table and the block."""
     for node in plan.nodes:
         for table in node.tables:
             if table.local:

@@ -1,1 +1,1 @@
-"""What signals do to a run."""
+"""Handles signals to a run."""

@@ -1,9 +1,9 @@
-"""What signals do to a run that saves parameters or checkpoints, in processes or threads.
+"""Decides how a run reacts to signals, in processes and in threads.
 
-The first signal stops all nodes after the same step (`placer.runtime.control.common_step`),
-and they save. It ends the run at once, and nothing is saved, if the run has failed or no
-step was started. The nodes have a limited time to stop, but all the time that they need
-to save. A second signal ends the run at once.
+If the run saves parameters or checkpoints, the first signal stops all nodes after the same
+step (`placer.runtime.control.common_step`), and they save. If the run has failed or no step
+has started, the first signal ends the run immediately and nothing is saved. The time to
+stop is limited; the time to save is not. A second signal ends the run immediately.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ from placer.runtime.control.events import (
 from placer.runtime.control.options import Options
 
 NOTHING_KEPT: Final = (
-    "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
+    "nothing was saved; add --checkpoint DIR to be able to continue an interrupted run"
 )
 TOO_EARLY: Final = "the first step had not finished"
 NOT_WRITTEN: Final = "the file was not completely written"
 NOTHING_PREDICTED: Final = "the predictions were not written"
-"""What is said of a prediction that a signal has ended."""
+"""The message for a prediction that a signal has ended."""
 
 
 class Decision(Enum):
-    """What to do about the signals so far."""
+    """The reaction to the signals so far."""
 
     CONTINUE = auto()
-    STOP = auto()  # all nodes, after the same step; decided once
-    END = auto()  # at once, without saving
+    STOP = auto()  # stop all nodes after the same step; decided only once
+    END = auto()  # end immediately, without saving
 
 
 @dataclass(slots=True)
 class Interruption:
-    """Decides what the signals to a run do.
+    """Decides how a run reacts to SIGINT, SIGTERM and SIGHUP.
 
     Attributes:
-        params_file: the file that the run saves its parameters to, if it saves any.
-        checkpoints: the folder that the run saves checkpoints to, if it saves any.
-        grace: the seconds that the nodes have to stop after the same step.
-        deadline: the seconds that the nodes have to write what they save.
-        nothing_kept: what is said of a run without a result that saves nothing.
+        params_file: the file to which the run saves its parameters, if any.
+        checkpoints: the folder to which the run saves checkpoints, if any.
+        grace: seconds that the nodes have to stop after the same step.
+        deadline: seconds that the nodes have to save.
+        nothing_kept: the message for an interrupted run that saves nothing.
         last_checkpoint: the path of the last complete checkpoint of the run.
-        has_steps: whether a step of the run has ended. The state of the control node
-            may say so later.
+        has_steps: whether a step of the run has ended. The state of the control node may
+            still be older.
         stopping_since: the time of the first signal, if the run can still save.
-        command: the command of the run, without its folders of checkpoints; empty if it
-            is not known.
-        why: why nothing was saved; until a signal is decided on, no step has ended.
+        command: the command of the run without its folders of checkpoints; empty if
+            unknown.
+        why: the reason why nothing was saved.
     """
 
     params_file: Path | None = None
@@ -82,7 +82,7 @@ class Interruption:
 
     @property
     def saves(self) -> bool:
-        """Whether the run saves anything."""
+        """Whether the run saves parameters or checkpoints."""
         return self.params_file is not None or self.checkpoints is not None
 
     @property
@@ -91,20 +91,22 @@ class Interruption:
         return (
             "interrupted: all nodes stop after the same step, within"
             f" {self.grace:g} s, and save, within {self.deadline:g} s; another signal"
-            " ends them at once"
+            " ends them immediately"
         )
 
     @property
     def cause(self) -> str:
-        """What the other nodes are told if a node has decided to end the run."""
+        """The cause for the other nodes if this node has decided to end the run."""
         why = f": {self.why}" if self.saves else ""
         return f"{INTERRUPTED}{why}"
 
     @property
     def how_to_continue(self) -> str:
-        """How to continue a run that has failed: the command, or only its options, if the
-        command is not known. If no checkpoint is there, the text says so; it is empty if
-        the run saves none, or has not begun."""
+        """A hint how to continue a failed run: the command, or only its options.
+
+        If no checkpoint was saved, the hint explains how to save checkpoints. It is empty
+        if the run saves no checkpoints or no step has ended.
+        """
         if self.last_checkpoint:
             last = Path(self.last_checkpoint)
             options = ["--checkpoint", str(last.parent), "--resume", str(last)]
@@ -113,13 +115,13 @@ class Interruption:
             )
         if self.checkpoints is not None and self.has_steps:
             return (
-                f"no checkpoint of this run was saved in {self.checkpoints};"
-                " --checkpoint-every N saves one after every N steps"
+                f"this run saved no checkpoint in {self.checkpoints}; save one every N"
+                " steps with --checkpoint-every N"
             )
         return ""
 
     def explain(self, error: PlacerError) -> None:
-        """Let the error of a failed run end with how to continue it."""
+        """Add to the hint of a failed run's error how to continue the run."""
         parts = filter(None, (error.hint, self.how_to_continue))
         error.hint = "; ".join(parts) or None
 
@@ -131,12 +133,12 @@ class Interruption:
             self.has_steps = True
 
     def decide(self, signals: int, state: str, *, can_save: bool = True) -> Decision:
-        """Return what to do now.
+        """Decide how to react now.
 
         Args:
             signals: the number of signals so far.
             state: the state of the control node.
-            can_save: whether the run has neither failed nor its result.
+            can_save: whether the run is still in progress and has not failed.
         """
         if not signals:
             return Decision.CONTINUE
@@ -145,14 +147,14 @@ class Interruption:
             return self._end(TOO_EARLY)
         self.why = NOT_WRITTEN
         if signals > 1:
-            return self._end("there was a second signal")
+            return self._end("a second signal arrived")
         is_saving = state in (SAVING, *AFTER_LAST_BARRIER)
         if self.stopping_since is None:
             if not self.saves or not can_save:
                 return Decision.END
             self.stopping_since = time.monotonic()
             return Decision.CONTINUE if is_saving else Decision.STOP
-        if state == STILL_WRITING:  # the time for the step begins after it
+        if state == STILL_WRITING:  # the grace period begins after this write
             self.stopping_since = time.monotonic()
         if is_saving or time.monotonic() - self.stopping_since <= self.grace:
             return Decision.CONTINUE
@@ -168,13 +170,15 @@ class Interruption:
         end: Callable[[], object],
         can_save: bool = True,
     ) -> None:
-        """Do what follows from the signals so far.
+        """React to the signals so far.
 
         Args:
-            signals, state, can_save: as in `decide`.
+            signals: the number of signals so far.
+            state: the state of the control node.
             report: called with the warning that the run stops.
             stop: asks all nodes to stop after the same step.
-            end: ends the run at once.
+            end: ends the run immediately.
+            can_save: whether the run is still in progress and has not failed.
         """
         match self.decide(signals, state, can_save=can_save):
             case Decision.STOP:
@@ -188,12 +192,12 @@ class Interruption:
         return Decision.END
 
     def outcome(self, steps: int | None, failure: str | None = None) -> str:
-        """Return the text for an interrupted run: what it has saved, or why nothing.
+        """Return the message for an interrupted run: what was saved, or why nothing was.
 
         Args:
-            steps: the number of steps of its result, or of rows of a prediction; None
+            steps: the number of steps in the result, or of rows of a prediction; None
                 without a result.
-            failure: what has failed, if anything.
+            failure: the failure of the run, if it has failed.
         """
         if steps is None:
             before = f"; {self.how_to_continue}" if self.last_checkpoint else ""
@@ -213,7 +217,7 @@ class Interruption:
 
 
 def interruption_of(plan: Plan, build: Path, options: Options) -> Interruption:
-    """Return what signals do to a run of a build with these options."""
+    """Return the `Interruption` for a run of a build with these options."""
     settings = checkpoint_settings(plan, build, options)
     folder = settings.folder if settings is not None else None
     return Interruption(options.save_params, folder, options.grace, options.deadline)

@@ -1,9 +1,9 @@
-"""What signals do to the process of a node.
+"""Handles signals to the process of a node.
 
-A node with a launcher reports each signal, and the launcher treats it as one to itself.
-A node that was started by hand, or by an engine, decides by the same rules
-(`Interruption`) and its own state: it asks all nodes to stop after the same step, or it
-ends the run. If it writes its events, the signals are among them.
+A node with a launcher only reports signals. The launcher treats them like signals to itself.
+A node that was started by hand or by an engine applies the same rules (`Interruption`) to
+its own state: it asks all nodes to stop after the same step, or it ends the run. If it
+writes events, it also reports the signals.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import STOP_SIGNAL, SignalPipe, Signals
 
 POLL_INTERVAL = 0.25
-"""Seconds between two checks for passed limits, once there was a signal."""
+"""Seconds between checks of the time limits, after the first signal."""
 UNWIND_TIMEOUT = 2.0
-"""Seconds in which the compute thread has to notice that a signal has ended the run."""
+"""Seconds that the compute thread has to notice that a signal has ended the run."""
 
 
 class NodeSignals:
-    """The signals to the process of a node, and what follows from them.
+    """Reacts to the signals to the process of a node.
 
     Args:
         pipe: waits for the signals.
-        interruption: decides what they do to a node that was started by hand.
+        interruption: decides how a node without a launcher reacts.
     """
 
     def __init__(self, pipe: SignalPipe, interruption: Interruption) -> None:
@@ -47,8 +47,7 @@ class NodeSignals:
         self._reports = False
 
     def report_to(self, node: str, report: Report) -> None:
-        """Start to report the signals to the launcher of `node`, until the process
-        ends."""
+        """Start to report signals to the launcher of `node`, until the process ends."""
 
         def run() -> None:
             while not self._pipe.has_ended:
@@ -59,8 +58,12 @@ class NodeSignals:
         _start_thread(run)
 
     def obey(self, execution: Execution, *, reports: bool) -> None:
-        """Start to obey the signals in the run of a node without a launcher, until
-        `close`; with `reports` they are events, too."""
+        """Start to react to signals, in a node without a launcher, until `close`.
+
+        Args:
+            execution: the node's run.
+            reports: whether to report the signals as events as well.
+        """
         self._reports = reports
 
         def run() -> None:
@@ -76,30 +79,29 @@ class NodeSignals:
         _start_thread(run)
 
     def unwind(self) -> None:
-        """Note that the compute thread has left the run, and closes its channel."""
+        """Note that the compute thread has left the run and now closes its channel."""
         with self._lock:
             self._is_unwinding = True
 
     def close(self) -> None:
-        """Note that the run is over: the caller ends the process."""
+        """Note that the run is over. The caller now ends the process."""
         with self._lock:
             self._is_over = True
 
     def raise_first(self, steps: int | None = None, failure: str | None = None) -> None:
-        """Raise what follows from the first signal, if the node has obeyed any.
+        """Raise the exception of the first signal, if the node has reacted to any.
 
         Args:
-            steps: the number of steps of the run's result, None without one.
-            failure: what has failed, if anything. The end of the run by a signal is no
-                failure.
+            steps: the number of steps in the run's result; None without a result.
+            failure: the failure of the run, if any. It is ignored if a signal has ended the
+                run.
         """
         if self._signals.received:
             failure = failure if self._ended_at is None else None
             self._signals.raise_first(self.interruption.outcome(steps, failure))
 
     def _obey(self, execution: Execution, number: int | None) -> None:
-        """Do what the signals so far ask for; `number` is that of a new one. Called
-        with the lock held."""
+        """React to the signals so far, and to a new signal `number`. Holds the lock."""
         if number == STOP_SIGNAL:
             _start_thread(lambda: _request_stop(execution))
             number = None
@@ -119,15 +121,15 @@ class NodeSignals:
         self.interruption.obey(
             len(received),
             execution.state,
-            # Whoever reads the signal says so.
+            # The reader of the reported signal shows the warning.
             (lambda warning: None) if self._reports else execution.report,
-            # In a thread: it may wait until a peer has received other messages.
+            # In a thread, because a request may wait until a peer has received messages.
             stop=lambda: _start_thread(lambda: _request_stop(execution)),
             end=lambda: self._end_run(execution),
         )
 
     def _end_run(self, execution: Execution) -> None:
-        """End the run; after another signal, this process at once."""
+        """End the run. After a second signal, also end this process immediately."""
         self._ended_at = time.monotonic()
         what, where = self.interruption.cause, execution.where()
         cause = Cause(execution.me.name, where, what, is_interruption=True)
@@ -136,14 +138,14 @@ class NodeSignals:
             self._exit()
 
     def _exit(self) -> NoReturn:
-        """End the process at once, whatever its compute thread does."""
+        """End the process immediately, without waiting for the compute thread."""
         self._signals.exit_first(self.interruption.outcome(None))
 
 
 def _request_stop(execution: Execution) -> None:
     with suppress(
         RunError
-    ):  # the run has failed or ended, which its own thread reports
+    ):  # the run has failed or ended; the compute thread reports it
         execution.common_step.request(Action.STOP)
 
 

@@ -1,8 +1,8 @@
-"""Collects the signals that end a run: in a launcher, and in the process of a node.
+"""Collects the signals that end a run, in a launcher and in the process of a node.
 
-A launcher handles them in its main thread, which waits for them together with its
-processes. The main thread of a node computes, and may compile for minutes before Python
-calls a handler, so a node reads them from a pipe in another thread.
+A launcher handles signals in its main thread, which also waits for its processes. The main
+thread of a node may compile for minutes before Python calls a handler. A node therefore
+reads signals from a pipe in another thread.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from placer.system.printable import make_printable
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a run."""
 STOP_SIGNAL = signal.SIGUSR1
-"""Asks a node without a launcher to stop the run after a step, as `placer.STOP` does: the
-run has a result, and was not interrupted."""
+"""The signal that asks a node without a launcher to stop the run after a step. As with
+`placer.STOP`, the run then has a result and does not count as interrupted."""
 DUPLICATE_WINDOW = 0.3
-"""Seconds in which several signals to a process count as one, because its parent may
-forward a signal that was sent to both."""
+"""Several signals to a process within this many seconds count as one. A parent may forward
+a signal that was sent to both processes."""
 
 
 class EndedBySignal(SystemExit):
-    """A signal other than SIGINT has ended a run; the status is 128 + N.
+    """Raised when a signal N other than SIGINT has ended a run; the status is 128 + N.
 
-    Python prints nothing of a SystemExit: see `end_shown`.
+    Python prints no message for a SystemExit; `end_shown` does.
     """
 
     def __init__(self, number: signal.Signals, outcome: str) -> None:
@@ -44,13 +44,13 @@ class EndedBySignal(SystemExit):
         self._lines = _end_lines(number, outcome)
 
     def show(self) -> None:
-        """Print on standard error what the run has saved, and the signal, once."""
+        """Print the outcome of the run and the name of the signal, once."""
         while self._lines:
             print(self._lines.pop(0), file=sys.stderr)
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal, such as SIGKILL; a real-time signal has none.
+    """Return the name of a signal, such as SIGKILL. Real-time signals have no name.
 
     >>> signal_name(9), signal_name(40)
     ('SIGKILL', 'signal 40')
@@ -62,8 +62,10 @@ def signal_name(number: int) -> str:
 
 
 def status_of_shell(status: int) -> int:
-    """Return an exit status as Python has it, -N after signal N, for that of a shell, which
-    has 128 + N. A node that reports a signal and ends has that too.
+    """Convert the exit status of a shell to Python's form: 128 + N becomes -N.
+
+    N is the signal that ended the process. A node that reports a signal and then ends also
+    exits with 128 + N.
 
     >>> status_of_shell(137), status_of_shell(3), status_of_shell(255)
     (-9, 3, 255)
@@ -72,7 +74,7 @@ def status_of_shell(status: int) -> int:
 
 
 def shell_status(status: int) -> int:
-    """Return the exit status of a shell for one as Python has it.
+    """Convert an exit status in Python's form to that of a shell: -N becomes 128 + N.
 
     >>> shell_status(-9), shell_status(3)
     (137, 3)
@@ -81,7 +83,7 @@ def shell_status(status: int) -> int:
 
 
 def how_ended(status: int) -> str:
-    """Return how a process has ended, after its name.
+    """Describe how a process has ended, for a message that starts with its name.
 
     >>> how_ended(-9), how_ended(3)
     ('was killed by SIGKILL', 'has ended with exit status 3')
@@ -93,7 +95,7 @@ def how_ended(status: int) -> str:
 
 @contextmanager
 def end_shown() -> Iterator[None]:
-    """Print what a signal has ended, after all that is printed within the context."""
+    """Return a context manager that prints the outcome if a signal ends the run."""
     try:
         yield
     except EndedBySignal as ended:
@@ -103,15 +105,18 @@ def end_shown() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Signals:
-    """The signals received so far; each makes the descriptor `wake` readable.
+    """The signals received so far.
 
-    Several to one process within `DUPLICATE_WINDOW` seconds count as one. A signal to
-    the launcher and to all nodes, as by a scheduler that ends a job, counts as one too,
-    however late a node reports it: `received` has as many as the process that has
-    received most of them.
+    Several signals to one process within `DUPLICATE_WINDOW` seconds count as one. A signal
+    that a scheduler sends to the launcher and to all nodes also counts as one. The number of
+    signals is therefore the largest number that one process has received.
 
-    From the signal with the number `raise_from` on, their handler raises
-    KeyboardInterrupt.
+    Attributes:
+        wake: a descriptor that each signal makes readable.
+        arrived: all signals to all processes, in order.
+        last: the time of the last counted signal to this process.
+        raise_from: from this number of signals on, the handler raises KeyboardInterrupt.
+        counts: the number of signals to each process.
     """
 
     wake: int
@@ -122,12 +127,12 @@ class Signals:
 
     @property
     def received(self) -> list[signal.Signals]:
-        """The signals so far, in their order."""
-        # Counted when it is asked for, since the handler of a signal can interrupt `add`.
+        """The signals that count, in order."""
+        # Computed on demand, because a signal's handler can interrupt `add`.
         return self.arrived[: max(self.counts.values(), default=0)]
 
     def record(self, number: int) -> None:
-        """Add a signal to this process; called by its handler."""
+        """Add a signal to this process. The handler of the signal calls this."""
         now = time.monotonic()
         if now - self.last >= DUPLICATE_WINDOW:
             self.last = now
@@ -136,13 +141,13 @@ class Signals:
             raise KeyboardInterrupt
 
     def add(self, number: int, node: str = "") -> None:
-        """Add a signal to a node, or to this process."""
+        """Add a signal to a node, or to this process if `node` is empty."""
         self.arrived.append(signal.Signals(number))
         self.counts[node] += 1
 
     @contextmanager
     def raised_from(self, count: float) -> Iterator[None]:
-        """Let signals interrupt what runs in the context, once there are `count`."""
+        """Return a context manager in which signals raise, from signal `count` on."""
         self.raise_from = count
         try:
             yield
@@ -150,10 +155,14 @@ class Signals:
             self.raise_from = math.inf
 
     def raise_first(self, outcome: str = "") -> None:
-        """Raise the exception of the first signal, if any; call it after all has ended.
+        """Raise the exception of the first signal, if any. Call this after the run.
 
-        Raises KeyboardInterrupt with the text `outcome` for SIGINT, EndedBySignal for
-        other signals.
+        Args:
+            outcome: the message for the user.
+
+        Raises:
+            KeyboardInterrupt: if the first signal is SIGINT.
+            EndedBySignal: if the first signal is another signal.
         """
         if not self.received:
             return
@@ -162,25 +171,24 @@ class Signals:
         raise EndedBySignal(self.received[0], outcome)
 
     def exit_first(self, outcome: str) -> NoReturn:
-        """End the process at once, with the text and the status of the first signal."""
+        """End the process immediately, with the message and status of the first signal."""
         print(*_end_lines(self.received[0], outcome), sep="\n", file=sys.stderr)
         sys.stderr.flush()
         os._exit(128 + self.received[0])
 
 
 def _end_lines(number: signal.Signals, outcome: str) -> list[str]:
-    """Return what is printed of a run that a signal has ended: what it has saved, and
-    how it ended, as the command line says it of a KeyboardInterrupt."""
+    """Return the lines to print for a run that a signal has ended."""
     how = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
     return [*filter(None, [make_printable(outcome)]), how]
 
 
 @contextmanager
 def catch_signals() -> Iterator[Signals]:
-    """Collect signals that end a run, in place of their usual handlers.
+    """Return a context manager that collects signals instead of their usual handlers.
 
-    A signal that the process ignores stays ignored. Signals can only be caught in the
-    main thread of a program; in other threads this changes nothing.
+    Signals that the process ignores stay ignored. Python can catch signals only in the main
+    thread; in other threads this has no effect.
     """
     wake, write = os.pipe()
     signals = Signals(wake)
@@ -205,9 +213,10 @@ def catch_signals() -> Iterator[Signals]:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Block the signals that end a run in this thread and in processes that it starts.
+    """Return a context manager that blocks the signals that end a run.
 
-    A signal to such a process waits until the process catches signals.
+    They are blocked in this thread and in the processes that it starts. A signal to such a
+    process is delivered when the process unblocks signals.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     try:
@@ -218,11 +227,11 @@ def signals_blocked() -> Iterator[None]:
 
 @dataclass(slots=True)
 class SignalPipe:
-    """Waits for the signals to the process of a node.
+    """A pipe with the signals to the process of a node.
 
     Attributes:
-        fd: a descriptor from which the number of each signal can be read, as one byte.
-        has_ended: whether signals are not written to the pipe any more.
+        fd: a descriptor to read the number of each signal from, as one byte.
+        has_ended: whether no more signals are written to the pipe.
     """
 
     fd: int
@@ -230,10 +239,16 @@ class SignalPipe:
     _has_received: bool = False
 
     def next(self, seconds: float | None = None) -> signal.Signals | None:
-        """Wait for the next signal, for at most `seconds` if that is not None; called
-        by one thread.
+        """Wait for the next signal; only one thread may call this.
 
-        After a signal this waits for `DUPLICATE_WINDOW`, and drops what has arrived.
+        If the last call returned a signal, first wait for `DUPLICATE_WINDOW` seconds and
+        drop all signals of that time.
+
+        Args:
+            seconds: the longest time to wait; None waits without a limit.
+
+        Returns:
+            The signal, or None if the time has passed or the pipe has ended.
         """
         if self._has_received:
             time.sleep(DUPLICATE_WINDOW)
@@ -257,13 +272,15 @@ class SignalPipe:
 
 @contextmanager
 def signals_piped(*, launched: bool) -> Iterator[SignalPipe]:
-    """Write the signals that end a run to a pipe, in place of their usual handlers.
+    """Return a context manager that writes signals to a pipe instead of calling handlers.
 
-    They are written at once, whatever the main thread does. In a process that was
-    started with these signals blocked (`launched`), they arrive from now on; after the
-    context they are ignored, because the launcher ends the process. In others
-    `STOP_SIGNAL` is written, too. A signal that the process ignores stays ignored. Called
-    in the main thread.
+    Signals are written immediately, even while the main thread is busy. Signals that the
+    process ignores stay ignored. Call this in the main thread.
+
+    Args:
+        launched: whether a launcher started this process with signals blocked. If true, the
+            signals are unblocked now and ignored after the context, because the launcher
+            ends the process. If false, `STOP_SIGNAL` is written to the pipe as well.
     """
     read, write = os.pipe()
     for fd in (read, write):
@@ -284,22 +301,24 @@ def signals_piped(*, launched: bool) -> Iterator[SignalPipe]:
         for each, handler in before.items():
             signal.signal(each, signal.SIG_IGN if launched else handler)
         signal.set_wakeup_fd(fd_before)
-        # Not the other end: a thread may wait for it.
+        # Keep the read end open: a thread may wait on it.
         os.close(write)
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Handle a signal whose number Python has written to the pipe."""
+    """Ignore a signal; Python has already written its number to the pipe."""
 
 
 def _restore_in_forks(
     handlers: Mapping[signal.Signals, Any],
 ) -> Callable[[], None]:
-    """Give processes that are forked from this one, such as those of a pool, the usual
-    handlers of signals. Otherwise they would not end by a signal, and write it to the
-    pipe of this process.
+    """Restore the usual signal handlers in processes that are forked from this process.
 
-    Returns a function that ends this.
+    Otherwise a forked process, such as a process of a pool, would not end by a signal. It
+    would write the signal to the pipe of this process.
+
+    Returns:
+        A function that disables the restoring.
     """
     is_active = True
     masks = threading.local()

@@ -1,9 +1,9 @@
-"""Writes a timeline in Chrome's trace event format, as JSON that Perfetto reads.
+"""Writes a timeline in Chrome's trace event format, as JSON for Perfetto.
 
-https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-A node is a process, a thread a thread. A slice is an event "X", and lies within the one
-around it; an arrow is an event "s" within the slice that sends and one "f" within the one
-that receives. Times are microseconds with three decimals, so that no nanosecond is lost.
+Source: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+A node becomes a process, and its threads become threads. A slice becomes an event "X". An
+arrow becomes an event "s" in the sending slice and an event "f" in the receiving slice.
+Times are microseconds with three decimals, which preserves nanoseconds.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ from placer.runtime.timeline.timeline import Timeline
 from placer.system.files.atomic import atomic_file, mode_of
 
 TRACKS_OF_NODE: Final = 1000
-"""The threads of node i have the numbers from this times i on, which are unique in the
-file, as some readers want it."""
+"""The thread numbers of node i start at i times this number. They are therefore unique in
+the file, which some viewers require."""
 
 
 def write_timeline(path: Path, timeline: Timeline) -> None:
-    """Write a timeline to a file, atomically.
-
-    Raises RunError if it cannot be written.
-    """
+    """Write a timeline to a file atomically; raise RunError if that fails."""
     path = path.resolve()
     try:
         with atomic_file(path, mode_of(path)) as file:
@@ -42,7 +39,7 @@ def write_timeline(path: Path, timeline: Timeline) -> None:
 
 
 def timeline_text(timeline: Timeline) -> Iterator[str]:
-    """Yield the text of the file, piece by piece."""
+    """Yield the content of the file, piece by piece."""
     about = json.dumps(_about(timeline))
     yield f'{{"displayTimeUnit": "ms",\n"otherData": {about},\n"traceEvents": ['
     separator = "\n"
@@ -53,7 +50,7 @@ def timeline_text(timeline: Timeline) -> Iterator[str]:
 
 
 def _about(timeline: Timeline) -> dict[str, Any]:
-    """Return what the file says of itself."""
+    """Return the description of the timeline that is stored in the file."""
     about: dict[str, Any] = {
         "steps": str(timeline.window),
         "clock": "microseconds of the control node, from the first slice on",
@@ -103,7 +100,7 @@ def _events(timeline: Timeline) -> Iterator[str]:
 
 
 def _headings(timeline: Timeline, part: Part) -> Iterator[str]:
-    """Yield the names and the order of a node and its threads."""
+    """Yield the events that name and order a node and its threads."""
     pid = _process(timeline, part)
     labels = []
     if part.left_out:
@@ -126,10 +123,10 @@ def _heading(what: str, pid: int, tid: int, **args: object) -> str:
 
 
 def _arrow(timeline: Timeline, phase: str, number: int, row: tuple[int, int]) -> str:
-    """Return an end of an arrow: at the start of the slice that sends or receives.
+    """Return one end of an arrow, at the start of the slice that sends or receives.
 
-    Perfetto takes the slice that has begun last, even if it has ended. It is this one
-    there, since it comes before the arrow in the file.
+    Perfetto attaches an arrow to the slice that started last at this time. The slice comes
+    before the arrow in the file, so Perfetto finds the right one.
     """
     index, at = row
     track, _, start, *_ = timeline.slices[index][at].tolist()

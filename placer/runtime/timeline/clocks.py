@@ -1,11 +1,11 @@
-"""The clocks of machines, aligned to that of the control node.
+"""Aligns the clocks of all machines to the clock of the control node.
 
-Processes of one machine share its monotonic clock. The offset of another machine is
-measured by round trips: if a node answers a question of the control node with its time,
-that is at most half of a round trip away from the middle between question and answer. The
-shortest of several round trips counts, as in NTP (RFC 5905). Clocks also drift apart, by up
-to about 100 us in a second: with a measurement before and one after the steps, the offset
-between them is linear in time.
+Processes on one machine share its monotonic clock. The offset of another machine is measured
+with round trips, as in NTP (RFC 5905). The control node asks for a node's time and assumes
+that the answer belongs to the middle of the round trip. The error is at most half the round
+trip, so the shortest of several round trips is used. Clocks also drift by up to about 100 us
+per second. The offset is therefore measured before and after the steps and interpolated
+linearly.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from placer.runtime.control.barrier import CLOCK, version_error
 from placer.runtime.timeline.recorder import now
 
 ROUNDS: Final = 16
-"""Round trips of a measurement."""
+"""The number of round trips of a measurement."""
 
 
 def clock_name() -> str:
-    """Return a name that two processes have in common if they share their clock."""
+    """Return a name for this process's clock. Processes with the same clock share it."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-        times = "/proc/self/ns/time"  # a time namespace has a clock of its own
+        times = "/proc/self/ns/time"  # each time namespace has a separate clock
         space = os.readlink(times) if os.path.lexists(times) else ""
         return f"{boot.strip()} {space}"
     return uuid.uuid4().hex
@@ -41,12 +41,12 @@ def clock_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """An offset, in nanoseconds.
+    """A measured offset between two clocks. All values are nanoseconds.
 
     Attributes:
-        at: the time on the node.
-        offset: what is added to that for the time on the control node.
-        round_trip: how long the round trip took, on the control node.
+        at: the time on the node's clock.
+        offset: the control node's time minus the node's time.
+        round_trip: the duration of the round trip on the control node's clock.
     """
 
     at: int
@@ -57,8 +57,13 @@ class Measurement:
 def measure(
     ask: Callable[[], int], clock: Callable[[], int] = now, rounds: int = ROUNDS
 ) -> Measurement:
-    """Return the measurement by the shortest of several round trips; `ask` returns the
-    time on a node."""
+    """Measure the offset of a node's clock with the shortest of several round trips.
+
+    Args:
+        ask: asks the node and returns its time.
+        clock: returns the time on this node.
+        rounds: the number of round trips.
+    """
     found = []
     for _ in range(rounds):
         before = clock()
@@ -71,21 +76,24 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The clock of a node: one measurement, two in the order of time, or none if it is
-    that of the control node."""
+    """The clock of a node.
+
+    Attributes:
+        measurements: one or two measurements in the order of time; empty if the node
+            shares the clock of the control node.
+    """
 
     measurements: tuple[Measurement, ...] = ()
 
     @property
     def uncertainty(self) -> int:
-        """By how many nanoseconds an aligned time between the measurements may be
-        wrong."""
+        """The largest error, in nanoseconds, of an aligned time between the measurements."""
         return max((m.round_trip // 2 for m in self.measurements), default=0)
 
     def align(self, times: Array) -> Array:
-        """Return times of the node, int64 nanoseconds, on the control node's clock.
+        """Convert times of the node, int64 nanoseconds, to the control node's clock.
 
-        Their order stays as it is.
+        The order of the times is preserved.
         """
         if not self.measurements:
             return times
@@ -101,10 +109,18 @@ class Clock:
 def measure_clocks(
     plan: Plan, channel: Channel, names: Mapping[str, str], number: int
 ) -> dict[str, Measurement]:
-    """Measure the clocks of all nodes that do not share that of the control node.
+    """Measure the clocks of all nodes that do not share the control node's clock.
 
-    All nodes call this at the same point. `names` are those of the nodes' clocks,
-    `number` is that of the measurement. Returns the measurements on the control node.
+    All nodes call this at the same point.
+
+    Args:
+        plan: the plan.
+        channel: the node's channel.
+        names: the name of each node's clock.
+        number: the number of the measurement.
+
+    Returns:
+        The measurements on the control node; {} on other nodes.
     """
     control = plan.control
     others = [node for node, name in names.items() if name != names[control]]
@@ -119,7 +135,7 @@ def measure_clocks(
 
 
 class _Question:
-    """Asks a node for its time."""
+    """Asks a node for its time, once per call."""
 
     def __init__(self, channel: Channel, node: str, number: int) -> None:
         self._channel, self._node, self._number = channel, node, number

@@ -1,4 +1,4 @@
-"""The part of a timeline that one node has recorded, as messages to the control node."""
+"""Sends the part of a timeline that one node has recorded to the control node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placer.runtime.timeline.recorder import COLUMNS, RECEIVED, Recorder
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What a part has besides its slices."""
+    """The fields of a part except its slices."""
 
     names: tuple[tuple[str, str], ...]
     tracks: tuple[str, ...]
@@ -29,10 +29,10 @@ class Part:
         node: the name of the node.
         names: the category and the text of each name.
         tracks: the name of each track.
-        slices: int64[slices, COLUMNS], see `COLUMNS`; those of a track in the order in
-            which they have ended.
-        left_out: how many slices were left out because the recorder was full.
-        full_in: the step from which slices were left out, or 0.
+        slices: int64[slices, COLUMNS], see `COLUMNS`. The slices of a track are in the order
+            of their ends.
+        left_out: the number of slices that did not fit into the recorder.
+        full_in: the first step with such a slice, or 0.
     """
 
     node: str
@@ -44,7 +44,7 @@ class Part:
 
 
 def part_of(node: str, recorder: Recorder) -> Part:
-    """Return what a recorder has."""
+    """Return the slices of a recorder as a part."""
     numbers = np.frombuffer(recorder.numbers(), np.int64).reshape(-1, COLUMNS)
     return Part(
         node,
@@ -64,7 +64,7 @@ def send_part(channel: Channel, control: str, part: Part) -> None:
 
 
 def receive_part(channel: Channel, node: str) -> Part:
-    """Receive the part of a node; RunError for a message that no node sends."""
+    """Receive the part of a node; raise RunError if the message is not valid."""
     arrays = channel.receive(node, Key(TIMELINE, 0))
     try:
         encoded, slices = arrays
@@ -76,7 +76,7 @@ def receive_part(channel: Channel, node: str) -> Part:
 
 
 def _check(header: _Header, slices: Array) -> None:
-    """Raise ValueError for slices whose numbers cannot be."""
+    """Raise ValueError if the numbers of slices are not valid."""
     if slices.dtype != np.int64 or slices.shape != (len(slices), COLUMNS):
         raise ValueError(slices.shape)
     track, name, start, end, direction, peer, *_ = slices.T

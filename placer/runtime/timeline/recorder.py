@@ -1,8 +1,8 @@
-"""Records what the threads of one node do, in memory that has a bound.
+"""Records the activities of one node's threads in a bounded amount of memory.
 
-What is recorded is a *slice*: something that one thread did from one time to another.
-The slices of a thread nest, because it records each when it has ended: a call, or a part
-of a call. Times are nanoseconds of the monotonic clock.
+A *slice* is an activity of one thread from one time to another, such as a call or a part of
+a call. Slices of a thread nest. A slice is recorded when it ends. Times are nanoseconds of
+the monotonic clock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from placer.channel.interface import Key
 
 now = time.monotonic_ns
 COLUMNS: Final = 10
-"""The numbers of a slice: those of its track and its name, its start and its end, its
-direction, the number of the peer's name, the edge, step and microbatch of its message,
-and the message's bytes."""
+"""The number of integers per slice: the track, the name, the start, the end, the direction,
+the name of the peer, and the edge, step, microbatch and bytes of the message."""
 SENT, RECEIVED = 1, 2
-"""The directions of a message; a slice without a message has 0."""
+"""The directions of a message. The direction of a slice without a message is 0."""
 STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, ROWS, COPY, READ, RECORD = (
     "step",
     "compute",
@@ -42,7 +41,7 @@ PROGRAM: Final = "program"
 
 
 class Message(NamedTuple):
-    """A message that a slice sends or receives; `nbytes` is 0 if it is not known."""
+    """A message that a slice sends or receives; `nbytes` is 0 if the size is unknown."""
 
     direction: int
     peer: str
@@ -52,7 +51,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class _Track:
-    """The slices of one thread; the thread of a later track may have the same name."""
+    """The slices of one thread. Threads that run at the same time may share a name."""
 
     number: int
     name: str
@@ -61,18 +60,18 @@ class _Track:
 
 
 class Recorder:
-    """The slices of one node.
+    """Records the slices of one node.
 
-    It is created by the thread that runs the hooks of the program.
+    The thread that runs the hooks of the program must create it.
 
     Args:
-        limit: how many slices are kept; those after them are counted.
+        limit: the largest number of slices to keep. Further slices are only counted.
 
     Attributes:
-        active: whether slices are recorded now.
+        active: whether slices are currently recorded.
         step: the number of the current step.
-        left_out: how many slices did not fit.
-        full_in: the step in which the first one did not fit, 0 if all did.
+        left_out: the number of slices that did not fit.
+        full_in: the step of the first slice that did not fit; 0 if all slices fit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -117,7 +116,7 @@ class Recorder:
     def slice(
         self, category: str, name: str, message: Message | None = None
     ) -> Iterator[None]:
-        """Record the time within the context as a slice, also if it raises."""
+        """Return a context manager that records its duration as a slice, even if it raises."""
         start = now()
         try:
             yield
@@ -131,17 +130,19 @@ class Recorder:
 
     @property
     def names(self) -> list[tuple[str, str]]:
-        """The category and the text of each name, by its number."""
+        """The category and the text of each name, in the order of their numbers."""
         return list(self._names)
 
     @property
     def tracks(self) -> list[str]:
-        """The name of each track, by its number."""
+        """The name of each track, in the order of their numbers."""
         return [track.name for track in self._tracks]
 
     def numbers(self) -> array[int]:
-        """Return the numbers of all slices, `COLUMNS` for each, by track, in the order
-        in which the slices of the track have ended."""
+        """Return the integers of all slices, `COLUMNS` for each.
+
+        The slices are sorted by track, and within a track by their ends.
+        """
         with self._lock:
             joined = array("q")
             for track in self._tracks:
@@ -152,8 +153,7 @@ class Recorder:
         return self._names.setdefault((category, name), len(self._names))
 
     def _track(self) -> _Track:
-        """Return the track of this thread; a thread that begins when another one with
-        its name has ended continues the track."""
+        """Return the track of this thread. It reuses the track of an ended namesake."""
         track: _Track | None = getattr(self._local, "track", None)
         if track is None:
             thread = threading.current_thread()

@@ -1,8 +1,8 @@
-"""The timeline of a run, as one node records it: `--trace`.
+"""Records the timeline of a run on one node, for `--trace`.
 
-All nodes record the same steps. After the last of them, or at the end of the run if that
-comes before, the other nodes send what they have to the control node, which writes the file
-at the end. Before and after the recorded steps, the control node measures the clocks.
+All nodes record the same steps. After the last recorded step, or at the end of the run, the
+other nodes send their slices to the control node. It writes the file at the end. The control
+node measures the clocks before and after the recorded steps.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from placer.runtime.timeline.traced_channel import traced_channel
 from placer.runtime.timeline.traced_node import traced_hooks
 
 MAX_OF_NODE: Final = 100_000
-"""The most slices that a node keeps; each has 80 bytes."""
+"""The largest number of slices of a node. Each slice needs 80 bytes."""
 MAX_OF_RUN: Final = 500_000
-"""The most slices of all nodes together: viewers become slow with more."""
+"""The largest number of slices of all nodes together. More slices make viewers slow."""
 
 
 @dataclass(slots=True)
 class Recording:
     """One node's part in the timeline of a run.
 
-    It is created by the thread that runs the program.
+    The thread that runs the program must create it.
 
     Attributes:
         execution: the node's run.
-        window: the steps that are recorded; None until the first step, if they are the
-            first ones of the run.
-        recorder: what this node has recorded.
+        window: the steps to record. Without `--trace-steps`, it is None until the first
+            step.
+        recorder: the recorder of this node's slices.
     """
 
     execution: Execution
@@ -81,15 +81,15 @@ class Recording:
         return self.execution.channel
 
     def traced_channel(self) -> Channel:
-        """Return the channel for what the program sends and receives."""
+        """Return a channel that records the messages of the program."""
         return traced_channel(self._channel, self.recorder)
 
     def traced_hooks(self, hooks: Hooks) -> Hooks:
-        """Return the hooks of the program, which are recorded."""
+        """Return the hooks of the program with recording."""
         return traced_hooks(hooks, self.recorder)
 
     def begin(self) -> None:
-        """Measure the clocks; all nodes call this before the first step."""
+        """Measure the clocks. All nodes call this before the first step."""
         report = {"clock": clock_name()}
         reports = barrier(self._plan, self._channel, report, CLOCKS)
         self._clocks = {
@@ -99,7 +99,7 @@ class Recording:
         self._measure(0)
 
     def enter(self, step: int) -> None:
-        """Note that a step is next: it is recorded if it is in the window."""
+        """Note that a step begins, and record it if it is in the window."""
         if self._has_ended:
             return
         self._first = self._first or step
@@ -112,8 +112,10 @@ class Recording:
             self.end()
 
     def end(self) -> None:
-        """Send the slices to the control node, which receives them; all nodes call this
-        after the last step of the window, or after that of the run."""
+        """Send the slices to the control node; on the control node, receive them.
+
+        All nodes call this after the last step of the window or of the run.
+        """
         if self._has_ended:
             return
         self._has_ended, self.recorder.active = True, False
@@ -129,28 +131,33 @@ class Recording:
             )
 
     def write(self) -> dict[str, dict[str, float]]:
-        """Write the file, on the control node; return what `Timeline.shares` returns.
+        """Write the file on the control node, and return the result of `Timeline.shares`.
 
-        Raises RunError if it cannot be written.
+        Raises:
+            RunError: if the file cannot be written.
         """
         path = self.execution.options.trace
         assert path is not None
         timeline = self._timeline(self._parts)
-        self._is_written = True  # or cannot be
+        self._is_written = (
+            True  # even if writing fails: do not try again after a failure
+        )
         write_timeline(path, timeline)
         if not self._last:
             self.execution.report(
                 NodeWarning(
-                    f"the trace {path} has no steps: the run had none of those that"
-                    f" --trace-steps {timeline.window} names"
+                    f"the trace {path} has no steps: the run did not reach the steps of"
+                    f" --trace-steps {timeline.window}"
                 )
             )
         return timeline.shares()
 
     def write_after_failure(self, failure: str) -> None:
-        """Write what is there to the file, on the control node: its own slices, and those
-        of the other nodes if the run has failed after the window. Without a recorded step
-        there is nothing."""
+        """Write the slices so far to the file, on the control node of a failed run.
+
+        The file contains the slices of other nodes only if the run failed after the window.
+        If no step was recorded, no file is written.
+        """
         path = self.execution.options.trace
         if path is None or self._is_written or not self._last:
             return
@@ -163,7 +170,7 @@ class Recording:
             self.execution.report(NodeWarning(str(error)))
             return
         without = (
-            f", without those of {', '.join(missing)}"
+            f", without the slices of {', '.join(missing)}"
             if (missing := timeline.missing)
             else ""
         )
@@ -189,11 +196,10 @@ class Recording:
 
 @contextmanager
 def failure_recorded(execution: Execution) -> Iterator[Recording | None]:
-    """Run a node: yield its recording with `--trace`, else None.
+    """Return a context manager for the run of a node; with `--trace` it yields a recording.
 
-    An exception within the context becomes the root cause of the run. Then the control
-    node writes the timeline of the failed run, as far as it was recorded: the other nodes
-    do not wait for the file.
+    An exception within the context becomes the root cause of the run. The control node then
+    writes the recorded part of the timeline. Other nodes do not wait for the file.
     """
     recording = None
     try:

@@ -1,5 +1,4 @@
-"""What all nodes of a run have done: their slices on one clock, and the arrows between
-them."""
+"""Combines the slices of all nodes on one clock, with arrows for messages."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from placer.runtime.timeline.part import Part
 from placer.runtime.timeline.recorder import PROGRAM, RECEIVED, SENT, STEP
 
 Row = tuple[int, int]
-"""A slice: the number of the node, and the number of its row."""
+"""The position of a slice: the index of the part and of the row in it."""
 SERVICE = "service of "
-"""How the name of the track of the hook `serve` begins."""
+"""The prefix of the track name of the hook `serve`."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,11 @@ class Timeline:
 
     Attributes:
         nodes: the names of all nodes, in the order of the plan.
-        parts: the slices of nodes, in this order; after a failure not of all nodes.
-        clocks: the clocks of nodes that do not share that of the control node.
-        window: the steps that were to be recorded.
-        failure: why the run has failed, or nothing.
+        parts: the slices of the nodes, in the same order. After a failure, parts of some
+            nodes may be missing.
+        window: the steps to record.
+        clocks: the clocks of nodes that do not share the control node's clock.
+        failure: why the run has failed; empty if it has not.
     """
 
     nodes: Sequence[str]
@@ -42,14 +42,17 @@ class Timeline:
 
     @cached_property
     def slices(self) -> Sequence[Array]:
-        """The slices of each part on the clock of the control node, from the first one
-        on: by track, in the order of their starts, a slice before those inside it."""
+        """The slices of each part, on the control node's clock.
+
+        Times are relative to the first slice. The slices are sorted by track and start; an
+        outer slice comes before its inner slices.
+        """
         aligned = []
         for part in self.parts:
             slices = part.slices.copy()
             clock = self.clocks.get(part.node, Clock())
             slices[:, 2:4] = clock.align(slices[:, 2:4])
-            # Of slices with the same times, the one that was recorded last is outside.
+            # Of slices with equal times, the slice that was recorded last is the outer one.
             recorded = -np.arange(len(slices))
             keys = (recorded, -slices[:, 3], slices[:, 2], slices[:, 0])
             aligned.append(slices[np.lexsort(keys)])
@@ -60,10 +63,10 @@ class Timeline:
 
     @cached_property
     def arrows(self) -> Sequence[tuple[Row, Row]]:
-        """From the slice that has sent a message to that which has received it.
+        """Pairs of the slice that sent a message and the slice that received it.
 
-        Messages of one source, target and key are received in the order in which they
-        were sent. A message that was sent or received outside the window has no arrow.
+        Messages with the same source, target and key arrive in the order of sending. A
+        message that was sent or received outside the window has no arrow.
         """
         sent: dict[tuple[object, ...], list[Row]] = defaultdict(list)
         received: dict[tuple[object, ...], list[Row]] = defaultdict(list)
@@ -86,16 +89,16 @@ class Timeline:
 
     @property
     def missing(self) -> Sequence[str]:
-        """The nodes whose slices are not known."""
+        """The nodes whose slices are missing."""
         known = {part.node for part in self.parts}
         return [node for node in self.nodes if node not in known]
 
     def shares(self) -> dict[str, dict[str, float]]:
-        """Return by node and category which part of the time of steps it takes.
+        """Return, for each node, the fraction of the steps' time in each category.
 
-        The time of a slice counts without that of the slices inside it. It is that of
-        the thread of the program, or of the hook `serve` on nodes that have one; `step`
-        is what is in no other slice.
+        The time of a slice excludes its inner slices. Only one thread counts: the thread of
+        the program, or the thread of the hook `serve` on nodes with this hook. The category
+        `step` is the time outside all other slices.
         """
         return {
             part.node: shares
@@ -114,7 +117,7 @@ def _shares(part: Part, slices: Array) -> dict[str, float]:
     track = part.tracks.index(PROGRAM)
     spans = [(int(start), int(end)) for start, end in steps[:, 2:4]]
     for number, thread in enumerate(part.tracks):
-        if thread.startswith(SERVICE):  # it does not know of steps
+        if thread.startswith(SERVICE):  # this thread has no slices for steps
             track, spans = number, [(spans[0][0], spans[-1][1])]
     total = sum(end - start for start, end in spans)
     found: dict[str, int] = defaultdict(int)
@@ -129,9 +132,8 @@ def _shares(part: Part, slices: Array) -> dict[str, float]:
 
 
 def _own_times(rows: Array, until: int) -> Iterator[tuple[int, int]]:
-    """Yield the name of each slice of a track, and the time outside its inner slices, up
-    to a time."""
-    inner: list[list[int]] = []  # the end of each outer slice, its name, its own time
+    """Yield the name of each slice, and its time outside its inner slices before `until`."""
+    inner: list[list[int]] = []  # of each open slice: its end, its name, its own time
     for _, name, start, end, *_ in rows.tolist():
         end = min(end, until)
         while inner and inner[-1][0] <= start:

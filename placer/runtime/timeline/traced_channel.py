@@ -1,4 +1,4 @@
-"""A channel that records the messages that pass through it, and what waits for them."""
+"""Records the messages that pass through a channel, and the waits for messages."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ from placer.runtime.timeline.recorder import (
 )
 
 SHORTEST_WAIT: Final = 5_000
-"""Nanoseconds; what is shorter is the time to look whether there is anything to wait for."""
+"""The shortest recorded wait in nanoseconds. Shorter waits only checked for a message."""
 
 
 def traced_channel(channel: Channel, recorder: Recorder) -> Channel:
-    """Return a channel for the program of a node; waits of all threads are recorded."""
+    """Return a recording channel for a node's program, and record waits of all threads."""
     arrival = _Arrival()
     channel.watch_waits(partial(_traced_wait, recorder, arrival))
     return cast(Channel, TracedChannel(channel, recorder, arrival))
 
 
 class _Arrival(threading.local):
-    """When the message that this thread receives has begun to be there: the end of the
-    first wait, which there always is."""
+    """The time when the message that this thread receives began to arrive.
+
+    It is the end of the first wait. Every receive waits at least once.
+    """
 
     time: int | None = None
 
 
 class TracedChannel:
-    """A channel whose messages are recorded; in all else it is the channel itself.
+    """A channel that records its messages and otherwise behaves like the wrapped channel.
 
-    The slice of a message that is received begins after the wait for it. So it does not
-    begin before the one that sends it, which viewers take for the end of the arrow.
+    The slice of a received message begins after the wait. It therefore never begins before
+    the sending slice, and arrows in viewers point forward in time.
     """
 
     def __init__(self, channel: Channel, recorder: Recorder, arrival: _Arrival) -> None:
@@ -65,7 +67,7 @@ class TracedChannel:
             self._channel.send(to, key, arrays, follows=follows)
 
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
-        """Begin to send a message; see `Channel`. Its slice is that of the beginning."""
+        """Begin to send a message; see `Channel`. The slice covers only this call."""
         if not self._recorder.active:
             return self._channel.begin_send(to, key, arrays)
         message = Message(SENT, to, key, sum(array.nbytes for array in arrays))
@@ -84,8 +86,8 @@ class TracedChannel:
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece; see `Channel`.
 
-        The slice of the message ends with its first piece: between the pieces, the
-        program does something else.
+        The slice ends with the first piece, because the program does other work between
+        the pieces.
         """
         pieces = self._channel.pieces(source, key)
         if not self._recorder.active:
@@ -106,7 +108,7 @@ class TracedChannel:
     def pieces_of_first(
         self, addresses: Sequence[tuple[str, Key]]
     ) -> tuple[str, Key, Iterator[Piece]]:
-        """Receive the message that comes first piece by piece; see `Channel`."""
+        """Receive the first message to arrive, piece by piece; see `Channel`."""
         self._arrival.time = None
         source, key, pieces = self._channel.pieces_of_first(addresses)
         self._received(source, key)
@@ -128,10 +130,10 @@ def _traced_wait(
     key: Key,
     sending: bool,
 ) -> Iterator[None]:
-    """Record a wait of a mailbox.
+    """Return a context manager that records a wait of a mailbox.
 
-    Of threads that are not the program's, such as that of the metrics, those for messages
-    of the plan are recorded.
+    Other threads than the program's, such as the thread for metrics, also wait for internal
+    messages. Such waits are not recorded.
     """
     start = now()
     try:

@@ -1,8 +1,7 @@
-"""A node that records what its program calls: the methods of `Node`, and jitted functions.
+"""Records the calls of a program: methods of `Node` and jitted functions.
 
-JAX returns from a call of a jitted function, or from a copy to a device, before the
-results are there. While slices are recorded, such a call waits for its results, so that
-its slice is the time that it took.
+JAX returns from jitted functions and copies before the results are computed. While slices
+are recorded, such a call waits for its results, so that its slice shows the real duration.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
 CALLS: Final[Mapping[str, str]] = {
     name: category for category, names in _BY_CATEGORY.items() for name in names.split()
 }
-"""The methods of `Node`, and the category of each."""
+"""The category of each method of `Node`."""
 ITERATORS: Final = frozenset({"microbatches", "batches", "messages"})
-"""The methods whose results a program iterates over."""
+"""The methods of `Node` that return iterators."""
 _OF_TABLES: Final = ("update", "compute_directions", "apply_directions", "store")
 
 
@@ -71,12 +70,12 @@ def methods() -> set[str]:
 
 @dataclass(slots=True)
 class TracedNode(Node):
-    """A node whose calls are recorded while its `recorder` is active."""
+    """A node that records its calls while `recorder` is active."""
 
     recorder: Recorder = field(kw_only=True)
 
     def microbatches(self) -> Iterator[str]:
-        """Run the tasks of a step; each one is a slice, such as `forward.3`."""
+        """Run the tasks of a step; each task is a slice, such as `forward.3`."""
         for task in Node.microbatches(self):
             number = (
                 ""
@@ -88,7 +87,7 @@ class TracedNode(Node):
             self.recorder.add(STEP, f"{task}{number}", start, now())
 
     def messages(self) -> Iterator[WorkerMessage]:
-        """Return what workers send; the time until each has arrived is a slice."""
+        """Yield the messages of workers; each wait for a message is a slice."""
         messages = Node.messages(self)
         while True:
             with self.recorder.slice(RECEIVE, "next message"):
@@ -98,7 +97,7 @@ class TracedNode(Node):
             yield message
 
     def batches(self) -> Iterator[int]:
-        """Run the batches of an evaluation; each one is a slice."""
+        """Run the batches of an evaluation; each batch is a slice."""
         for batch in Node.batches(self):
             start = now()
             yield batch
@@ -122,7 +121,7 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
                 _wait_for_results(self.microbatch_calls.sums)
             elif category in (COPY, COMPUTE):
                 _wait_for_results(result)
-                if name == "memcpy_d2h":  # JAX keeps what it has copied
+                if name == "memcpy_d2h":  # force the copy now; JAX caches the result
                     list(map(np.asarray, leaves(result)))
             return result
 
@@ -134,8 +133,7 @@ for _name in methods() - ITERATORS:
 
 
 def traced_hooks(hooks: Hooks, recorder: Recorder) -> Hooks:
-    """Return hooks that record slices while the recorder is active, of themselves and of
-    the jitted functions that they call."""
+    """Return hooks that record their own calls and the jitted functions that they call."""
     return hooks._replace(
         step=_traced_hook(hooks.step, recorder),
         evaluate=hooks.evaluate and _traced_hook(hooks.evaluate, recorder),
@@ -147,7 +145,7 @@ def _traced_hook(hook: Hook, recorder: Recorder) -> Hook:
     traced = _with_traced_functions(hook, recorder)
 
     def run(node: Node) -> None:
-        if not recorder.active:  # as without a timeline
+        if not recorder.active:  # avoid the cost of tracing
             hook(node)
             return
         with recorder.slice(STEP, node.position.where):
@@ -157,10 +155,10 @@ def _traced_hook(hook: Hook, recorder: Recorder) -> Hook:
 
 
 def _with_traced_functions(hook: Hook, recorder: Recorder) -> Hook:
-    """Return a hook that calls traced functions in place of jitted ones.
+    """Return a copy of a hook that calls traced functions instead of jitted functions.
 
-    Nodes that are threads share the module of their program. So it stays as it is, and
-    the hook has other globals.
+    Nodes that are threads share the module of their program. The module therefore does not
+    change; the copy of the hook has different globals.
     """
     jax = sys.modules.get("jax")
     if jax is None:  # the program computes nothing
@@ -190,6 +188,6 @@ def _traced_function(
 
 
 def _wait_for_results(values: Any) -> None:
-    """Wait until JAX has computed the arrays among values."""
+    """Wait until JAX has computed all arrays in `values`."""
     if (jax := sys.modules.get("jax")) is not None:
         jax.block_until_ready(values)

@@ -84,9 +84,7 @@ def gather_ahead(
     execution: Execution, metrics: MetricsStream, drained: Drained, *, stops: bool
 ) -> tuple[StepStatistics, ...]:
     """Gather the metrics of steps that only some workers have finished, from all nodes.
-
-    If the run `stops`, the stream of metrics ends after the common steps.
-    """
+    If the run `stops`, the stream of metrics ends after the common steps."""
     plan, me = execution.plan, execution.me.name
     finalizers = finalizers_of(plan)
     own = [
@@ -112,10 +110,8 @@ def gather_ahead(
 
 
 def steps_of_workers(plan: Plan, progress: Progress) -> dict[str, int]:
-    """Return the last step of each worker at a checkpoint.
-
-    If the checkpoint is from other workers, it is the slowest worker's step for all.
-    """
+    """Return the last step of each worker at a checkpoint. If the checkpoint is from
+    other workers, it is the slowest worker's step for all."""
     workers = _workers(plan)
     if set(progress.workers) == workers:
         return dict(progress.workers)
@@ -131,7 +127,7 @@ def open_communicators(
     contexts: ExitStack,
     rows: RowExchange | None = None,
 ) -> dict[int, WorkerEnd]:
-    """Open a worker's ends of asynchronous tables; return them by edge number.
+    """Open the `WorkerEnd` of each asynchronous table; return them by edge number.
 
     Args:
         plan: the plan.
@@ -139,7 +135,7 @@ def open_communicators(
         channel: the node's channel.
         order: records or replays the order of events.
         local: the worker's own values in the mode `geo`, by table name.
-        contexts: closing it ends the threads of the ends.
+        contexts: closing it ends their threads.
         rows: the node's side of edges that carry rows by key; None without sparse tables.
     """
     found: dict[int, WorkerEnd] = {}
@@ -171,7 +167,7 @@ def open_communicators(
 
 
 def updates_of(communicators: Mapping[int, WorkerEnd]) -> list[WorkerEnd]:
-    """Return the ends of tables with a worker-side update."""
+    """Return each `WorkerEnd` with a worker-side update."""
     return [
         end
         for end in dict.fromkeys(communicators.values())
@@ -261,10 +257,8 @@ def open_backup(
 def open_order(
     plan: Plan, me: NodePlan, options: Options, contexts: ExitStack
 ) -> Order:
-    """Open the order of a node, to record or replay it as the options say.
-
-    Its file is closed with `contexts`. Raises PlacerError for files that cannot be used.
-    """
+    """Open the order of a node, to record or replay it as the options say. Its file is
+    closed with `contexts`. Raises PlacerError for files that cannot be used."""
     if not has_order(plan, me.name):
         return Order()
     record, replay = options.record_order, options.replay_order

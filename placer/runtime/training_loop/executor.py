@@ -92,11 +92,8 @@ def _start(
     recording: Recording | None,
     contexts: ExitStack,
 ) -> tuple[Training, Progress | None]:
-    """Prepare a run up to its first step, on all nodes.
-
-    Returns:
-        The training, and the position of the checkpoint that the run continues from.
-    """
+    """Prepare a run up to its first step. Return the training, and the position of the
+    checkpoint that the run continues from."""
     plan, channel, options = execution.plan, execution.channel, execution.options
     check_folder(plan, options)
     watches = make_watches(execution)
@@ -167,11 +164,9 @@ def _start(
 def _run_handshake(
     execution: Execution, driver: NodeDriver, start: StartParameters | None
 ) -> tuple[Digests | None, Digests | None]:
-    """Compare nodes and the rows that they read, and begin the recorded order.
-
-    Sets the common number of rows. On the control node, returns the digests of the
-    training and evaluation rows if the run keeps digests.
-    """
+    """Compare nodes and the rows that they read, and begin the recorded order. Sets the
+    common number of rows. On the control node, returns the digests of the training and
+    evaluation rows if the run keeps digests."""
     plan, channel = execution.plan, execution.channel
     batches = driver.node.batch_calls
     training, evaluating = batches.training, batches.evaluating
@@ -197,11 +192,7 @@ def _run_handshake(
 
 
 def _finish(training: Training) -> Result | None:
-    """Save the results of the run, and wait for all nodes.
-
-    Returns:
-        The result of the run on the control node, None on other nodes.
-    """
+    """Save the results and wait for all nodes; return the result on the control node."""
     execution, driver, saves = training.execution, training.driver, training.saves
     checkpoints, history = saves.checkpoints, saves.history
     plan, channel, options = execution.plan, execution.channel, execution.options
@@ -297,7 +288,6 @@ def _add_tables(
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
-    """Return a hook `step` that checks the result of each op."""
     plan, me = execution.plan, execution.me
     check = NanCheck(execution.folder, me.program, plan.settings.train.minimize)
     calls = node.batch_calls

@@ -67,10 +67,8 @@ class Training:
     _open: Phase | None = None
 
     def run(self, progress: Progress | None) -> None:
-        """Run the steps after the position of a checkpoint, or all steps.
-
-        Raises `Aborted` once the run has failed.
-        """
+        """Run the steps after the position of a checkpoint, or all steps. Raises
+        `Aborted` once the run has failed."""
         self.driver.node.position.last_step = self.steps.total
         with self.execution.pace or nullcontext():
             self._run(progress)
@@ -106,10 +104,8 @@ class Training:
                 return
 
     def _agree(self, done: int) -> bool:
-        """Take requested actions after a step; return True if the run stops.
-
-        Waits for slow callbacks before the next step.
-        """
+        """Take requested actions after a step; return True if the run stops. Waits for
+        slow callbacks before the next step."""
         self._keep_pace(done)
         if self.execution.channel.aborted is not None:
             raise Aborted(self.execution.channel.aborted)
@@ -138,10 +134,8 @@ class Training:
             execution.state = "running"
 
     def _meet(self, done: int) -> bool:
-        """Wait until all nodes have finished a step, and take the scheduled actions after it.
-
-        Returns True if the run stops.
-        """
+        """Wait until all nodes have finished a step, and take the scheduled actions
+        after it. Returns True if the run stops."""
         # With asynchronous training, other nodes may drain before this step, to save or to stop.
         while self._ended_step < done:
             if self._drain_and_act(done):
@@ -149,12 +143,8 @@ class Training:
         return False
 
     def _drain_and_act(self, done: int, action: Action = Action.NONE) -> bool:
-        """Drain, then take the actions that are due; return True if the run stops.
-
-        If the spec schedules an evaluation or checkpoint after the last step that all
-        workers have finished, it is done first, once. Then follows the action that this or
-        another node has requested.
-        """
+        """Drain, then take scheduled actions (once per step) and requested actions;
+        return True if the run stops."""
         drained = self._drain(done, acts=bool(action))
         if self.driver.is_server:
             self._end_steps(drained.slowest)
@@ -166,10 +156,8 @@ class Training:
 
     def _take_over(self, progress: Progress) -> int:
         """Continue from the position of a checkpoint; return this node's last step.
-
-        With asynchronous training, each worker continues after its own last step, if the
-        workers are the same.
-        """
+        With asynchronous training, each worker continues after its own last step, if
+        the workers are the same."""
         plan, me = self.execution.plan, self.execution.me.name
         steps = asynchronous_tables.steps_of_workers(plan, progress)
         self.driver.resume(progress.step, steps)
@@ -218,10 +206,8 @@ class Training:
             self._open = None
 
     def _end_steps(self, step: int) -> None:
-        """End the metrics of steps that all workers have finished.
-
-        This server may not have reached these steps.
-        """
+        """End the metrics of steps that all workers have finished. This server may not
+        have reached these steps."""
         for number in range(self._begun_step + 1, step + 1):
             self.metrics.end(self.steps.phase(number))
         self._begun_step = max(self._begun_step, step)
@@ -259,10 +245,8 @@ class Training:
         )
 
     def _end_step(self, number: int) -> Action:
-        """Evaluate after a step if scheduled; return the scheduled action.
-
-        All workers must have finished the step. A second call for a step does nothing.
-        """
+        """Evaluate after a step if scheduled; return the scheduled action. All workers
+        must have finished the step. A second call for a step does nothing."""
         execution, driver, steps = self.execution, self.driver, self.steps
         action = Action.NONE
         if number <= self._ended_step:
@@ -285,11 +269,9 @@ class Training:
         return action
 
     def _drain(self, done: int, *, acts: bool = False) -> Drained:
-        """Drain, so that everything computed by any node is applied.
-
-        With asynchronous training, also wait for all nodes. `acts` says that this node
-        knows of an action.
-        """
+        """Drain, so that everything computed by any node is applied. With asynchronous
+        training, also wait for all nodes. `acts` says that this node knows of an
+        action."""
         if not self.execution.plan.is_synchronous:
             self._drain_node(done)
             drained = asynchronous_tables.meet(self.execution, done, acts=acts)
@@ -311,10 +293,8 @@ class Training:
             driver.drain(done, ends=done == self.steps.total)
 
     def _verdict(self, step: int, is_due: bool) -> Action:
-        """Return the action that follows from an evaluation.
-
-        The control node decides it before any node begins the next step.
-        """
+        """Return the action that follows from an evaluation. The control node decides
+        it before any node begins the next step."""
         if not self.watches:
             return Action.NONE
         plan, channel = self.execution.plan, self.execution.channel
@@ -339,11 +319,9 @@ class Training:
         return action
 
     def _act(self, drained: Drained, action: Action, *, is_fixed: bool = False) -> bool:
-        """Save a checkpoint or stop the run, as the action says; return True if it stops.
-
-        A stopping run saves a checkpoint as well. An action is `is_fixed` if the spec
-        schedules it, and so it follows the same step on all nodes.
-        """
+        """Save a checkpoint or stop the run, as the action says; return True if it
+        stops. A stopping run saves a checkpoint as well. An action is `is_fixed` if the
+        spec schedules it, and so it follows the same step on all nodes."""
         if not action:
             return False
         execution, stops = self.execution, bool(action & Action.STOP)

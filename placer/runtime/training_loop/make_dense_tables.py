@@ -65,10 +65,8 @@ def make_tables(
 
 
 def _source_counts(plan: Plan, planned: Table) -> set[int]:
-    """Return the numbers of sources from which an update's gradients may arrive.
-
-    It is 1 if the gradients are joined before the update.
-    """
+    """Return the numbers of sources from which an update's gradients may arrive. It is
+    1 if the gradients are joined before the update."""
     gradients = {block.gradient for block in planned.blocks}
     in_rounds = planned.mode is not None and planned.mode.in_rounds
     return {1} | {

@@ -73,9 +73,7 @@ def open_row_exchange(
     plan: Plan, me: NodePlan, channel: Channel, edges: Mapping[int, Edge]
 ) -> RowExchange | None:
     """Return a node's side of edges that carry rows by key; None without sparse tables.
-
-    `channel` and `edges` are the program's channel and edges (by number).
-    """
+    `channel` and `edges` are the program's channel and edges (by number)."""
     if not plan.sparse_tables:
         return None
     from placer.runtime.exchange.row_exchange import RowExchange
@@ -100,7 +98,7 @@ def make_row_calls(
         tables: the sparse tables whose partitions the node holds, by name.
         rates: the learning rates of all tables.
         next_rows: returns the node's rows of an input in the next step.
-        communicators: the worker ends of asynchronous tables, by edge number.
+        communicators: the `WorkerEnd` of each asynchronous table, by edge number.
     """
     if exchange is None:
         return None

@@ -86,10 +86,8 @@ class Saves:
             self._add_parts(ahead)
 
     def save_shrunk(self, progress: Progress, nothing: str) -> None:
-        """Save sparse tables after they have forgotten keys, at their checkpoint's position.
-
-        Raises PlacerError if the run saves no checkpoints.
-        """
+        """Save sparse tables after they have forgotten keys, at their checkpoint's
+        position. Raises PlacerError if the run saves no checkpoints."""
         is_control = self.execution.is_control
         if self.checkpoints is not None:
             self.checkpoints.save(progress.step, progress if is_control else None)
@@ -100,10 +98,8 @@ class Saves:
             )
 
     def _progress(self, checkpoints: Checkpoints, drained: Drained) -> Progress | None:
-        """Return the position of the run after a drain.
-
-        None if the checkpoint will be discarded, and on all nodes but the control node.
-        """
+        """Return the position of the run after a drain. None if the checkpoint will be
+        discarded, and on all nodes but the control node."""
         if not self.execution.is_control:
             return None
         start, step = time.perf_counter(), drained.slowest
@@ -128,7 +124,6 @@ class Saves:
         *,
         stops: bool,
     ) -> None:
-        """Save a checkpoint after a drain."""
         execution, start = self.execution, time.perf_counter()
         waits = checkpoints.is_writing and not stops
         if stops:

@@ -1,1 +1,1 @@
-"""Caches of compiled code, in the user's folder for caches."""
+"""Caches of compiled code, in the user's cache folder."""

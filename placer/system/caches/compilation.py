@@ -1,7 +1,8 @@
 """The persistent cache of programs that XLA has compiled.
 
-It is in `placer.system.caches.folder.user_cache`, apart from any build, with one folder for
-each version of jaxlib and each kind of processor: code for one may not run on another.
+The cache is in `placer.system.caches.folder.user_cache` and not part of a build. Each
+version of jaxlib and each kind of processor has a separate folder, because code for one
+may not run on another.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from placer.system.caches.shared_programs import share_programs
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of compiled programs, or None where there can be none."""
+    """Return the folder of compiled programs, or None if it cannot be used."""
     from jaxlib.version import __version__
 
     base = user_cache()
@@ -24,12 +25,12 @@ def cache_folder() -> Path | None:
 
 
 def processor() -> str:
-    """Return a digest of the model of the processor and its features."""
+    """Return a digest of the processor's model and features."""
     return sha256(_describe_processor().encode()).hexdigest()[:12]
 
 
 def _describe_processor() -> str:
-    """Return what distinguishes kinds of processors: the model and its features."""
+    """Return the model of the processor and its features."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     except OSError:
@@ -42,20 +43,20 @@ def _describe_processor() -> str:
 
 
 def keep_compiled() -> None:
-    """Let JAX store what it compiles, and look there before it compiles; of processes that
-    need the same program, one compiles it.
+    """Let JAX store compiled programs and reuse them.
 
-    Does nothing where there is no cache folder, or where JAX has been configured with
-    one already.
+    If several processes need the same program, only one compiles it. Does nothing without
+    a cache folder, or if the user has configured one in JAX.
     """
     import jax
 
-    config: Any = jax.config  # it has no type hints
+    config: Any = jax.config  # `config` has no type hints.
     folder = cache_folder()
     if folder is None or config.jax_compilation_cache_dir:
         return
     share_programs()
     config.update("jax_compilation_cache_dir", str(folder))
-    # Many small programs take as long as a large one, and equal nodes wait for each.
+    # Many small programs take as long as a large one, and all nodes with the same
+    # programs would wait.
     config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -1,5 +1,5 @@
-"""placer's folder in the user's cache: compiled code, data sets of scikit-learn, and the
-logs of failed runs."""
+"""placer's cache folder: compiled code, data sets of scikit-learn, and logs of failed
+runs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Final
 
 LIMIT: Final = 2 << 30
-"""Bytes of compiled code that may stay in the cache."""
+"""The largest size of the compiled code in the cache, in bytes."""
 TRIM_INTERVAL: Final = 3600.0
-"""Seconds between two checks of the size at least."""
+"""The smallest number of seconds between two checks of the size."""
 _CODE: Final = ("-cache", ".nbi", ".nbc")
-"""The endings of the names of cache files of JAX and of numba."""
+"""The endings of the cache files of JAX and numba."""
 
 
 def usable_folder(folder: Path | None) -> Path | None:
     """Return the folder, created if necessary, or None if it must not be used.
 
-    The folder must belong to this user, be writable for this user only, and accept
-    files: the code in it is executed. A cache only saves time, so nothing raises.
+    The folder must belong to this user and be writable only for this user, because the
+    code in it is executed. Files must be writable there. A cache only saves time, so
+    nothing raises.
     """
     if folder is None:
         return None
@@ -39,8 +40,11 @@ def usable_folder(folder: Path | None) -> Path | None:
 
 
 def user_cache() -> Path | None:
-    """Return the path of placer's cache: `PLACER_CACHE`, else `placer` in the user's
-    cache folder; None for a user without a home folder. It may not exist."""
+    """Return the path of placer's cache, which may not exist.
+
+    It is `PLACER_CACHE`, or else `placer` in the user's cache folder; None for a user
+    without a home folder.
+    """
     if path := os.environ.get("PLACER_CACHE"):
         return Path(path)
     try:
@@ -51,11 +55,11 @@ def user_cache() -> Path | None:
 
 
 def trim_caches(limit: int = LIMIT) -> None:
-    """Remove the compiled code that was least recently used, down to `limit` bytes.
+    """Remove the least recently used compiled code until at most `limit` bytes are left.
 
-    Of all processes, one checks every `TRIM_INTERVAL` seconds. Code that another
-    process is about to read may be removed: that process compiles it again. Never
-    raises: a file that cannot be removed stays.
+    One process does so every `TRIM_INTERVAL` seconds. If it removes code that another
+    process is about to read, the other process compiles the code again. Files that cannot
+    be removed stay; nothing raises.
     """
     base = user_cache()
     if base is None or not base.is_dir() or usable_folder(base) is None:
@@ -68,7 +72,7 @@ def trim_caches(limit: int = LIMIT) -> None:
         ):
             return
         last_check.touch()
-        files = sorted(_code(base), reverse=True)  # the most recently used first
+        files = sorted(_code(base), reverse=True)  # most recently used first
         total = 0
         for _, size, file in files:
             total += size
@@ -78,14 +82,14 @@ def trim_caches(limit: int = LIMIT) -> None:
 
 
 def _code(base: Path) -> Iterator[tuple[float, int, str]]:
-    """Yield for each file of compiled code the time of its last use, in seconds since
-    the epoch, its bytes, and its path."""
+    """Yield the time of last use (seconds since the epoch), size and path of each code
+    file."""
     for folder in (*base.glob("xla-*"), base / "kernels"):
         for at, _, names in os.walk(folder):
             for name in names:
                 if name.endswith(_CODE):
                     file = os.path.join(at, name)
-                    with suppress(OSError):  # another process has removed it
+                    with suppress(OSError):  # Another process has removed the file.
                         status = os.stat(file, follow_symlinks=False)
                         last_used = max(status.st_atime, status.st_mtime)
                         yield last_used, status.st_size, file

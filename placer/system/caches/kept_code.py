@@ -1,10 +1,10 @@
 """Files of machine code, one for each function and the types of its arguments.
 
-numba's own cache has an index of numbered files for all functions of one place in the
-source, such as those of tables with rows of 4 and of 8 columns. Two processes that compile
-two of them at the same time can both write the file with the first number, and one of them
-the index of the other: from then on one function ran in place of the other, beyond the
-ends of its arrays.
+numba's own cache is not safe here. It has one index of numbered files for all functions
+at one place in the source, such as kernels for rows of 4 and of 8 columns. Two processes
+that compile two of these functions at the same time can both write file 1, and the index
+can belong to the other file. One function then runs in place of the other and accesses
+memory beyond its arrays.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from numba.core import serialize
 
 from placer.system.caches.turns import PATIENCE, alone
 
-_pickle: Any = serialize  # it has no type hints
+_pickle: Any = serialize  # `serialize` has no type hints.
 _DIGEST: Final = 32
 """The bytes at the beginning of a file: the SHA-256 of the rest."""
 
 
 class KeptCode:
-    """The files of a function. It replaces the index and the files of numba's own cache.
+    """The files of a function, in place of the index and the files of numba's cache.
 
-    A key tells apart all that machine code depends on, but for `stamp`.
+    A key identifies everything that machine code depends on, except `stamp`.
 
     Args:
         folder: the folder of the files.
-        name: what their names begin with.
-        stamp: the version of numba, and that of the source.
+        name: the beginning of their names.
+        stamp: the versions of numba and of the source.
     """
 
     def __init__(self, folder: Path, name: str, stamp: Any) -> None:
@@ -41,16 +41,16 @@ class KeptCode:
 
     @classmethod
     def in_place_of(cls, files: Any) -> KeptCode:
-        """Return the files in the folder of numba's own ones."""
+        """Return an object that replaces numba's files in the same folder."""
         name = files._index_name.removesuffix(".nbi")
         return cls(Path(files._cache_path), name, (files._version, files._source_stamp))
 
     def alone(self, patience: float = PATIENCE) -> AbstractContextManager[None]:
-        """Keep other processes from compiling functions of the folder meanwhile."""
+        """Keep other processes from compiling functions of the folder during the context."""
         return alone(self._folder, patience)
 
     def load(self, key: Any) -> Any:
-        """Return what is kept for a key; None if that is nothing, or damaged."""
+        """Return the code for a key; None if it is missing or damaged."""
         try:
             content = self._file(key).read_bytes()
         except OSError:
@@ -62,7 +62,7 @@ class KeptCode:
         return code if whole == (self._stamp, key) else None
 
     def save(self, key: Any, code: Any) -> None:
-        """Keep code for a key, in place of what is there; nothing where that fails."""
+        """Store the code for a key in place of older code; ignore failures."""
         data = _pickle.dumps(((self._stamp, key), code))
         temporary = self._folder / f".{uuid4().hex}.nbc"
         with suppress(OSError):

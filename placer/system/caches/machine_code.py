@@ -1,9 +1,9 @@
-"""Functions as machine code, compiled by numba and kept in the user's cache.
+"""Compiles functions to machine code with numba, and keeps the code in the user's cache.
 
-numba is imported here only; it takes half a second, so this module is imported when
-machine code is about to run. Machine code is kept in `kernels` of
-`placer.system.caches.folder.user_cache`, or in `NUMBA_CACHE_DIR`; its key tells processors
-apart. Where nothing can be kept, everything is compiled each time.
+Only this module imports numba, which takes half a second, so it is imported when machine
+code is about to run. The code is kept in `kernels` of
+`placer.system.caches.folder.user_cache`, or in `NUMBA_CACHE_DIR`. Its key includes the
+processor. Without a usable folder, functions are compiled in each process.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from placer.system.caches.kept_code import KeptCode
 
 config: Any = numba.config
 COMPILING = threading.RLock()
-"""Held while numba compiles: in one process the nodes are threads."""
+"""Held while numba compiles, because nodes may be threads of one process."""
 
 
 def kernels_folder(name: str) -> Path | None:
-    """Return the folder `name` of the machine code that is kept, or None where nothing
-    can be kept."""
+    """Return the folder `name` for machine code, or None if it cannot be used."""
     base = user_cache()
     if config.CACHE_DIR:
         parent: Path | None = Path(config.CACHE_DIR)
@@ -44,23 +43,26 @@ def compile_function(
     *,
     only: bool = True,
 ) -> Callable[..., Any]:
-    """Return a function as machine code, which runs without the interpreter lock.
+    """Compile a function to machine code that runs without the interpreter lock.
 
     Args:
-        function: a function of arrays and numbers. numba compiles it again if its file
-            has changed, but not if one that it calls has.
+        function: a function of arrays and numbers. A change of its file makes numba
+            compile it again; a change of a function that it calls does not.
         signatures: the types of its arguments, for each way to call it.
-        folder: where the machine code is kept, if it is.
-        only: whether arguments of other types are converted to these, if that is
-            possible; else the function is compiled for them, too.
+        folder: the folder that keeps the machine code, or None.
+        only: True to convert arguments of other types to these types if possible; False
+            to compile the function for other types as well.
     """
     with COMPILING:
         if folder is not None:
             before = config.CACHE_DIR
-            config.CACHE_DIR = str(folder)  # read when a function is decorated
+            # Numba reads it when a function is decorated.
+            config.CACHE_DIR = str(folder)
             try:
                 return _jit(function, signatures, only, keep=True)
-            except Exception:  # a full disk, a broken file: the cache only saves time
+            except Exception:
+                # A full disk or a broken file is ignored, because the cache only saves
+                # time.
                 pass
             finally:
                 config.CACHE_DIR = before
@@ -70,7 +72,7 @@ def compile_function(
 def _jit(
     function: Callable[..., Any], signatures: Sequence[Any], only: bool, *, keep: bool
 ) -> Callable[..., Any]:
-    # With fastmath the bits would depend on where a slice starts.
+    # With fastmath, the result would depend on the beginning of a slice.
     compiled: Any = numba.njit(
         fastmath=False,
         error_model="numpy",

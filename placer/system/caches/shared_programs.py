@@ -1,9 +1,9 @@
-"""A folder of compiled programs, of which processes that run at the same time compile each
-one once: the first process compiles it, the others wait, and load what it has made.
+"""A folder of compiled programs that lets concurrent processes compile each program once.
 
-JAX's own cache does not wait. It also writes a file in place, so that another process can
-read half of it, and never replaces a damaged one. The files have the same names and
-contents.
+The first process compiles the program; the others wait and load the result. JAX's own
+cache does not wait. It also writes files in place, so that another process can read half
+a file, and it never replaces a damaged file. The files here have the same names and
+contents as in JAX's cache.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from placer.system.caches.turns import PATIENCE, wait_for_turn
 
 _SUFFIX: Final = "-cache"
 _LOCKS: Final = "locks"
-"""An empty file, of which a byte is locked for each program that is being compiled."""
+"""An empty file with one locked byte for each program that is being compiled."""
 _COMPILED: Final = "/jax/core/compile/backend_compile_duration"
-"""The event at the end of a compilation, or of its failure."""
+"""The event at the end of a compilation, also a failed one."""
 
 
 class SharedPrograms:
-    """The programs of a folder, as JAX reads and writes them.
+    """The programs of a folder, with the interface that JAX uses to read and write them.
 
-    A thread that does not find a program has it to itself until it puts it there, or has
-    failed to; a process that ends leaves nothing locked.
+    If a thread does not find a program, other processes wait until it stores the program
+    or fails. If the process ends, its locks are released.
     """
 
     def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
-        self._path = folder  # JAX shows it
+        self._path = folder  # JAX prints this attribute
         self._patience = patience
         self._mine = threading.local()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,19 +42,19 @@ class SharedPrograms:
         self._locks = os.open(folder / _LOCKS, flags, 0o600)
 
     def get(self, key: str) -> bytes | None:
-        """Return a compiled program, or None: the caller compiles it then."""
+        """Return a compiled program, or None if the caller must compile it."""
         self.end_turn()
         found = self._read(key)
         if found is None and wait_for_turn(
             lambda: self._lock(key), self._path, self._patience
         ):
-            found = self._read(key)  # another process may have put it there
+            found = self._read(key)  # another process may have stored it
             if found is not None:
                 self.end_turn()
         return found
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a compiled program, in place of what is there."""
+        """Store a compiled program, in place of an older file."""
         temporary = self._path / f".{uuid4().hex}{_SUFFIX}"
         try:
             temporary.write_bytes(value)
@@ -66,7 +66,7 @@ class SharedPrograms:
             self.end_turn()
 
     def end_turn(self) -> None:
-        """Let other processes compile what this thread was about to compile."""
+        """Let other processes compile the program that this thread was about to compile."""
         at = vars(self._mine).pop("at", None)
         if at is not None:
             with suppress(OSError):
@@ -79,7 +79,7 @@ class SharedPrograms:
         except (BlockingIOError, PermissionError):  # another process has locked it
             return False
         except OSError:
-            return True  # its file system has no locks
+            return True  # The file system does not support locks.
         self._mine.at = at
         return True
 
@@ -94,18 +94,22 @@ class SharedPrograms:
 
 
 def share_programs() -> None:
-    """Let JAX use `SharedPrograms` for the folder that it is configured with, unless it
-    bounds its size, or compares its contents."""
+    """Let JAX use `SharedPrograms` for its configured cache folder.
+
+    JAX's own cache stays if its size is limited, or if its contents are compared.
+    """
     import jax
 
-    try:  # there is no public way to another cache; without it JAX's own one is used
+    try:
+        # JAX has no public way to replace its cache. If this fails, JAX uses its own
+        # cache.
         from jax._src import compilation_cache
 
         internal: Any = compilation_cache
         open_files = internal.get_file_cache
     except (ImportError, AttributeError):
         return
-    config: Any = jax.config  # it has no type hints
+    config: Any = jax.config  # `config` has no type hints.
     if getattr(open_files, "shares", False):
         return
 

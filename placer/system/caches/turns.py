@@ -1,4 +1,4 @@
-"""Turns between processes that need the same thing: one makes it, the others wait."""
+"""Lets one process make a file while other processes that need the file wait."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Final
 
 PATIENCE: Final = 60.0
-"""Seconds to wait for another process; a function takes one or two to compile."""
+"""Seconds to wait for another process. A function takes one or two seconds to compile."""
 _POLL: Final = 0.02
 _GIVEN_UP: Final[set[Path]] = set()
-"""Folders whose other process took longer than that."""
+"""Folders in which the wait for another process took too long."""
 
 
 @contextmanager
 def alone(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Keep other processes from making files of a folder meanwhile: the nodes of a run need
-    the same ones at the same time. After `patience` seconds of another process, which
-    may be stopped, or where nothing can be locked, go on without; and from then on
-    without waiting."""
+    """Keep other processes from making files of a folder during the context.
+
+    The nodes of a run need the same files at the same time. If the other process takes
+    more than `patience` seconds (it may be stopped), or locks are not supported, continue
+    without the lock, and do not wait for this folder again.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -39,10 +41,10 @@ def alone(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 def wait_for_turn(
     lock: Callable[[], bool], folder: Path, patience: float = PATIENCE
 ) -> bool:
-    """Call `lock` until it returns True: no other process makes the same file of a folder.
+    """Call `lock` until it returns True, which means that this process may make the file.
 
-    Return False after `patience` seconds of another process, which may be stopped; and
-    from then on without waiting.
+    Return False after `patience` seconds, because the other process may be stopped; after
+    that, do not wait for this folder again.
     """
     until = time.monotonic() + patience
     while not lock():
@@ -62,5 +64,5 @@ def _lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        pass  # its file system has no locks
+        pass  # The file system does not support locks.
     return True

@@ -1,4 +1,4 @@
-"""Atomic writing of files: a killed writer leaves no incomplete and no stray files."""
+"""Writes files atomically: a killed writer leaves neither incomplete nor temporary files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from placer.system.files.regular import open_regular
 def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     """Return a context with a file to write to, which replaces `path` at its end.
 
-    If the block raises, `path` is unchanged. At the end the file and its name are on the
-    disk. While it is written, the file has no name (O_TMPFILE), so that the system removes
-    it if the writer is killed. On a file system without such files it is a hidden file
-    beside `path`, which the next writer of `path` removes. `mode` are the permissions of
-    the file. Raises OSError.
+    If the block raises, `path` is unchanged. At the end, the file and its name are on the
+    disk. Until then the file has no name (O_TMPFILE), so the system removes it if the
+    writer is killed. If the file system does not support this, the file is a hidden one
+    next to `path`, which the next writer of `path` removes.
+
+    Args:
+        path: the path of the finished file.
+        mode: its permissions.
+
+    Raises:
+        OSError: if the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     _remove_stale(path)
@@ -33,7 +39,7 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
         descriptor = unnamed
     try:
         with open(descriptor, "wb") as file:
-            # Says that the writer is alive, to `_remove_stale` of other writers.
+            # Tells `_remove_stale` of other writers that this writer is alive.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield file
             file.flush()
@@ -48,15 +54,15 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
 
 
 def mode_of(path: Path) -> int:
-    """Return the mode of an existing file, or that of a new file."""
+    """Return the mode of an existing file, or the default mode of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
     return 0o666 & ~_umask()
 
 
 def _umask() -> int:
-    # `os.umask` tells the mask only by changing it, for all threads of the process.
-    with suppress(FileNotFoundError):  # not every system has /proc
+    # `os.umask` can only read the mask by changing it for all threads of the process.
+    with suppress(FileNotFoundError):  # Some systems have no /proc.
         for line in Path("/proc/self/status").read_text().splitlines():
             name, _, value = line.partition(":")
             if name == "Umask":
@@ -76,10 +82,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def _open_unnamed(folder: Path) -> int | None:
-    """Open a new file without a name in the folder; None if the system cannot."""
+    """Open a new file without a name in a folder; None if the system does not support it."""
     try:
         descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o600)
-    except (OSError, AttributeError):  # not every system has O_TMPFILE
+    except (OSError, AttributeError):  # Some systems have no O_TMPFILE.
         return None
     if Path(_descriptor_path(descriptor)).exists():
         return descriptor
@@ -92,12 +98,11 @@ def _descriptor_path(descriptor: int) -> str:
 
 
 def _give_name(descriptor: int, path: Path) -> None:
-    """Link a file without a name to a path."""
+    """Give a path to a file without a name."""
     path.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        # Only with `src_dir_fd` Python calls linkat, which can follow the link in
-        # /proc.
+        # Python calls linkat, which can follow the link in /proc, only with `src_dir_fd`.
         os.link(
             _descriptor_path(descriptor), path, src_dir_fd=folder, follow_symlinks=True
         )
@@ -106,7 +111,7 @@ def _give_name(descriptor: int, path: Path) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the temporary files of killed writers of `path`: those without a lock."""
+    """Remove the temporary files of killed writers of `path`, which hold no lock."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     for file in path.parent.iterdir():
         if pattern.fullmatch(file.name):

@@ -1,4 +1,4 @@
-"""The last line of a log, which a message quotes."""
+"""Finds the last line of a log, to quote it in a message."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final
 
 _QUOTED: Final = 400
-"""Characters that a message quotes."""
+"""The number of characters to quote."""
 
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that is not blank, shortened for a message.
 
-    Returns an empty string if there is no such line, or no log.
+    Return "" without such a line or without a log.
     """
     try:
         with log.open("rb") as file:
@@ -24,7 +24,7 @@ def last_line(log: Path) -> str:
 
 
 def last_line_of(log: bytes) -> str:
-    """Return the last line of what is read from a log; see `last_line`."""
+    """Return the last line of the text of a log; see `last_line`."""
     lines = reversed(log.decode(errors="replace").splitlines())
     last = next((line for line in lines if line.strip()), "")
     return last.strip()[:_QUOTED]

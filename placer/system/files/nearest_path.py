@@ -1,4 +1,4 @@
-"""The existing path that a misspelt one may mean."""
+"""Finds an existing path that is similar to a misspelled one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Final
 from placer.errors import nearest
 
 _MAX_ENTRIES: Final = 2000
-"""How many entries of a folder are compared with a name."""
+"""The number of entries of a folder to compare with a name."""
 
 
 def nearest_path(
     path: str | Path, is_wanted: Callable[[Path], bool] = Path.is_file
 ) -> str | None:
-    """Return an existing path whose parts have the names closest to those of `path`.
+    """Return the existing path that is most similar to `path`.
 
-    `is_wanted` is whether a path may be the result; by default, only files. Parts that
-    exist are kept. None if `path` exists, if no path is close, or if a folder on the way
-    cannot be listed.
+    Parts of `path` that exist are kept. Return None if `path` exists, if no path is
+    similar, or if a folder on the way cannot be listed.
+
+    Args:
+        path: the misspelled path.
+        is_wanted: returns True for a possible result. Default: files only.
     """
     wanted = Path(path)
     try:
@@ -38,14 +41,14 @@ def nearest_path(
                 name = close
             found = found / name
     except OSError:
-        return None  # it is no more than a hint
+        return None  # The result is only a hint, so errors are ignored.
     return str(found)
 
 
 def path_hint(
     path: str | Path, is_wanted: Callable[[Path], bool] = Path.is_file
 ) -> str | None:
-    """Return a hint for a path that does not exist: the nearest one, if any."""
+    """Return a hint for a path that does not exist: the most similar path, or None."""
     close = nearest_path(path, is_wanted)
     return None if close is None else f"did you mean '{close}'?"
 

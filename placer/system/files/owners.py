@@ -1,9 +1,9 @@
 """Checks that only this user and root can change the files that placer runs.
 
-The rules are those of sshd for a user's keys (`StrictModes` in sshd_config): a file,
-its folder and the folders above it, up to the user's home or the root folder, belong to
-the user or to root, and no other user may write to them. Folders that the environment
-variable PLACER_TRUST names are not checked.
+The rules are those of sshd for a user's keys (`StrictModes` in sshd_config). A file, its
+folder and the folders above it, up to the user's home or the root folder, must belong to
+the user or to root. No other user may be able to write to them. Folders in the
+environment variable PLACER_TRUST are not checked.
 """
 
 from __future__ import annotations
@@ -18,31 +18,34 @@ from pathlib import Path
 from placer.errors import BuildError
 
 TRUST_VARIABLE = "PLACER_TRUST"
-_REASON = "whoever can change a build decides what you run"
+_REASON = "anyone who can change a build decides which code you run"
 _ALTERNATIVE = (
-    f"if you trust everybody who can, name its folder in {TRUST_VARIABLE}"
-    " (docs/security.md)"
+    "if you trust everyone who can change it, add its folder to "
+    f"{TRUST_VARIABLE} (docs/security.md)"
 )
 
 
 def check_owner(place: Path, hint: str | None = None) -> None:
-    """Raise BuildError if other users (but root) may write a file or a folder.
+    """Raise BuildError if other users except root may write to a file or folder.
 
-    A group with this user as its only member may write. `hint` says what to do about a
-    place whose permissions the user cannot change.
+    A group may write if this user is its only member.
+
+    Args:
+        place: the file or folder.
+        hint: advice for a place whose permissions the user cannot change.
     """
     if _is_trusted(place):
         return
     status = place.lstat()
     if status.st_uid not in _owners():
         problem = f"belongs to another user, {_user(status.st_uid)}"
-        remedy = "copy the build to a folder of yours"
+        remedy = "copy the build to a folder that belongs to you"
     elif status.st_mode & stat.S_IWOTH:
         problem = "is writable by everybody"
-        remedy = "remove the permission, chmod -R o-w"
+        remedy = "remove the permission with chmod -R o-w"
     elif status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
         problem = f"is writable by the group {_group(status.st_gid)}"
-        remedy = "remove the permission, chmod -R g-w"
+        remedy = "remove the permission with chmod -R g-w"
     else:
         return
     raise BuildError(
@@ -51,10 +54,10 @@ def check_owner(place: Path, hint: str | None = None) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise BuildError if other users (but root) can change or replace a folder.
+    """Raise BuildError if other users except root can change or replace a folder.
 
-    A folder above it may be writable by everybody if it is sticky, as /tmp is: there,
-    users can only rename files of their own.
+    A folder above it may be writable by everybody if it is sticky, such as /tmp: users
+    can rename only their own files there.
     """
     real = folder.resolve()
     if _is_trusted(real):
@@ -65,14 +68,15 @@ def check_folder(folder: Path) -> None:
         status = above.stat()
         if not (status.st_mode & stat.S_ISVTX and status.st_uid in _owners()):
             check_owner(
-                above, "move it to a folder that only you can write, such as your home"
+                above,
+                "move it to a folder that only you can write to, such as your home",
             )
         if above == home:
             break
 
 
 def _is_trusted(place: Path) -> bool:
-    """Whether a place is, or is in, a folder of PLACER_TRUST."""
+    """Return True if a place is in a folder of PLACER_TRUST, or is such a folder."""
     names = os.environ.get(TRUST_VARIABLE, "").split(os.pathsep)
     folders = [Path(name).resolve() for name in names if name]
     return any(place.resolve().is_relative_to(folder) for folder in folders)
@@ -80,19 +84,19 @@ def _is_trusted(place: Path) -> bool:
 
 @cache
 def _owners() -> frozenset[int]:
-    """The user numbers of this user and of root.
+    """Return the user ids of this user and of root.
 
-    Includes the owner of `/`: in a container with mapped users, root's files may appear
-    to belong to another user.
+    The owner of `/` counts as root: in a container with mapped users, root's files may
+    appear to belong to another user.
     """
     return frozenset({0, os.geteuid(), os.stat("/").st_uid})
 
 
 @cache
 def _is_private(group: int) -> bool:
-    """Whether a group is the private group of this user, which many systems create.
+    """Return True for the private group of this user, which many systems create.
 
-    It has the user's name, and no other member.
+    It has the name of the user and no other member.
     """
     try:
         user, entry = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)

@@ -1,4 +1,4 @@
-"""Opening files that a user names, but no pipes and devices, which may never end."""
+"""Opens files that a user names, but not pipes or devices, which may never end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 class UnreadableError(OSError):
-    """A file that is not read, although the system would allow it."""
+    """A file that placer does not read, although the system would allow it."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -32,10 +32,16 @@ class TooLargeError(UnreadableError):
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
-    """Open a regular file for reading; with `follow`, also through a symbolic link.
+    """Open a regular file for reading. Never block on a pipe.
 
-    Does not block on a pipe. Raises NotRegularError for a pipe, socket or device,
-    IsADirectoryError, and other OSErrors.
+    Args:
+        path: the path of the file.
+        follow: whether `path` may be a symbolic link.
+
+    Raises:
+        NotRegularError: for a pipe, a socket or a device.
+        IsADirectoryError: for a folder.
+        OSError: if the file cannot be opened.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
@@ -59,8 +65,10 @@ def check_regular(path: Path) -> None:
 def read_regular(path: Path, limit: int) -> bytes:
     """Return all bytes of a regular file.
 
-    Raises TooLargeError if it has more than `limit` bytes, NotRegularError, and
-    OSError.
+    Raises:
+        TooLargeError: if the file has more than `limit` bytes.
+        NotRegularError: for a pipe, a socket or a device.
+        OSError: if the file cannot be read.
     """
     with open_regular(path) as file:
         return read_at_most(file, limit)
@@ -69,7 +77,9 @@ def read_regular(path: Path, limit: int) -> bytes:
 def read_at_most(file: BinaryIO, limit: int) -> bytes:
     """Return the rest of an open file.
 
-    Raises TooLargeError if that is more than `limit` bytes, and OSError.
+    Raises:
+        TooLargeError: if the rest has more than `limit` bytes.
+        OSError: if the file cannot be read.
     """
     content = file.read(limit + 1)
     if len(content) > limit:

@@ -1,4 +1,4 @@
-"""Refuses paths that are not UTF-8, which JAX and the files of a build cannot contain."""
+"""Rejects paths that are not UTF-8, which JAX and the files of a build cannot contain."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from placer.errors import PlacerError
 
 
 def check_utf8(path: Path, error: type[PlacerError]) -> None:
-    """Raise an error that names a path, if its absolute path is not UTF-8.
+    """Raise an error if the absolute path is not UTF-8.
 
-    JAX compiles no function of such a file: it raises `RuntimeError: std::bad_cast`.
+    JAX cannot compile a function in such a file: it raises `RuntimeError: std::bad_cast`.
     """
     full = os.fsencode(os.path.abspath(path))
     try:
@@ -19,5 +19,6 @@ def check_utf8(path: Path, error: type[PlacerError]) -> None:
     except UnicodeDecodeError:
         shown = full.decode("utf-8", "backslashreplace")
         raise error(
-            f"the path '{shown}' is not UTF-8", hint="rename the folder, or use another"
+            f"the path '{shown}' is not UTF-8",
+            hint="rename the folder, or use another one",
         ) from None

@@ -9,10 +9,12 @@ from placer.errors import PlacerError
 
 
 def why_not_writable(file: Path, *, replaces: bool) -> str:
-    """Return why a file cannot be written, or nothing. Its folder exists.
+    """Return the reason why a file cannot be written, or "". Its folder exists.
 
-    With `replaces`, a new file takes the place of an existing one, which needs a writable
-    folder; without it, an existing one is opened.
+    Args:
+        file: the path of the file.
+        replaces: True if a new file replaces an existing one, which needs a writable
+            folder; False if an existing file is opened.
     """
     exists = file.exists()
     if (replaces or not exists) and not os.access(file.parent, os.W_OK | os.X_OK):
@@ -23,8 +25,8 @@ def why_not_writable(file: Path, *, replaces: bool) -> str:
 
 
 def check_can_create(folder: Path) -> None:
-    """Raise PlacerError if a folder cannot be created, or if files cannot be written to
-    an existing one."""
+    """Raise PlacerError if a folder cannot be created, or if it exists and is not
+    writable."""
     above = folder
     try:
         while not above.exists() and above != above.parent:
@@ -35,7 +37,7 @@ def check_can_create(folder: Path) -> None:
             problem = f"'{above}' is not writable"
         else:
             return
-    except OSError as error:  # for example, the name is too long
+    except OSError as error:  # for example, for a name that is too long
         problem = str(error.strerror)
     raise PlacerError(
         f"cannot write to the folder '{folder}': {problem}", hint="name another folder"

@@ -1,1 +1,1 @@
-"""XXH64 of many byte strings at once, as machine code."""
+"""Computes XXH64 of many byte strings at once, in machine code."""

@@ -1,7 +1,7 @@
 """XXH64, the 64-bit hash of the xxHash family, over ranges of an array of bytes.
 
-The algorithm is that of the xxHash specification, version 0.8 (Collet 2023). numba is
-imported with this module, so it is imported when something is hashed.
+The algorithm follows the xxHash specification, version 0.8 (Collet 2023). This module
+imports numba, so it is imported only when a hash is needed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def hash_ranges(
 
     Args:
         data: the bytes, uint8[bytes].
-        offsets: the range of item i is from `offsets[i]` to `offsets[i + 1]`:
-            int32[n + 1] or int64[n + 1].
+        offsets: item i is the range from `offsets[i]` to `offsets[i + 1]`: int32[n + 1]
+            or int64[n + 1].
         seed: the seed, from 0 to 2**64 - 1.
-        empty: the result for an empty range, by default its hash.
-        trims: whether ASCII whitespace at both ends of a range is not part of it.
+        empty: the result for an empty range. Default: its hash.
+        trims: if True, ignore ASCII whitespace at both ends of a range.
 
     Returns:
         uint64[n].
@@ -56,7 +56,7 @@ def hash_ranges(
 
 
 def hash_rows(rows: Keys, seed: int) -> Keys:
-    """Return the XXH64 of each row of numbers, as 8 little-endian bytes each.
+    """Return the XXH64 of each row of numbers, each as 8 little-endian bytes.
 
     Args:
         rows: uint64[n, m].
@@ -106,7 +106,7 @@ def compiled_rows() -> Any:
     return compile_function(_hash_all_rows, [signature], kernels_folder("xxh64"))
 
 
-# Numbers are uint64 throughout: numba would convert a uint64 and an int64 to float64.
+# All numbers are uint64: numba would convert a uint64 and an int64 to float64.
 
 
 @register_jitable
@@ -116,7 +116,8 @@ def _rotate(x: Any, bits: int) -> Any:
 
 @register_jitable
 def _word(data: Any, at: int) -> Any:
-    """The 8 bytes at a position as a little-endian number: one load of the processor."""
+    """Return the 8 bytes at a position as a little-endian number, with one load
+    instruction."""
     word = np.uint64(data[at])
     for i in range(1, 8):
         word |= np.uint64(data[at + i]) << np.uint64(8 * i)
@@ -168,7 +169,7 @@ def _add_word(key: Any, word: Any) -> Any:
 
 @register_jitable
 def _hash(data: Any, at: Any, end: Any, seed: Any) -> Any:
-    """The hash of the bytes from `at` to `end`."""
+    """Return the hash of the bytes from `at` to `end`."""
     key, size = seed + _P5, np.uint64(end - at)
     if end - at >= 32:
         a, b, c, d = _lanes(seed)

@@ -1,1 +1,1 @@
-"""The memory of a process: aligned and reused buffers, allocator settings, caches."""
+"""The memory of a process: aligned and reused buffers, allocator settings, limits."""

@@ -1,4 +1,4 @@
-"""Arrays that XLA can use without a copy: they start at a multiple of 64 bytes."""
+"""Arrays that XLA can use without a copy, because they start at a multiple of 64 bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 ALIGNMENT = 64
-"""Bytes."""
+"""The alignment that XLA needs, in bytes."""
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
@@ -29,7 +29,7 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
 
 
 def is_aligned(array: np.ndarray) -> bool:
-    """Whether XLA can use this array without a copy: aligned and C-contiguous."""
+    """Return True if XLA can use this array without a copy: aligned and C-contiguous."""
     return address_of(array) % ALIGNMENT == 0 and array.flags.c_contiguous
 
 
@@ -47,8 +47,10 @@ def round_up(nbytes: int) -> int:
 def aligned_offsets(
     sizes: Sequence[int], left_out: Container[int] = ()
 ) -> tuple[tuple[int, ...], int]:
-    """Return the offsets of arrays in a buffer in which each is aligned, and its
-    length; arrays with the indices `left_out` are not in it."""
+    """Return the offsets of arrays in one buffer with each array aligned, and its length.
+
+    Arrays with an index in `left_out` are not placed.
+    """
     offsets = []
     span = 0
     for i, size in enumerate(sizes):

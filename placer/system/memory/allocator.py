@@ -1,8 +1,8 @@
-"""Settings of the C library's allocator, so that it keeps large buffers.
+"""Sets the C library's allocator to keep large buffers.
 
-glibc returns large buffers to the kernel when they are freed, so the result of every
-jitted call needs new pages: for 64 MiB, 16,000 page faults and four times the time. The
-settings apply to the whole process and cost memory, not time; small models gain
+By default, glibc returns large buffers to the kernel when they are freed. The result of
+every jitted call then needs new pages: for 64 MiB, 16,000 page faults and four times the
+time. The settings apply to the whole process and cost memory, not time. Small models gain
 nothing.
 """
 
@@ -13,7 +13,7 @@ import sys
 from typing import Final
 
 MIN_STEP_BYTES: Final = 32 << 20
-"""Bytes that a step must need for the settings to pay."""
+"""The smallest memory of a step, in bytes, for which the settings pay off."""
 
 # From malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
@@ -22,17 +22,23 @@ _PAD: Final = 64 << 20
 
 
 def keep_memory(nbytes: int) -> bool:
-    """Make the process keep the memory that it frees, if a step needs `nbytes` or more.
+    """Make the process keep the memory that it frees, if a step needs much memory.
 
-    Call it before JAX is imported. Returns False where nothing was changed: for
-    fewer than `MIN_STEP_BYTES`, and with another C library than glibc.
+    Call it before JAX is imported.
+
+    Args:
+        nbytes: the memory of a step.
+
+    Returns:
+        False if nothing was changed: for fewer than `MIN_STEP_BYTES`, or without glibc.
     """
     if nbytes < MIN_STEP_BYTES or not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # not glibc
         return False
-    # One arena: each thread of JAX would start its own, which glibc always trims.
+    # Use one arena. Otherwise each thread of JAX would start its own, which glibc always
+    # trims.
     settings = {_ARENA_MAX: 1, _MMAP_MAX: 0, _TRIM_THRESHOLD: _KEPT, _TOP_PAD: _PAD}
     accepted = [mallopt(name, value) for name, value in settings.items()]
     return all(accepted)

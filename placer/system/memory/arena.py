@@ -1,15 +1,15 @@
-"""A pool of aligned buffers that are reused, for received arrays.
+"""A pool of aligned buffers for received arrays, which are reused.
 
-XLA uses a numpy array without a copy only if it starts at a multiple of 64 bytes, and
-new pages cost as much as the copy into them. So the arena returns 64-byte aligned
-arrays, and reuses a buffer when the *last* array on it has been freed. This includes a
-JAX array that aliases it, because that one has a reference to the numpy array. A buffer
-is never reused because some number of steps has passed.
+XLA uses a numpy array without a copy only if it starts at a multiple of 64 bytes, and new
+pages cost as much as the copy into them. So the arena returns 64-byte aligned arrays. It
+reuses a buffer when the *last* array on the buffer has been freed. This includes a JAX
+array that aliases the buffer, because it holds a reference to the numpy array. The number
+of steps does not matter.
 
-How the arena notices: numpy sets the `base` of every view to the ultimate owner of the
-memory, so a weak reference to a view in between would fire while slices of it are still
-in use. The weak reference here is to that owner: an array over a `memoryview`, which
-numpy does not look behind.
+The arena notices the end of an array by a weak reference. numpy sets the `base` of every
+view to the ultimate owner of the memory, so a weak reference to a view would fire while
+slices of the view are still in use. The weak reference here is to the owner: an array
+over a `memoryview`, which numpy does not look behind.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from placer.system.memory.aligned import ALIGNMENT, aligned_offsets, round_up
 SHARED_BELOW: Final = 64 << 10
 """Arrays of fewer bytes that are allocated together share one buffer."""
 SLAB_BELOW: Final = 16 << 10
-"""Arrays of fewer bytes are parts of a slab, which is freed with the last of them and
-not reused."""
+"""Arrays of fewer bytes are parts of a slab.
+
+A slab is freed with its last array and is not reused.
+"""
 SLAB: Final = 64 << 10
-"""Bytes of a slab."""
+"""The size of a slab in bytes."""
 
 Array = npt.NDArray[Any]
 
@@ -51,8 +53,8 @@ def size_class(nbytes: int) -> int:
 class Arena:
     """A bounded pool of 64-byte aligned buffers, safe to use from many threads.
 
-    At most `max_idle_bytes` stay in the pool without an array on them; beyond that,
-    buffers of the least recently used size are freed. Arrays in use are not bounded.
+    At most `max_idle_bytes` stay in the pool unused. Beyond that, buffers of the least
+    recently used size are freed. Buffers in use are not limited.
     """
 
     def __init__(self, max_idle_bytes: int = 512 << 20) -> None:
@@ -62,9 +64,9 @@ class Arena:
         self._idle_bytes = 0
         self._slab = memoryview(b"")
         self._slab_used = 0
-        # The callback of a weak reference runs in any thread at any time, also inside
-        # `allocate` with the lock held. So it must not wait for the lock: it appends to
-        # a deque, and each of its steps is atomic. `_collect_freed` does the rest.
+        # The callback of a weak reference can run in any thread at any time, even inside
+        # `allocate` while the lock is held. So it must not wait for the lock: it only
+        # appends to a deque, which is atomic. `_collect_freed` does the rest.
         self._freed: deque[memoryview] = deque()
         self._lent: dict[int, tuple[Any, memoryview]] = {}
         freed, lent = self._freed, self._lent
@@ -88,10 +90,10 @@ class Arena:
     def allocate_all(
         self, types: Iterable[tuple[npt.DTypeLike, Sequence[int]]]
     ) -> list[Array]:
-        """Return one array for each (dtype, shape), with small ones in one buffer.
+        """Return one array for each (dtype, shape), with small arrays in one buffer.
 
-        So a message of many small arrays costs one buffer, which is reused when the
-        last of them has been freed.
+        A message of many small arrays then needs one buffer, which is reused when the
+        last of its arrays has been freed.
         """
         requests = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
         if len(requests) == 1:
@@ -129,7 +131,7 @@ class Arena:
         return aligned.empty((size,), np.uint8).data
 
     def _collect_freed(self) -> None:
-        """Move freed buffers into the pool, and drop buffers beyond the bound."""
+        """Move freed buffers into the pool, and drop buffers beyond the limit."""
         while self._freed:
             buffer = self._freed.popleft()
             self._idle.setdefault(buffer.nbytes, []).append(buffer)

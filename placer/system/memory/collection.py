@@ -1,8 +1,8 @@
-"""When the garbage collector begins, in a process of the command line.
+"""Delays the garbage collector in a process of the command line.
 
-What such a process imports, traces and compiles stays until its end, and less than one in
-fifty of these objects is ever garbage. Python's collector looks at each of them several
-times, which takes two fifths of the time until the first step.
+Almost all objects that such a process creates by imports, tracing and compilation stay
+until its end: fewer than one in fifty becomes garbage. Python's collector visits each
+object several times, which takes two fifths of the time until the first step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _FILES: weakref.WeakSet[io.IOBase] = weakref.WeakSet()
 
 
 def pause_collection() -> None:
-    """Collect nothing until `begin_collection`, or the end of the process.
+    """Pause the garbage collector until `begin_collection`, or the end of the process.
 
-    For a process that belongs to placer: it does not return to code of the user.
+    Use it only in a process of placer, which does not return to code of the user.
     """
     global _is_paused
     _is_paused = True
@@ -28,8 +28,10 @@ def pause_collection() -> None:
 
 
 def begin_collection() -> None:
-    """Collect garbage again after `pause_collection`, without another look at the objects
-    that exist now. Does nothing in other processes."""
+    """Restart the garbage collector after `pause_collection`.
+
+    It does not visit objects that already exist. Does nothing in other processes.
+    """
     global _is_paused
     if _is_paused:
         _is_paused = False
@@ -39,12 +41,14 @@ def begin_collection() -> None:
 
 
 def open_files() -> Iterator[io.IOBase]:
-    """Yield the files of this process, and perhaps others that are closed; not those that
-    were open before `gc.freeze` was called elsewhere."""
+    """Yield the open files of this process, and possibly some closed ones.
+
+    Files that were open before another call of `gc.freeze` are missing.
+    """
     yield from [*_FILES]
     yield from _seen_files()
 
 
 def _seen_files() -> list[io.IOBase]:
-    """Return the files among the objects that the collector looks at."""
+    """Return the files among the objects that the collector visits."""
     return [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]

@@ -1,4 +1,4 @@
-"""The memory that this process may still allocate."""
+"""The memory that this process can still allocate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def available_nbytes() -> int:
-    """Return the bytes that are free or can be freed, on the machine and in the cgroups
-    of the process. If the system does not report it, return the machine's memory."""
+    """Return the free memory in bytes, within the limits of the process's cgroups.
+
+    Memory that can be freed counts as free. If the system does not report it, return the
+    memory of the machine.
+    """
     limits = [_of_machine()]
     try:
         lines = _OWN_CGROUP.read_text().splitlines()
@@ -31,13 +34,15 @@ def _of_machine() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
-        pass  # the system is not Linux
+        pass  # The system is not Linux.
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _of_cgroup(folder: Path) -> list[int]:
-    """Return the bytes that are left in a cgroup, [] if it has no limit. The files that
-    it caches can be freed, so they do not count as used."""
+    """Return the free bytes of a cgroup, as a list that is empty without a limit.
+
+    Cached files count as free, because they can be dropped.
+    """
     try:
         most = (folder / "memory.max").read_text().strip()
         if most == "max":
@@ -45,6 +50,6 @@ def _of_cgroup(folder: Path) -> list[int]:
         used = int((folder / "memory.current").read_text())
         stat = (folder / "memory.stat").read_text().splitlines()
     except OSError:
-        return []  # the root cgroup, or not mounted here
+        return []  # The root cgroup, or cgroups are not mounted here.
     cached = sum(int(s.split()[1]) for s in stat if s.startswith("inactive_file "))
     return [int(most) - used + cached]

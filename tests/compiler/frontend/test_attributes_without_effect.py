@@ -43,7 +43,7 @@ def convolution(kind: str) -> dict[str, Entry]:
     filters = "multiplier" if depthwise else "filters"
     shape = "float32[batch, 9, 2]" if sequence else "float32[batch, 9, 9, 2]"
     keys = f"op: {kind}, in: v, {filters}: 2"
-    says = "so 'dilation' has no effect"
+    says = "has 'dilation' for a window of one element"
     dilated = [op_of(f"v: {shape}", f"{keys}, kernel_size: 1, dilation: 2", says)]
     if not sequence:
         sizes = "kernel_size: [3, 1], dilation: [1, 2]"
@@ -59,7 +59,7 @@ def convolution(kind: str) -> dict[str, Entry]:
 def decided(kind: str) -> dict[str, Entry]:
     """The attributes of a metric of decisions: with a class, the largest logit decides."""
     keys = f"in: [h, l], op: {kind}, class_id: 1"
-    says = "it has neither threshold nor logits"
+    says = "takes neither threshold nor logits"
     return alone(
         "class_id",
         threshold=op_of("l: int32[batch]", f"{keys}, threshold: 0.3", says),
@@ -102,7 +102,9 @@ ATTRIBUTES: Mapping[str, Mapping[str, Entry]] = {
     "embedding": {
         **alone("size combiner padding sparse", dtype=_WIDE),
         **{
-            key: embedding(f"size: [10, 4], {key}: {value}", f"'{key}' only if sparse")
+            key: embedding(
+                f"size: [10, 4], {key}: {value}", f"'{key}', which needs sparse: true"
+            )
             for key, value in {
                 "dim": "4",
                 "partitions": "8",
@@ -114,15 +116,17 @@ ATTRIBUTES: Mapping[str, Mapping[str, Entry]] = {
             }.items()
         },
         "rows": (
-            embedding("size: [10, 4], rows: 5", "has 'rows' only if sparse"),
+            embedding("size: [10, 4], rows: 5", "has 'rows', which needs sparse: true"),
             embedding("sparse: true, size: [9, 4], rows: 5", "a size of 9 rows"),
         ),
         "default": (
-            embedding("size: [10, 4], default: 1.0", "has 'default' only if sparse"),
+            embedding(
+                "size: [10, 4], default: 1.0", "has 'default', which needs sparse: true"
+            ),
             keyed("default: 1.0", "'default' has no effect"),
         ),
         "forget": keyed("forget: {every: 10}", "'forget' has no effect"),
-        "evict": keyed("evict: lfu", "has no 'capacity'"),
+        "evict": keyed("evict: lfu", "but no 'capacity'"),
     },
     "positional_encoding": alone("base"),
     "simple_rnn": alone("size bias activation reverse"),

@@ -164,12 +164,12 @@ def test_state_is_stored_in_each_step(tmp_path):
         ),
         (
             'fn: "functions:twice", out: "float32[batch, 4]"',
-            "dimension 0 of result 0 of functions:twice changes with the batch and is"
+            "dimension 0 of result 0 of functions:twice changes with the batch but is"
             " not the batch: 28 for 14 rows, 116 for 58",
         ),
         (
             'fn: "functions:halved", out: [c: "float32[batch, 4]", t: "float32[4, 8]"]',
-            "dimension 1 of result 1 of functions:halved changes with the batch and is"
+            "dimension 1 of result 1 of functions:halved changes with the batch but is"
             " not the batch: 7 for 14 rows, 29 for 58",
         ),
     ],

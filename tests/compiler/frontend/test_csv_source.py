@@ -103,11 +103,11 @@ def test_a_parquet_source_has_options_for_words_and_missing_numbers(tmp_path):
     [
         (
             '{source: "csv:t.csv", batch: 8, parquet: {}}',
-            "'parquet' is for parquet: sources, not for csv:t.csv",
+            "'parquet' is for parquet: sources, but the source is csv:t.csv",
         ),
         (
             '{source: "parquet:t.parquet", batch: 8, csv: {}}',
-            "'csv' is for csv: sources, not for parquet:t.parquet",
+            "'csv' is for csv: sources, but the source is parquet:t.parquet",
         ),
         (
             '{source: "parquet:t.parquet", batch: 8, parquet: {delimiter: ";"}}',

@@ -82,7 +82,7 @@ def test_a_header_tells_how_many_features_an_input_reads(tmp_path):
     with pytest.raises(SpecError) as caught:
         load_data(tmp_path, data)
     assert caught.value.message == (
-        "input 'x' is float32[batch, 2] and reads 2 columns of csv:t.csv, not 1"
+        "input 'x' is float32[batch, 2] and needs 2 columns of csv:t.csv, not 1"
     )
 
 
@@ -118,7 +118,7 @@ def test_keys_cannot_be_an_output(tmp_path):
     with pytest.raises(SpecError) as caught:
         load_data(tmp_path, data, head)
     assert caught.value.message == (
-        "op 'predict': 'k' is read with all 64 bits, which no op computes with"
+        "op 'predict': 'k' is a 64-bit key; only an embedding with sparse: true accepts it"
     )
 
 

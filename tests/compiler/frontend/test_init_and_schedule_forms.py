@@ -88,10 +88,14 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
     ("rate", "message", "at"),
     [
         ("-0.1", "'learning_rate' must be a number from 0, not -0.1", "-0.1"),
-        ("true", "a learning rate is a number or a schedule, not true", "true"),
-        ("[0.1]", "a learning rate is a number or a schedule, not a list", "[0.1]"),
+        ("true", "a learning rate must be a number or a schedule, not true", "true"),
+        (
+            "[0.1]",
+            "a learning rate must be a number or a schedule, not a list",
+            "[0.1]",
+        ),
         ("{cosin: {}}", "unknown schedule 'cosin'", "cosin"),
-        ("{cosine: 0.1}", "'cosine' takes a mapping, not 0.1", "0.1"),
+        ("{cosine: 0.1}", "'cosine' needs a mapping, not 0.1", "0.1"),
         ("{cosine: {init: 1}}", "'steps' is missing in schedule 'cosine'", "{init: 1}"),
         ("{cosine: {init: 1, stpes: 3}}", "unknown key 'stpes' in schedule", "stpes"),
         (
@@ -120,10 +124,10 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
             "'init' must be a number from 0, not the text 'x'",
             "x",
         ),
-        ("{cosine: {}, noam: {}}", "a schedule has one name, not 2", "{cosine"),
+        ("{cosine: {}, noam: {}}", "a schedule must have one name, not 2", "{cosine"),
         (
             "{piecewise: {boundaries: [5], values: [1]}}",
-            "'values' must have one item more than 'boundaries', not 1 for 1",
+            "'values' must have one more item than 'boundaries', not 1 for 1",
             "[1]",
         ),
         (
@@ -133,7 +137,7 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
         ),
         (
             "{piecewise: {boundaries: [6, 5], values: [1, 2, 3]}}",
-            "'boundaries' must increase, and 5 comes after 6",
+            "'boundaries' must increase, but 5 follows 6",
             "5]",
         ),
         (
@@ -151,7 +155,7 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
             "'warmup' must be a whole number from 0, not -1",
             "-1",
         ),
-        ("{linear_scaling: {then: {noam: 1}}}", "'noam' takes a mapping, not 1", "1}"),
+        ("{linear_scaling: {then: {noam: 1}}}", "'noam' needs a mapping, not 1", "1}"),
         ("{linear_scaling: {then: fast}}", "not the text 'fast'", "fast"),
     ],
 )
@@ -171,7 +175,7 @@ def test_wrong_schedules_are_refused_where_they_are_wrong(rate, message, at, tmp
         ("{zeros: 1}", "'zeros' takes no value; write zeros alone", "zeros"),
         ("{kaiming_normal: 1}", "write kaiming_normal alone", "kaiming"),
         ("{constnat: 1}", "unknown initializer 'constnat'", "constnat"),
-        ("{eye: 1, identity: 1}", "an initializer has one name, not 2", "{eye"),
+        ("{eye: 1, identity: 1}", "an initializer must have one name, not 2", "{eye"),
         ("{eye: x}", "'eye' must be a number, not the text 'x'", "x"),
         ('{constant: "1"}', "'constant' must be a number, not the text '1'", '"1"'),
         (
@@ -199,7 +203,7 @@ def test_wrong_schedules_are_refused_where_they_are_wrong(rate, message, at, tmp
         ("{constant: null}", "'constant' must be a number, not nothing", "null"),
         ("{file: {}}", "such as weights.safetensors or checkpoints/best, not", "{}"),
         ("{file: ../w}", "'file' takes a safetensors file or a checkpoint", "../w"),
-        ("3", "an initializer is a name or a mapping of one name", "3"),
+        ("3", "an initializer must be a name or a mapping with one name", "3"),
     ],
 )
 def test_wrong_initializers_are_refused_where_they_are_wrong(

@@ -137,7 +137,7 @@ def test_mistakes_of_the_function_are_reported_at_the_op(
     [
         ('fn: "measures:margin"', "metric needs at least 1 operand"),
         ("in: [logits, label]", "'fn' is missing in op 'mine' (metric)"),
-        ("fn: measures, in: [logits, label]", "'measures' does not have the form"),
+        ("fn: measures, in: [logits, label]", "'measures' is not of the form"),
         ('fn: "nowhere:f", in: [logits, label]', "nowhere.py"),
         (
             'fn: "measures:margin", in: [loss, label]',
@@ -211,7 +211,10 @@ def test_a_program_in_python_gives_the_same_spec(tmp_path: Path) -> None:
         ("layers.metric(3, logits)", "layers.metric needs a function, not int"),
         ("layers.metric(lambda x: x, logits)", "<lambda>' cannot be imported from"),
         ("layers.metric('measures:margin', 3)", "must be values of the program, not"),
-        ("layers.metric('measures:margin')", "needs the values that its function"),
+        (
+            "layers.metric('measures:margin')",
+            "needs the values to pass to its function",
+        ),
     ],
 )
 def test_mistakes_in_python_are_reported_at_the_call(

@@ -42,19 +42,19 @@ def test_one_process_has_no_threads():
         ({"train": "  threads: 0"}, "'threads' must be a whole number from 1"),
         (
             {"train": "  threads: 2", "nodes": "{front: {count: 2}}", "first": None},
-            "'threads' is for nodes of kind 'worker', and there are none",
+            "'threads' needs nodes of kind 'worker', and the spec declares no workers",
         ),
         (
             {"train": "  threads: 90000"},
-            "there can be 1 to 100000 threads of nodes 'worker', not 180000",
+            "the number of threads of nodes 'worker' must be from 1 to 100000, not 180000",
         ),
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},
-            "the number of a thread without the name of a node",
+            "a thread number needs the name of a node",
         ),
         (
             {"train": "  threads: 2", "first": "/node:worker/thread:0/cpu"},
-            "a place names nodes and devices, and no threads",
+            "a place cannot name threads",
         ),
     ],
 )

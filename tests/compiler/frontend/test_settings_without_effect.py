@@ -45,7 +45,7 @@ _PLACEMENT = "allowed without servers: the place of an optimizer may change alon
 SGD = "{op: sgd, learning_rate: 0.7}"
 _HYPER = "a hyperparameter: a rule refuses those of other rules"
 _FEATURE = rows("features: {q: {log1p: a, bins: 3}}", "'bins'")
-_EVALUATED = "needs rows to evaluate on"
+_EVALUATED = "needs evaluation rows"
 _OF_FEATURES = [
     "hash",
     "cross",
@@ -103,7 +103,7 @@ _OPTIONS_OF_COLUMNS: Mapping[str, tuple[Refused, ...]] = {
                     "KEYS",
                     f"csv: {{missing: {{c: 0}}}}\n    features: {{q: {feature}}}",
                 ),
-                "'c' of 'missing' has no effect: the column is only hashed as text",
+                "'c' of 'missing' has no effect: features only hash the column as text",
             )
             for feature in ("{hash: c, bins: 9}", "{cross: [c, d], bins: 9}")
         ),
@@ -147,7 +147,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Data": {
         "source": _REQUIRED,
         "batch": "rows of a step",
-        "split": npz("split: test", "'split' is for"),
+        "split": npz("split: test", "'split' works with"),
         "columns": npz("columns: {q: x}", "which is not an input"),
         "shuffle": "the order of the rows",
         "seed": (
@@ -170,7 +170,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         },
     },
     "Window": {
-        key: npz("shuffle: {window: 8, lanes: 1}", "a window is for")
+        key: npz("shuffle: {window: 8, lanes: 1}", "a window works with")
         for key in ("window", "lanes")
     },
     "Csv": {
@@ -204,7 +204,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             *(
                 scope(
                     f"remat: true, ops: [{{remat: {inner}, ops: [*]}}]",
-                    f"'remat: {inner}' has no effect: a scope around",
+                    f"'remat: {inner}' has no effect: an outer scope",
                 )
                 for inner in ("true", "false")
             ),
@@ -241,7 +241,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                     "name: out, op: fc, in: h",
                     "name: n, op: batch_norm, in: h}\n  - {name: out, op: fc, in: n",
                 ),
-                "it is not trained",
+                "the parameter is not trained",
             ),
         ),
     },
@@ -254,7 +254,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "rounding": _PLACEMENT,
         "dispatch": _PLACEMENT,
     },
-    "Evaluating": {"every": train("eval: {every: epoch}", "needs rows to evaluate on")},
+    "Evaluating": {"every": train("eval: {every: epoch}", "needs evaluation rows")},
     "Best": dict.fromkeys(
         ("metric", "mode"),
         train("checkpoint: {best: {metric: loss, mode: min}}", _EVALUATED),
@@ -279,12 +279,12 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "merge": servers(
             "update: {async: {merge: mean}}",
-            "'merge: mean' has no effect: max_merge is 1",
+            "'merge: mean' has no effect with max_merge: 1",
         ),
         "queue": (
             servers(
                 "update: {async: {max_staleness: 0, queue: 3}}",
-                "max_staleness 0 is the mode sync, which has no queue",
+                "max_staleness 0 means 'update: sync', which has no queue",
             ),
             table("update: {async: {queue: 1}}", "'queue' has no effect: all"),
         ),
@@ -338,9 +338,9 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             ),
             "both train.clip and an optimizer's own clip",
         ),
-        "shard_state": servers("shard_state: true", "is for an optimizer on several"),
-        "all_reduce": servers("all_reduce: ring", "is for an optimizer on several"),
-        "sum": servers("sum: /node:ps/cpu", "is for an optimizer on several"),
+        "shard_state": servers("shard_state: true", "needs an optimizer on several"),
+        "all_reduce": servers("all_reduce: ring", "needs an optimizer on several"),
+        "sum": servers("sum: /node:ps/cpu", "needs an optimizer on several"),
         **dict.fromkeys(
             [
                 "rho",
@@ -374,7 +374,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "epochs": "steps that are run",
         "microbatches": "how a batch is divided",
         "gradient_accumulation": train(
-            "gradient_accumulation: 2\n  microbatches: 4", "are one setting"
+            "gradient_accumulation: 2\n  microbatches: 4", "are the same setting"
         ),
         "threads": "how many step loops a worker has",
         # With microbatches it is allowed: the number of stages is a matter of places.
@@ -394,7 +394,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "bucket_cap_mb": (
             train(
                 "bucket_cap_mb: 3.0\n  microbatches: 2",
-                "is for steps of one microbatch",
+                "needs steps of one microbatch",
             ),
             table("", "'bucket_cap_mb' has no effect", "bucket_cap_mb: 3.0"),
         ),

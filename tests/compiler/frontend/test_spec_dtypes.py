@@ -46,7 +46,7 @@ def test_a_float64_input_needs_precision_float64():
     with pytest.raises((SpecError, SpecErrors)) as caught:
         load_text(text, "rows.yaml", Path())
     assert str(caught.value) == (
-        "rows.yaml:5:6: input 'y' is float64, and the precision is float32\n"
+        "rows.yaml:5:6: input 'y' is float64, but the precision is float32\n"
         "  5 |   y: float64[batch, 4]\n"
         "    |      ^^^^^^^^^^^^^^^^^\n"
         "  hint: declare it float32[batch, 4], or write precision: float64"

@@ -85,7 +85,7 @@ def test_errors_that_follow_from_another_are_not_reported(tmp_path):
         ),
         (
             "gradient_accumulation: 1, microbatches: 2, schedule: gpipe",
-            "are one setting",
+            "are the same setting",
         ),
         ("metrics: 3, BEST", "'metrics' must be a list"),
         ("metrics: [loss, 3], BEST", "an item of 'metrics' must be text"),
@@ -125,7 +125,7 @@ def test_errors_over_the_limit_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ({"wroker": 2}, "no node kind 'wroker' in this spec"),
+        ({"wroker": 2}, "the spec has no node kind 'wroker'"),
         (
             {"worker": 0},
             "the number of nodes of kind 'worker' must be at least 1, not 0",

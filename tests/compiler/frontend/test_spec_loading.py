@@ -359,5 +359,7 @@ def test_a_dimension_of_thousands_of_digits_is_shortened(tmp_path):
         - {{name: c, op: call, in: h, fn: "a:f", out: "float32[{"9" * 5000}]"}}
         """,
         )
-    message = "a dimension is at most 2147483647, not 99999999999999999999999999999..."
+    message = (
+        "a dimension can be at most 2147483647, not 99999999999999999999999999999..."
+    )
     assert message in str(caught.value)

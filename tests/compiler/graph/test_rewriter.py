@@ -111,7 +111,7 @@ def test_a_loop_that_ends_early_or_runs_twice_is_a_mistake():
         rewriter.graph()
     rewriter = Rewriter(graph_of(BEFORE))
     assert len(list(rewriter)) == 4
-    with pytest.raises(AssertionError, match="one loop"):
+    with pytest.raises(AssertionError, match="only once"):
         next(iter(rewriter))
 
 

@@ -28,7 +28,7 @@ def test_a_step_that_does_not_fit_is_an_error_at_the_memory_of_the_spec(tmp_path
     with pytest.raises(SpecError) as caught:
         compile(with_memory(tmp_path, "100KiB"), tmp_path / "build")
     assert caught.value.message == (
-        "a step on worker:0 needs 169,824 bytes of cpu:0, which has 102,400"
+        "a step on worker:0 needs 169,824 bytes of cpu:0, which has only 102,400"
     )
     assert caught.value.span is not None
     assert caught.value.span.text[caught.value.span.column - 1 :].startswith("100KiB")
@@ -42,7 +42,7 @@ def test_the_threads_of_a_process_share_the_memory_of_its_devices(tmp_path):
     with pytest.raises(SpecError) as caught:
         compile(file, tmp_path / "two", overrides=["train.threads=2"])
     assert caught.value.message == (
-        "a step on worker:0 in 2 threads needs 246,720 bytes of cpu:0, which has 204,800"
+        "a step on worker:0 in 2 threads needs 246,720 bytes of cpu:0, which has only 204,800"
     )
     assert caught.value.hint == "use a smaller batch, or more nodes, or fewer threads"
 
@@ -159,7 +159,7 @@ def test_rows_that_are_expected_and_do_not_fit_are_an_error_at_the_memory(tmp_pa
     found = re.fullmatch(
         r"ps:0 needs [0-9,]+ bytes of cpu:0 for a step, at least ([0-9,]+) for its part"
         r" of 10,000,000 expected rows of table 'i.table' and at least 65,536 for the"
-        r" index of table 'u.table', which is more than its 268,435,456",
+        r" index of table 'u.table', which exceeds its 268,435,456",
         caught.value.message,
     )
     assert found is not None

@@ -1,4 +1,4 @@
-"""Models that cannot go without lockstep: the complete messages."""
+"""Models that do not support asynchronous training: the complete messages."""
 
 import pytest
 from support.small_models import load_model, two_layers
@@ -43,45 +43,46 @@ REFUSED = {
             "  - {name: out, op: fc, in: h,",
             "  - {name: bn, op: batch_norm, in: h}\n  - {name: out, op: fc, in: bn,",
         ),
-        "11:12: 'bn' needs 'bn.mean' over the rows of all workers, so they must go in"
-        " lockstep",
+        "11:12: 'bn' needs 'bn.mean' over the rows of all workers, so workers"
+        " cannot be asynchronous",
         f"scope: replica, or {SYNC}",
     ),
     "the root of a sum over rows": (
         minimizing("name: root, op: sqrt, in: loss"),
-        "13:12: 'root' needs 'loss' over the rows of all workers, so they must go in"
-        " lockstep",
+        "13:12: 'root' needs 'loss' over the rows of all workers, so workers cannot"
+        " be asynchronous",
         f"minimize 'loss' itself, or {SYNC}",
     ),
     "a softmax over the batch": (
         minimizing(
             "name: s, op: softmax, in: out, axis: 0", "name: m, op: reduce_mean, in: s"
         ),
-        "13:12: 's' needs the rows of 'out' of all workers, so they must go in lockstep",
+        "13:12: 's' needs the rows of 'out' of all workers, so workers cannot be asynchronous",
         SYNC,
     ),
     "a layer on some of the workers": (
         model(nodes=FOUR, second="/node:worker:2-3/cpu"),
-        "11:12: gradients are computed at /node:worker/cpu and at /node:worker:2-3/cpu:"
-        " without lockstep each worker must compute all of them",
+        "11:12: gradients are computed at /node:worker/cpu and at"
+        " /node:worker:2-3/cpu, but each asynchronous worker must compute all of"
+        " them",
         f"place: /node:worker for all layers, or {SYNC}",
     ),
     "the first layer on one of the workers": (
         model(first="/node:worker:0/cpu"),
-        "10:12: gradients are computed at /node:worker/cpu and at /node:worker:0/cpu:"
-        " without lockstep each worker must compute all of them",
+        "10:12: gradients are computed at /node:worker/cpu and at"
+        " /node:worker:0/cpu, but each asynchronous worker must compute all of them",
         f"place: /node:worker for all layers, or {SYNC}",
     ),
     "the first layer on one of the workers with a backup": (
         model("{sync: {backup: 1}}", first="/node:worker:0/cpu"),
-        "10:12: gradients are computed at /node:worker/cpu and at /node:worker:0/cpu:"
-        " without lockstep each worker must compute all of them",
+        "10:12: gradients are computed at /node:worker/cpu and at"
+        " /node:worker:0/cpu, but each asynchronous worker must compute all of them",
         f"place: /node:worker for all layers, or {SYNC}",
     ),
     "the second layer on one of the workers with a backup": (
         model("{sync: {backup: 1}}", second="/node:worker:0/cpu"),
-        "11:12: gradients are computed at /node:worker/cpu and at /node:worker:0/cpu:"
-        " without lockstep each worker must compute all of them",
+        "11:12: gradients are computed at /node:worker/cpu and at"
+        " /node:worker:0/cpu, but each asynchronous worker must compute all of them",
         f"place: /node:worker for all layers, or {SYNC}",
     ),
     "all layers on one of the workers with a backup": (
@@ -90,22 +91,22 @@ REFUSED = {
             first="/node:worker:0/cpu",
             second="/node:worker:0/cpu",
         ),
-        "10:12: gradients are computed at /node:worker:0/cpu, and a step with backup"
-        " workers takes those of the workers that are first: each worker must compute"
-        " them",
+        "10:12: gradients are computed at /node:worker:0/cpu, but a step with"
+        " backup workers needs every worker to compute gradients",
         f"place: /node:worker for all layers, or {SYNC}",
     ),
     "a layer on a server": (
         model(second="/node:ps:0/cpu", train="  slicing: {min_block: 8}"),
-        "11:12: 'out.w' is used at /node:ps:0/cpu, and its optimizer has"
-        " 'update: async'",
-        "place what uses it on workers, or use 'update: sync'",
+        "11:12: 'out.w' is used at /node:ps:0/cpu, but its optimizer has 'update:"
+        " async'",
+        "place the ops that use it on workers, or use 'update: sync'",
     ),
     "some of the heter nodes": (
         model(nodes=HETER.replace("2", "4", 1), second="/node:heter:1/cpu"),
-        "11:12: without lockstep each of the 4 workers needs a heter node, or a thread of"
-        " one: /node:heter:1/cpu has 2",
-        f"place: /node:heter, of which there are up to 4, or {SYNC}",
+        "11:12: each of the 4 asynchronous workers needs its own heter node or"
+        " heter thread, but /node:heter:1/cpu has 2",
+        "place: /node:heter, with 4 such nodes or threads, or use 'update: sync'"
+        " for all optimizers",
     ),
     "a heter node for two workers": (
         model(
@@ -113,8 +114,8 @@ REFUSED = {
             first="/node:heter:0-1/cpu",
             second="/node:heter:1-2/cpu",
         ),
-        "11:12: heter:1 computes for worker:1, and at /node:heter:1-2/cpu for worker:0:"
-        " they must go in lockstep",
+        "11:12: heter:1 computes for worker:1, but at /node:heter:1-2/cpu for"
+        " worker:0: an asynchronous heter node serves one worker",
         "use the same heter nodes in the same order, or 'update: sync' for all optimizers",
     ),
     "a parameter of workers and of heter nodes": (
@@ -123,23 +124,22 @@ REFUSED = {
             "name: mean, op: reduce_mean, in: again",
             "name: total, op: add, in: [loss, mean], place: /node:worker",
         ).replace("ps: {count: 2}", "heter: {count: 2}, ps: {count: 2}"),
-        "13:12: 'h.w' is used at /node:worker/cpu and at /node:heter/cpu: without"
-        " lockstep one of them gets it, and sends its gradient",
-        "place what uses it on workers, or all on heter nodes, or use 'update: sync'",
+        "13:12: 'h.w' is used at /node:worker/cpu and at /node:heter/cpu, but only"
+        " one kind of node can train it asynchronously",
+        "place the ops that use it on workers, or all on heter nodes, or use 'update: sync'",
     ),
     "one norm over workers and heter nodes": (
         model(nodes=HETER, second="/node:heter", more=", clip: {global_norm: 1.0}"),
-        "19:15: 'global_norm' is one norm of gradients that are computed at"
-        " /node:worker/cpu and at /node:heter/cpu: without lockstep each of them clips"
-        " its own",
-        "give the parameters of workers and those of heter nodes an optimizer each, or"
-        " clip by 'norm' or 'value'",
+        "19:15: 'global_norm' covers gradients computed at /node:worker/cpu and at"
+        " /node:heter/cpu, but asynchronous nodes clip their own gradients only",
+        "use separate optimizers for the parameters of workers and of heter nodes,"
+        " or clip by 'norm' or 'value'",
     ),
     "a heter node with backup workers": (
         model("{sync: {backup: 1}}", nodes=HETER, second="/node:heter"),
-        "11:12: 'out.w' is used at /node:heter/cpu, and a step with backup workers takes"
-        " the gradients of the workers that are first",
-        "place it on workers, or use 'update: sync'",
+        "11:12: 'out.w' is used at /node:heter/cpu, but a step with backup workers"
+        " uses only the gradients of the fastest workers",
+        "place the op on workers, or use 'update: sync'",
     ),
     "layers on servers with backup workers": (
         model(
@@ -147,93 +147,93 @@ REFUSED = {
             first="/node:ps",
             second="/node:ps",
         ).replace("in: [out, y]", "in: [out, y], place: '/node:ps'"),
-        "10:12: 'h.w' is used at /node:ps:0/cpu, and a step with backup workers takes"
-        " the gradients of the workers that are first",
-        "place it on workers, or use 'update: sync'",
+        "10:12: 'h.w' is used at /node:ps:0/cpu, but a step with backup workers"
+        " uses only the gradients of the fastest workers",
+        "place the op on workers, or use 'update: sync'",
     ),
     "a heter node with values of each worker": (
         model("{geo: {every: 2}}", nodes=HETER, second="/node:heter"),
-        "11:12: 'out' at /node:heter/cpu uses 'out.w', whose optimizer has"
+        "11:12: 'out' at /node:heter/cpu uses 'out.w', but its optimizer has"
         " 'update: geo'",
-        "place it on workers, or use 'update: sync'",
+        "place the op on workers, or use 'update: sync'",
     ),
     "a heter node with workers that update": (
         model(BOUNDED, place="/node:worker/cpu", nodes=HETER, second="/node:heter"),
-        "11:12: 'out' at /node:heter/cpu uses 'out.w', whose optimizer at"
+        "11:12: 'out' at /node:heter/cpu uses 'out.w', but its optimizer at"
         " /node:worker/cpu has 'update: async'",
-        "place it on the same workers, or use 'update: sync'",
+        "place the op on the same workers, or use 'update: sync'",
     ),
     "workers that nobody bounds": (
         model(place="/node:worker/cpu"),
-        "19:15: without a server, the gradients of faster workers wait at slower ones:"
-        " they must be bounded by 'max_staleness'",
+        "19:15: without a server, fast workers queue gradients at slow ones: set"
+        " 'max_staleness' to bound the queue",
         "update: {async: {max_staleness: 4}}",
     ),
     "a merge without a server to wait for": (
         model("{async: {max_staleness: 4, max_merge: 2}}", place="/node:worker/cpu"),
-        "19:15: 'max_merge' is for gradients that wait for a server",
-        "leave it out",
+        "19:15: 'max_merge' works only with gradients that are sent to a server",
+        "leave 'max_merge' out",
     ),
     "a scale for a worker that updates": (
         model("{async: {staleness_scale: true}}", place="/node:worker/cpu", more=SUM),
-        "19:15: 'staleness_scale' is for updates on servers: a worker updates by a sum",
-        "leave it out",
+        "19:15: 'staleness_scale' works only with updates on servers, not on workers",
+        "leave this setting out",
     ),
     "a correction for a worker that updates": (
         model("{async: {compensate: 0.04}}", place="/node:worker/cpu", more=SUM),
-        "19:15: 'compensate' is for updates on servers: a worker updates by a sum",
-        "leave it out",
+        "19:15: 'compensate' works only with updates on servers, not on workers",
+        "leave this setting out",
     ),
     "parameters in ranges": (
         model(BOUNDED, place="/node:worker/cpu", more=", shard_state: true"),
-        "19:15: 'shard_state' needs all workers in each step, and 'update: async' does"
-        " without",
+        "19:15: 'shard_state' needs all workers in each step, but 'update: async'"
+        " is asynchronous",
         "leave shard_state out, or use 'update: sync'",
     ),
     "a layer on other nodes than an optimizer": (
         model(BOUNDED, place="/node:worker:0-1/cpu", nodes=FOUR),
-        "10:12: 'h' at /node:worker/cpu uses 'h.w', whose optimizer at"
+        "10:12: 'h' at /node:worker/cpu uses 'h.w', but its optimizer at"
         " /node:worker:0-1/cpu has 'update: async'",
-        "place it on the same workers, or use 'update: sync'",
+        "place the op on the same workers, or use 'update: sync'",
     ),
     "a layer on a server, and an optimizer on workers": (
         model(BOUNDED, place="/node:worker/cpu", second="/node:ps:0/cpu"),
-        "11:12: 'out' at /node:ps:0/cpu uses 'out.w', whose optimizer at"
+        "11:12: 'out' at /node:ps:0/cpu uses 'out.w', but its optimizer at"
         " /node:worker/cpu has 'update: async'",
-        "place it on the same workers, or use 'update: sync'",
+        "place the op on the same workers, or use 'update: sync'",
     ),
     "rows of other workers, and an optimizer on workers": (
         model(BOUNDED, place="/node:worker/cpu").replace(
             "  - {name: out, op: fc, in: h,",
             "  - {name: bn, op: batch_norm, in: h}\n  - {name: out, op: fc, in: bn,",
         ),
-        "11:12: 'bn' needs 'bn.mean' over the rows of all workers, so they must go in"
-        " lockstep",
+        "11:12: 'bn' needs 'bn.mean' over the rows of all workers, so workers"
+        " cannot be asynchronous",
         f"scope: replica, or {SYNC}",
     ),
     "one norm over two groups": (
         groups("sync", "async", train="  clip: {global_norm: 1.0}"),
-        "20:6: train.clip is one norm over 2 optimizers, which needs all workers in"
-        " lockstep: see 'update: async' of 'out.w' and 1 more",
-        "give each optimizer a clip of its own, or use 'update: sync' for all",
+        "20:6: train.clip is one norm over 2 optimizers, which needs synchronous"
+        " workers, not 'update: async' of 'out.w' and 1 more",
+        "give each optimizer its own clip, or use 'update: sync' for all",
     ),
     "slices of all parameters for a rule that needs norms": (
         model(rule="lamb", train="  slicing: {dispatch: merged}"),
-        "19:15: 'update: async' with lamb keeps each parameter on one server, and"
-        " 'dispatch: merged' slices all of them as one",
-        "dispatch: balanced",
+        "19:15: 'update: async' with lamb keeps each parameter on one server, but"
+        " 'dispatch: merged' slices all parameters as one",
+        "use dispatch: balanced",
     ),
     "a correction of gradients on a device": (
         model("{async: {compensate: 0.04}}", place="/node:ps/gpu", nodes=GPUS),
-        "19:15: 'compensate' needs the optimizer in host memory, where the parameters"
-        " that workers have used are kept, not at /node:ps/gpu",
+        "19:15: 'compensate' needs the optimizer in host memory, which stores the"
+        " parameters that each worker pulled, not at /node:ps/gpu",
         "place: /node:ps/cpu",
     ),
 }
 
 
 @pytest.mark.parametrize("mistake", REFUSED)
-def test_a_model_that_needs_lockstep_is_refused(mistake):
+def test_a_model_that_needs_synchronous_workers_is_refused(mistake):
     text, message, hint = REFUSED[mistake]
     with pytest.raises(GraphError) as caught:
         lower_model(load_model(text))

@@ -20,13 +20,13 @@ def model(outer, zeros=False):
     [
         (
             "{op: ftrl, learning_rate: 0.1}",
-            "parameter 'h.w': the outer optimizer 'ftrl' computes a value from its slots",
+            "parameter 'h.w': the outer optimizer 'ftrl' computes values from its slots",
         ),
         ("{op: lamb, learning_rate: 0.1}", "'lamb' cannot be an outer optimizer"),
         ("nesterov", "outer must be a mapping, not the text 'nesterov'"),
         ("[nesterov]", "outer must be a mapping, not a list"),
         ("{op: sgd, learning_rate: -1.0}", "'learning_rate' must be a number from 0"),
-        ("{op: sgd, learning_rate: {cosine: 1}}", "'cosine' takes a mapping"),
+        ("{op: sgd, learning_rate: {cosine: 1}}", "'cosine' needs a mapping"),
         (
             "{op: adam, learning_rate: 0.1, b1: 2}",
             "'b1' must be a number from 0 to less than 1",
@@ -64,7 +64,7 @@ def test_the_same_mistake_is_found_in_both_places():
 @pytest.mark.parametrize(
     ("update", "hint"),
     [
-        ("sync", "match sparse tables only, or use adam"),
+        ("sync", "apply it to sparse tables only, or use adam"),
         ("{geo: {every: 2}}", "use adam"),
     ],
 )

@@ -101,11 +101,11 @@ def test_a_python_warning_and_a_line_of_the_command(tmp_path, capsys):
     assert ended.value.code == 0
     assert capsys.readouterr().err == (
         f"warning: {path}:8:12: sub 'd' combines each row of 'p' float32[batch, 1] with"
-        " all rows of 'y' float32[batch]: its result is float32[batch, batch]\n"
+        " all rows of 'y' float32[batch], so its result is float32[batch, batch]\n"
         "  8 |   - {name: d, op: sub, in: [p, y]}\n"
         "    |            ^\n"
-        "  hint: to combine equal rows, reshape 'y' to [batch, 1]; if all pairs are meant,"
-        " reshape it to [1, batch]\n"
+        "  hint: reshape 'y' to [batch, 1] to combine matching rows, or to [1, batch] if"
+        " you intend all pairs\n"
     )
 
 

@@ -25,8 +25,8 @@ def test_other_initial_values_are_an_error_at_the_parameter():
     with pytest.raises(GraphError) as caught:
         lower_model(model("ones"))
     assert caught.value.message == (
-        "parameter 'out.w': 'ftrl' computes a value from its slots, so that it begins"
-        " at 0, not ones"
+        "parameter 'out.w': 'ftrl' computes values from its slots, so it needs init:"
+        " zeros, not ones"
     )
     assert caught.value.hint == (
         "write - {match: \"out.w\", init: zeros} in 'parameters'"

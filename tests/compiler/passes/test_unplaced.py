@@ -251,7 +251,7 @@ def test_the_plan_contains_the_choices(tmp_path):
         "it has no place: with its first placed operand, else on /node:worker"
     )
     assert choices["h.w (parameter) at /node:ps:0/cpu"] == (
-        "a parameter is where its optimizer (sgd) is"
+        "a parameter is stored with its optimizer (sgd)"
     )
     sends = [what for what in choices if "(send)" in what]
     assert len(sends) == 4
@@ -264,13 +264,13 @@ def test_the_plan_contains_the_choice_of_a_server(tmp_path):
     text = two_layers(nodes=SERVERS, first="/node:ps/cpu")
     plan = compile_model(load_model(text), tmp_path)
     choices = {choice.what: choice.why for choice in plan.choices}
-    alone = "unsliced, on the server whose ops alone use it"
+    alone = "unsliced, on the only server that uses it"
     assert choices["h.w (parameter) at /node:ps:0/cpu"] == alone
     assert choices["h.w.new (sgd) at /node:ps:0/cpu"] == (
         f"it has no place: with its parameter, {alone}"
     )
     assert choices["h (fc) at /node:ps:0/cpu"].startswith(
-        "specified as /node:ps/cpu: the server with the least load after it"
+        "specified as /node:ps/cpu: this server then has the least load"
     )
 
 
@@ -324,8 +324,8 @@ REFUSED = {
         two_layers(
             extra="  - {name: other, op: reduce_mean, in: y}",
         ).replace("minimize: loss", "minimize: other"),
-        "13:12: 'other' depends on no trainable parameter: there is nothing to "
-        "minimize",
+        "13:12: 'other' depends on no trainable parameter, so minimizing it"
+        " has no effect",
         None,
     ),
     "an optimizer whose parameters the loss does not depend on": (
@@ -343,8 +343,8 @@ REFUSED = {
             train="  clip: {global_norm: 1.0}",
             optimizer="{op: sgd, learning_rate: 0.1, clip: {global_norm: 2.0}}",
         ),
-        "19:15: both train.clip and an optimizer's own clip are given",
-        "keep one: train.clip is one norm over all optimizers",
+        "19:15: both train.clip and the clip of an optimizer are set",
+        "keep one of them; train.clip is a single norm over all optimizers",
     ),
 }
 

@@ -52,7 +52,7 @@ BROKEN = {
     ),
     "a type that is not the declared one": (
         GraphForm.WRITTEN,
-        "'h' is float32[batch, 4], and fc gives float32[batch, 3]:\n"
+        "'h' is float32[batch, 4], but fc gives float32[batch, 3]:\n"
         "    %h: float32[batch, 4] = fc(%x, %a)",
         [X, A, "%h: float32[batch, 4] = fc(%x, %a)"],
     ),
@@ -64,7 +64,7 @@ BROKEN = {
     ),
     "too many results": (
         GraphForm.WRITTEN,
-        "tanh gives 1 results:\n"
+        "tanh has 1 results:\n"
         "    %h: float32[batch, 4], %i: (float32[batch, 4]),"
         " %j: float32[batch, 4] = tanh(%x)",
         [
@@ -75,7 +75,7 @@ BROKEN = {
     ),
     "a residual that is not the declared one": (
         GraphForm.DIFFERENTIATED,
-        "'h.res' is (float32[batch, 3]), and fc gives ():\n"
+        "'h.res' is (float32[batch, 3]), but fc gives ():\n"
         "    %h: float32[batch, 3], %h.res: (float32[batch, 3]) = fc(%x, %a)",
         [X, A, "%h: float32[batch, 3], %h.res: (float32[batch, 3]) = fc(%x, %a)"],
     ),
@@ -92,54 +92,54 @@ BROKEN = {
     ),
     "a gradient of another op": (
         GraphForm.DIFFERENTIATED,
-        "'h.res' is a residual of fc:\n"
+        "'h.res' is a residual of fc, not of this op:\n"
         "    %a.grad: float32[4, 3] = tanh.grad(%h.res, %x, %a, %d) {wrt = [1]}",
         [X, A, HR, D, G.replace("fc.grad", "tanh.grad")],
     ),
     "a gradient without a cotangent": (
         GraphForm.DIFFERENTIATED,
-        "fc.grad takes 4 operands here:\n"
+        "fc.grad needs 4 operands:\n"
         "    %a.grad: float32[4, 3] = fc.grad(%h.res, %x, %a) {wrt = [1]}",
         [X, A, HR, G.replace(", %d", "")],
     ),
     "gradients of an operand that the forward op does not have": (
         GraphForm.WRITTEN,
-        "fc has no operand or result 7 here:\n    " + G.replace("[1]", "[7]"),
+        "fc has no operand or result 7:\n    " + G.replace("[1]", "[7]"),
         [X, A, HR, D, G.replace("[1]", "[7]")],
     ),
     "a cotangent of another type": (
         GraphForm.DIFFERENTIATED,
-        "'x' is float32[batch, 4], and fc.grad needs float32[batch, 3] there:\n"
+        "'x' is float32[batch, 4], but fc.grad needs float32[batch, 3]:\n"
         "    %a.grad: float32[4, 3] = fc.grad(%h.res, %x, %a, %x) {wrt = [1]}",
         [X, A, HR, G.replace("%d", "%x")],
     ),
     "a gradient of another type than its operand": (
         GraphForm.DIFFERENTIATED,
-        "'a.grad' is float32[4, 3], and fc.grad gives float32[batch, 4]:\n"
+        "'a.grad' is float32[4, 3], but fc.grad gives float32[batch, 4]:\n"
         "    %a.grad: float32[4, 3] = fc.grad(%h.res, %x, %a, %d) {wrt = [0]}",
         [X, A, HR, D, G.replace("[1]", "[0]")],
     ),
     "terms of a sum of different types": (
         GraphForm.DIFFERENTIATED,
-        "accumulate needs operands of one shape, 'xs[0]' is float32[batch, 4], 'xs[1]'"
+        "accumulate needs operands of the same shape, 'xs[0]' is float32[batch, 4], 'xs[1]'"
         " is float32[4, 3]:\n    %s: float32[4, 3] = accumulate(%x, %a) {of = x}",
         [X, A, "%s: float32[4, 3] = accumulate(%x, %a) {of = x}"],
     ),
     "an update by a gradient of another shape": (
         GraphForm.DIFFERENTIATED,
-        "'a' is float32[4, 3] and 'x' is float32[batch, 4]:\n"
+        "'a' is float32[4, 3], but 'x' is float32[batch, 4]:\n"
         "    %n: float32[4, 3] = sgd(%a, %x) {group = 0}",
         [X, A, "%n: float32[4, 3] = sgd(%a, %x) {group = 0}"],
     ),
     "an update of another type": (
         GraphForm.DIFFERENTIATED,
-        "'n' is float32[3], and sgd gives float32[4, 3]:\n"
+        "'n' is float32[3], but sgd gives float32[4, 3]:\n"
         "    %n: float32[3] = sgd(%a, %a) {group = 0}",
         [A, "%n: float32[3] = sgd(%a, %a) {group = 0}"],
     ),
     "a store of another shape": (
         GraphForm.DIFFERENTIATED,
-        "'a' is float32[4, 3] and 'x' is float32[batch, 4]:\n    store(%a, %x)",
+        "'a' is float32[4, 3], but 'x' is float32[batch, 4]:\n    store(%a, %x)",
         [X, A, "store(%a, %x)"],
     ),
     "minimize after differentiation": (
@@ -173,13 +173,13 @@ BROKEN = {
     ),
     "a block of another size": (
         GraphForm.PLACED,
-        "'c' is float32[3], and cut gives float32[4]:\n"
+        "'c' is float32[3], but cut gives float32[4]:\n"
         f"    %c: float32[3] = cut(%a) {{start = 0, stop = 4}} {W}",
         [f"{A} {W}", f"%c: float32[3] = cut(%a) {{start = 0, stop = 4}} {W}"],
     ),
     "blocks of another parameter": (
         GraphForm.PLACED,
-        "the blocks have 12 elements and do not form float32[5, 3]:\n"
+        "the blocks have 12 elements, which do not form float32[5, 3]:\n"
         f"    %b: float32[5, 3] = assemble(%a) {W}",
         [f"{A} {W}", f"%b: float32[5, 3] = assemble(%a) {W}"],
     ),
@@ -199,7 +199,7 @@ BROKEN = {
     ),
     "a term of a sum on other nodes": (
         GraphForm.LAID_OUT,
-        f"'p' is on no node of the op:\n    %s: float32[3] P = accumulate(%p) {{of = p}} {W1}",
+        f"no node of the op has 'p':\n    %s: float32[3] P = accumulate(%p) {{of = p}} {W1}",
         [
             f"%p: float32[3] R = parameter() {{init = zeros}} {W0}",
             f"%s: float32[3] P = accumulate(%p) {{of = p}} {W1}",
@@ -207,22 +207,22 @@ BROKEN = {
     ),
     "a partial value where a replica is needed": (
         GraphForm.LAID_OUT,
-        f"'s' is P, and relu needs R there:\n    %r: float32[4] R = relu(%s) {W}",
+        f"'s' has layout P, but relu needs R:\n    %r: float32[4] R = relu(%s) {W}",
         [*SUM, f"%r: float32[4] R = relu(%s) {W}"],
     ),
     "a replica where a partial value is needed": (
         GraphForm.LAID_OUT,
-        f"'w' is R, and add needs P there:\n    %r: float32[4] P = add(%s, %w) {W}",
+        f"'w' has layout R, but add needs P:\n    %r: float32[4] P = add(%s, %w) {W}",
         [*SUM, W_, f"%r: float32[4] P = add(%s, %w) {W}"],
     ),
     "a result in another layout": (
         GraphForm.LAID_OUT,
-        f"'t' is R, and tanh gives S:\n    %t: float32[batch, 4] R = tanh(%x) {W}",
+        f"'t' has layout R, but tanh gives S:\n    %t: float32[batch, 4] R = tanh(%x) {W}",
         [ROWS, f"%t: float32[batch, 4] R = tanh(%x) {W}"],
     ),
     "a partial value on a single node": (
         GraphForm.LAID_OUT,
-        f"'n' is P, and tanh gives R:\n    %n: float32[3] P = tanh(%p) {W0}",
+        f"'n' has layout P, but tanh gives R:\n    %n: float32[3] P = tanh(%p) {W0}",
         [
             f"%p: float32[3] R = parameter() {{init = zeros}} {W0}",
             f"%n: float32[3] P = tanh(%p) {W0}",
@@ -230,24 +230,24 @@ BROKEN = {
     ),
     "a cotangent in another layout": (
         GraphForm.LAID_OUT,
-        f"'d' is P, and reduce_sum.grad needs R there:\n    {ROWS_GRAD}",
+        f"'d' has layout P, but reduce_sum.grad needs R:\n    {ROWS_GRAD}",
         [*SUM_WITH_RESIDUAL, f"%d: float32[4] P = partial(%w) {W}", ROWS_GRAD],
     ),
     "a gradient in another layout": (
         GraphForm.LAID_OUT,
-        "'x.grad' is P, and reduce_sum.grad gives S:\n    "
+        "'x.grad' has layout P, but reduce_sum.grad gives S:\n    "
         + ROWS_GRAD.replace("] S", "] P").replace("%d", "%w"),
         [*SUM_WITH_RESIDUAL, ROWS_GRAD.replace("] S", "] P").replace("%d", "%w")],
     ),
     "a replicated sum as a gradient": (
         GraphForm.LAID_OUT,
-        "'w' is R, and accumulate needs P there:\n"
+        "'w' has layout R, but accumulate needs P:\n"
         f"    %s: float32[4] P = accumulate(%w, %w) {{of = w}} {W}",
         [W_, f"%s: float32[4] P = accumulate(%w, %w) {{of = w}} {W}"],
     ),
     "a conversion of the wrong kind": (
         GraphForm.LAID_OUT,
-        f"the conversion from R to P is partial:\n    %q: float32[3] P = shard(%p) {W}",
+        f"partial converts from R to P, not shard:\n    %q: float32[3] P = shard(%p) {W}",
         [
             f"%p: float32[3] R = parameter() {{init = zeros}} {W}",
             f"%q: float32[3] P = shard(%p) {W}",
@@ -255,13 +255,13 @@ BROKEN = {
     ),
     "an all_reduce to a single node": (
         GraphForm.LAID_OUT,
-        f"the conversion from P to R is reduce:\n"
+        f"reduce converts from P to R, not all_reduce:\n"
         f"    %t: float32[4] R = all_reduce(%s) {W0}",
         [*SUM, f"%t: float32[4] R = all_reduce(%s) {W0}"],
     ),
     "a conversion that changes the type": (
         GraphForm.LAID_OUT,
-        "'q' is float32[4], and copy gives float32[3]:\n"
+        "'q' is float32[4], but copy gives float32[3]:\n"
         f"    %q: float32[4] R = copy(%p) {W}",
         [
             f"%p: float32[3] R = parameter() {{init = zeros}} {PS}",
@@ -270,7 +270,7 @@ BROKEN = {
     ),
     "a conversion that crosses nodes": (
         GraphForm.TRANSFERRED,
-        f"'p' is on no node of the op:\n    %q: float32[3] R = copy(%p) {W}",
+        f"no node of the op has 'p':\n    %q: float32[3] R = copy(%p) {W}",
         [
             f"%p: float32[3] R = parameter() {{init = zeros}} {PS}",
             f"%q: float32[3] R = copy(%p) {W}",
@@ -317,15 +317,15 @@ TANH = f"%t: float32[4] R = tanh(%w) {W}"
 UPDATE = f"%w.new: float32[4] F[0/4] = sgd(%w, %g) {{group = 0}} {W}"
 RANGES = {
     "an op that cannot work on ranges": (
-        f"'w' is F, and tanh needs R there:\n    {TANH}",
+        f"'w' has layout F, but tanh needs R:\n    {TANH}",
         [W_IN_RANGES, TANH],
     ),
     "a whole gradient of a parameter in ranges": (
-        f"'g' is R, and sgd needs F there:\n    {UPDATE}",
+        f"'g' has layout R, but sgd needs F:\n    {UPDATE}",
         [W_IN_RANGES, W_.replace("%w", "%g"), UPDATE],
     ),
     "ranges that end after their group": (
-        "'w' ends after its group:\n    " + W_IN_RANGES.replace("0/4", "2/5"),
+        "'w' exceeds its group:\n    " + W_IN_RANGES.replace("0/4", "2/5"),
         [W_IN_RANGES.replace("0/4", "2/5")],
     ),
 }
@@ -376,7 +376,7 @@ def test_the_cache_does_not_hide_errors():
     verify(valid, GraphForm.DIFFERENTIATED, cache)
     verify(valid, GraphForm.DIFFERENTIATED, cache)
     invalid = graph(X, A, HR, D, G.replace("%x, %a, %d", "%x, %a, %x"))
-    with pytest.raises(GraphError, match=r"fc\.grad needs float32\[batch, 3\] there"):
+    with pytest.raises(GraphError, match=r"fc\.grad needs float32\[batch, 3\]"):
         verify(invalid, GraphForm.DIFFERENTIATED, cache)
     other = graph(X, A, D.replace("%h", "%x").replace("3]", "4]"), H)
     verify(other, GraphForm.WRITTEN, cache)
@@ -391,7 +391,7 @@ def test_the_cache_does_not_hide_errors():
 def test_a_hold_can_wait_for_a_partial_value():
     held = f"%x.again: float32[batch, 4] S = hold(%x, %s) {{again = true}} {W}"
     verify(graph(*SUM, held), GraphForm.LAID_OUT)
-    with pytest.raises(GraphError, match=r"'x\.again' is R, and hold gives S"):
+    with pytest.raises(GraphError, match=r"'x\.again' has layout R, but hold gives S"):
         verify(graph(*SUM, held.replace("] S", "] R")), GraphForm.LAID_OUT)
 
 

@@ -46,7 +46,7 @@ def test_a_job_is_removed_without_the_files_of_others(tmp_path):
 def test_files_of_somebody_else_are_kept(tmp_path, name):
     (tmp_path / "job" / "build").mkdir(parents=True)
     (tmp_path / "job" / name).write_text("mine")
-    with pytest.raises(PlacerError, match="is there, and no file of a job"):
+    with pytest.raises(PlacerError, match="exists and does not belong to a job"):
         write_job_files(tmp_path / "job", JOB, tmp_path / "build")
     assert content(tmp_path / "job") == {name: "mine"}
 

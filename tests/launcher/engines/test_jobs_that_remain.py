@@ -75,11 +75,11 @@ def test_a_job_that_may_still_run_is_named(job, tmp_path):
         placer.launch(build, on="engine", logs=tmp_path / "logs", watch=watch)
     assert len(os.listdir("/proc/self/fd")) == before
     assert events[0].text == (
-        "job 7 goes on if this launcher is killed; this ends it: end 7"
+        "job 7 keeps running if this launcher is killed; end it with: end 7"
     )
     assert [event for event in events if isinstance(event, NodeWarning)] == [
         NodeWarning(
-            "job 7 may still run: OSError: the engine is silent; end it by: end 7"
+            "job 7 may still run: OSError: the engine is silent; end it with: end 7"
         )
     ]
 
@@ -97,7 +97,7 @@ def test_a_job_is_ended_if_its_watch_is_broken(job, is_refused, tmp_path, capfd)
     assert not [t for t in threading.enumerate() if t.name == "placer job"]
     assert 'raise ValueError("what is this")' in capfd.readouterr().err
     assert job.was_cancelled
-    remains = "job 7 may still run: OSError: the engine is silent; end it by: end 7"
+    remains = "job 7 may still run: OSError: the engine is silent; end it with: end 7"
     told = [event.message for event in events if isinstance(event, NodeWarning)]
     assert told == [remains] * is_refused
 
@@ -115,9 +115,9 @@ def test_a_signal_ends_the_wait_for_the_end_of_a_job(job, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         placer.launch(build, on="engine", logs=tmp_path / "logs", watch=interrupt)
     assert [event for event in events if isinstance(event, NodeWarning)] == [
-        NodeWarning("waits for the end of job 7; Ctrl-C ends the wait"),
+        NodeWarning("waits for the end of job 7; Ctrl-C stops waiting"),
         NodeWarning(
-            "job 7 may still run: a signal has ended the wait for its end; end it by: end 7"
+            "job 7 may still run: a signal ended the wait for the job; end it with: end 7"
         ),
     ]
 

@@ -36,7 +36,7 @@ def test_the_events_and_the_result_are_those_of_a_local_run(build, tmp_path):
     assert [e.step for e in events if isinstance(e, Step)] == [*range(1, 8)]
     shown = [event.text for event in events if isinstance(event, Output)]
     assert shown == [
-        "the job here goes on if this launcher is killed; this ends it: kill it",
+        "the job here keeps running if this launcher is killed; end it with: kill it",
         f"logs in {logs}",
         "waits: its turn",
     ]
@@ -96,7 +96,7 @@ def test_nothing_stays_of_a_job_that_is_refused(build, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("hear", {}, "there is no engine 'hear'\n  hint: did you mean 'here'"),
+        ("hear", {}, "unknown engine 'hear'\n  hint: did you mean 'here'"),
         ("none", {}, "is no engine: 'json' has no 'OPTIONS'"),
         ("here", {"notes": "x"}, "here has no option 'notes'\n  hint: did you mean"),
         (

@@ -74,7 +74,7 @@ def test_a_callback_that_raises_while_events_wait_ends_the_run(tmp_path):
             supervise(followed.nodes, watch, signals, Interruption(), calls)
     assert warnings == [
         "the callbacks are more than 64 steps behind, and job 7 does not wait for them:"
-        " what they return takes effect late"
+        " their return values take effect late"
     ]
     assert job.is_cancelled.is_set()
     assert not followed.remains

@@ -80,22 +80,25 @@ def test_a_step_of_slurm_may_be_in_some_groups_only():
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({}, "neither PLACER_NODE, nor PLACER_KIND and PLACER_INDEX, nor Slurm's"),
-        ({"PLACER_NODE": "ps:2"}, "PLACER_NODE is 'ps:2', and this build has no such"),
+        ({}, "PLACER_NODE, PLACER_KIND with PLACER_INDEX, and Slurm's"),
+        ({"PLACER_NODE": "ps:2"}, "PLACER_NODE is 'ps:2', but this build has no such"),
         ({"PLACER_KIND": "heter", "PLACER_INDEX": "0"}, "PLACER_KIND is 'heter'"),
         (
             {"PLACER_KIND": "worker", "PLACER_INDEX": "3"},
-            "PLACER_INDEX is '3', and this build has 3 nodes of kind 'worker'",
+            "PLACER_INDEX is '3', but this build has 3 nodes of kind 'worker'",
         ),
         ({"PLACER_KIND": "worker"}, "PLACER_INDEX is ''"),
-        ({"SLURM_JOB_ID": "1"}, "a batch script of Slurm, and none of its tasks"),
+        ({"SLURM_JOB_ID": "1"}, "a batch script of Slurm, not one of its tasks"),
         (
             SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x2)"},
-            "Slurm has started 4 tasks, and this build has 5 processes",
+            "Slurm has started 4 tasks, but this build has 5 processes",
         ),
-        (SLURM | {"SLURMD_NODENAME": "n2"}, "task 1 of Slurm is on n2, and not on n1"),
+        (
+            SLURM | {"SLURMD_NODENAME": "n2"},
+            "task 1 of Slurm is on n2, but SLURM_STEP_TASKS_PER_NODE says n1",
+        ),
         (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "5"}, "2 hosts"),
-        (SLURM | {"SLURM_PROCID": "x"}, "SLURM_PROCID is 'x', and not a number"),
+        (SLURM | {"SLURM_PROCID": "x"}, "SLURM_PROCID is 'x', which is not a number"),
         ({"SLURM_PROCID": "0"}, "SLURM_STEP_NODELIST is not"),
     ],
 )

@@ -288,8 +288,8 @@ def ordered(x):
     [
         (
             scanned("/cpu:1"),
-            r"a guard inside 'scan' \(test_cut.py:\d+\) is /node:worker:0/cpu:1, and"
-            r" around it is /node:worker:0/cpu: it runs at one place",
+            r"a guard inside 'scan' \(test_cut.py:\d+\) is /node:worker:0/cpu:1, but"
+            r" the guard around it is /node:worker:0/cpu; it must run at one place",
         ),
         (branched, r"a guard inside 'cond' \(test_cut.py:\d+\) is /node:worker:1"),
         (

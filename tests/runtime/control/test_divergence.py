@@ -113,8 +113,8 @@ def test_the_error_in_this_process_ends_with_how_to_continue(build, tmp_path, ev
     end = (
         f"; continue with --checkpoint {saved} --resume {saved / 'step-000001'}"
         if every == "1"
-        else f"; no checkpoint of this run was saved in {saved};"
-        " --checkpoint-every N saves one after every N steps"
+        else f"; this run saved no checkpoint in {saved}; save one every N"
+        " steps with --checkpoint-every N"
     )
     assert str(error.value).endswith(end)
 

@@ -164,13 +164,13 @@ def test_a_resumed_run_has_the_same_bits(step, whole, tmp_path):
     [
         (
             {"shuffle": {"window": 45, "lanes": 5}},
-            "{window: 45, lanes: 5}, and was {win",
+            "{window: 45, lanes: 5}, but was {win",
         ),
         (
             {"shuffle": {"window": 40, "lanes": 4}},
-            "{window: 40, lanes: 4}, and was {win",
+            "{window: 40, lanes: 4}, but was {win",
         ),
-        ({"shuffle": True}, "shuffle is true, and was {window: 40, lanes: 5}"),
+        ({"shuffle": True}, "shuffle is true, but was {window: 40, lanes: 5}"),
         ({"source": "parquet:other.parquet"}, "the file has changed"),
     ],
 )
@@ -180,7 +180,7 @@ def test_another_order_is_not_a_continuation(change, problem, whole, tmp_path):
     built = build(tmp_path, spec(**change))
     with pytest.raises(CheckpointError) as caught:
         run_in_threads(built, Options(resume=folder / "checkpoints"))
-    assert "data.train is not that of the checkpoint" in caught.value.message
+    assert "data.train differs from the data of the checkpoint" in caught.value.message
     assert problem in caught.value.message
 
 

@@ -108,10 +108,13 @@ def test_each_worker_gets_the_rows_of_its_keys(workers, servers):
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        ([np.zeros(2, np.int64), np.ones(2, np.uint32)], "do not fit"),
-        ([np.zeros(2, np.uint64), np.ones(3, np.uint32)], "do not fit"),
-        ([np.zeros(2, np.uint64), np.zeros(2, np.uint32)], "do not fit"),
-        ([np.arange(99, dtype=np.uint64), np.ones(99, np.uint32)], "of this node"),
+        ([np.zeros(2, np.int64), np.ones(2, np.uint32)], "malformed"),
+        ([np.zeros(2, np.uint64), np.ones(3, np.uint32)], "malformed"),
+        ([np.zeros(2, np.uint64), np.zeros(2, np.uint32)], "malformed"),
+        (
+            [np.arange(99, dtype=np.uint64), np.ones(99, np.uint32)],
+            "belong to other nodes",
+        ),
         ([np.zeros(2, np.uint64)], "does not fit the build"),
     ],
 )

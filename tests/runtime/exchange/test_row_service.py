@@ -83,5 +83,5 @@ def test_a_server_answers_and_updates() -> None:
 def test_messages_that_no_worker_sends_are_errors(
     messages: list[list[np.ndarray]],
 ) -> None:
-    with pytest.raises(RunError, match=r"worker:0.*do(es)? not fit"):
+    with pytest.raises(RunError, match=r"worker:0.*(does not fit|are malformed)"):
         serve(messages)

@@ -160,9 +160,7 @@ def test_keys_of_a_parquet_file(built):
     assert read["large"].to_pylist() == large.to_pylist()
     holes = pa.array([1, None, 3, 4, 5])
     parquet.write_table(table.append_column("hole", holes), built / "rows.parquet")
-    with pytest.raises(
-        DataError, match="'hole' has missing values, which a key of int"
-    ):
+    with pytest.raises(DataError, match="'hole' has missing values, which keys of int"):
         predict(built, "rows.parquet", keys=["hole"])
 
 
@@ -299,7 +297,7 @@ def test_an_npy_file_has_one_output(built):
     np.testing.assert_allclose(
         np.load(built / "out.npy"), expected(built)["both"], rtol=1e-6
     )
-    with pytest.raises(PlacerError, match="room for one output, not for score, both"):
+    with pytest.raises(PlacerError, match="can store only one output, not score, both"):
         run_to_file(built, "out.npy")
 
 
@@ -352,7 +350,7 @@ def test_a_missing_column_says_which_output_needs_it(
         )
         build(built, spec.replace("{kind: [low, high], ", "{"))
     name = "x" if missing == "x*" else "kind"
-    message = f"few.csv has no column '{missing}' for input '{name}', which 'score' and"
+    message = f"few.csv has no column '{missing}' for input '{name}'; 'score' and"
     with pytest.raises(DataError, match=re.escape(message)) as caught:
         predict(built, "few.csv")
     assert caught.value.hint == hint
@@ -362,7 +360,7 @@ def test_a_missing_column_says_which_output_needs_it(
     ("cells", "message"),
     [
         ("x0,x1,x2,kind\n1,2,oops,low", "line 2, column 'x2': 'oops' is not a number"),
-        ("x0,x1,x2\n1,2,3", "no column 'kind' for input 'kind', which 'score' and"),
+        ("x0,x1,x2\n1,2,3", "no column 'kind' for input 'kind'; 'score' and"),
     ],
 )
 def test_a_mistake_in_the_rows_is_found_before_a_process_starts(
@@ -378,7 +376,7 @@ def test_a_mistake_in_the_rows_is_found_before_a_process_starts(
 
 def test_an_output_that_depends_on_the_label_needs_it(built):
     build(built, SPEC, outputs=["error"])
-    with pytest.raises(DataError, match="'y' for input 'y', which 'error' depends on"):
+    with pytest.raises(DataError, match="'y' for input 'y'; 'error' depends on"):
         predict(built)
 
 
@@ -407,7 +405,7 @@ def test_outputs_are_chosen_when_the_model_is_compiled(built):
 
 def test_a_build_without_outputs_predicts_nothing(built):
     build(built, SPEC[: SPEC.index("predict:")])
-    with pytest.raises(PlacerError, match="predicts nothing") as caught:
+    with pytest.raises(PlacerError, match="has no outputs to predict") as caught:
         predict(built)
     assert "predict: {outputs: [NAME]}" in caught.value.hint
     assert "def predict" not in (built / "build/worker/program.py").read_text()
@@ -428,7 +426,7 @@ def test_parameters_of_another_model_are_refused(built):
         ({"keys": ["score"]}, "two columns of the predictions are named 'score'"),
         ({"columns": {"y": "z"}}, "no output depends on an input 'y'"),
         ({"rows": "rows.txt"}, "is not a file of rows"),
-        ({"rows": "none.csv"}, "there is no file"),
+        ({"rows": "none.csv"}, "does not exist"),
     ],
 )
 def test_what_is_wrong_with_a_request(built, options, message):
@@ -439,8 +437,16 @@ def test_what_is_wrong_with_a_request(built, options, message):
 @pytest.mark.parametrize(
     ("outputs", "message", "hint"),
     [
-        (["loss"], "an output of predict needs rows, and 'loss' is float32[]", "batch"),
-        (["pairs"], "an output of predict needs rows, and 'pairs' is", "no other"),
+        (
+            ["loss"],
+            "an output of predict needs batch as its first dimension only, but 'loss' is float32[]",
+            "batch",
+        ),
+        (
+            ["pairs"],
+            "an output of predict needs batch as its first dimension only, but 'pairs' is",
+            "fixed shape",
+        ),
         (["scores"], "unknown output 'scores'", "did you mean 'score'?"),
         (["score", "score"], "the output 'score' is listed twice", None),
         ([], "at least one output", None),

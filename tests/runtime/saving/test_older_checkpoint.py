@@ -1,5 +1,7 @@
 """A checkpoint that an older placer saved continues: see golden/checkpoint/README.md."""
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +27,9 @@ def continued(tmp_path, capsys):
     """Return a function that continues on some nodes; it returns the last checkpoint, and
     what was printed."""
 
-    def run(**nodes):
+    def run(resume=STORED / "step-000008", **nodes):
         placer.compile(STORED / "model.yaml", tmp_path / "b", nodes=nodes)
-        options = Options(resume=STORED / "step-000008", checkpoint=tmp_path / "c")
+        options = Options(resume=resume, checkpoint=tmp_path / "c")
         run_in_threads(tmp_path / "b", options)
         return tmp_path / "c" / LAST, capsys.readouterr().err
 
@@ -40,8 +42,23 @@ def test_on_the_same_placement_it_has_the_bits_of_its_run(continued):
         file = f"{server}.safetensors"
         check_equal(checkpoint / file, STORED / LAST / file)
     assert_same_tables(checkpoint, STORED / LAST, rtol=0)
-    assert "an older placer saved it, whose programs cannot be compared" in said
+    assert "it was saved by an older placer, so programs cannot be compared" in said
     assert OTHER_PLACEMENT not in said
+    assert "another program" not in said
+
+
+def test_programs_of_an_older_compiler_are_not_called_other_programs(
+    continued, tmp_path
+):
+    shutil.copytree(STORED / "step-000008", tmp_path / "old")
+    manifest = tmp_path / "old" / "manifest.json"
+    text, changed = re.subn(
+        '"computation":\\s*"', r"\g<0>trees:", manifest.read_text(encoding="utf-8")
+    )
+    assert changed == 1
+    manifest.write_text(text, encoding="utf-8")
+    _, said = continued(tmp_path / "old")
+    assert "an older placer saved it, whose programs cannot be compared" in said
     assert "another program" not in said
 
 

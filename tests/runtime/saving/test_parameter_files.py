@@ -78,9 +78,7 @@ def test_each_changed_byte_of_a_file_is_found(tmp_path, monkeypatch):
         with pytest.raises((DataError, ValueError)):
             own_checksums.check_content("p", changed)
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(
-        DataError, match="p is damaged: chunk 4 does not have its check"
-    ):
+    with pytest.raises(DataError, match="p is damaged: the checksum of chunk 4 does"):
         parameter_files.load(file)
 
 
@@ -157,7 +155,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(DataError, match="there is no parameter file"):
+    with pytest.raises(DataError, match=r"the parameter file .* does not exist"):
         parameter_files.load(tmp_path / "none")
     (tmp_path / "bad").write_bytes(b"not safetensors at all")
     with pytest.raises(DataError, match="cannot be read as parameters"):

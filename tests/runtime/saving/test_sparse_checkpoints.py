@@ -298,7 +298,7 @@ def test_counts_of_keys_are_not_read_as_scores(tmp_path):
     scored = {"admit": {"score": 1.0}, "score": {"show": 1}}
     other = build(tmp_path, "o", table=scored)
     with pytest.raises(
-        PlacerError, match=r"the occurrences and step of each key without"
+        PlacerError, match=r"stores occurrences and step for keys without"
     ):
         run_in_threads(other, Options(resume=saved))
 
@@ -356,7 +356,7 @@ def test_files_that_do_not_have_the_rows_of_the_manifest_are_refused(tmp_path, c
     (checkpoint,) = saved.glob("step-*")
     edit_manifest(checkpoint, lambda each: each["sparse"]["emb.table"].update(change))
     with pytest.raises(
-        CheckpointError, match="does not have the rows of partition 0 of"
+        CheckpointError, match="does not contain the rows of partition 0 of"
     ):
         run_in_threads(made, Options(resume=checkpoint))
 
@@ -384,7 +384,7 @@ def test_nodes_that_do_not_see_a_folder_load_one_checkpoint(
     monkeypatch.setattr(resumed_tables, "_sees", lambda choice: False)
     again = tmp_path / "again"
     run_in_threads(made, Options(resume=saved, checkpoint=again, steps=3))
-    assert "an earlier one is taken" in capsys.readouterr().err
+    assert "trying an earlier checkpoint" in capsys.readouterr().err
     assert_same_tables(again / "step-000003", whole, rtol=0)
 
 

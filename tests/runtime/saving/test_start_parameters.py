@@ -119,12 +119,12 @@ def test_a_run_of_python_starts_from_a_dict_of_arrays(trained, tmp_path):
     ("change", "more", "message"),
     [
         (lambda a: {**a, "h.v": a["h.w"]}, {}, "'init_params': the parameters do not fit the model: parameter h.v is not in the model"),
-        (lambda a: {**a, "h.w": a["h.w"].T}, {}, "h.w is float32[8, 6], the model has float32[6, 8]\n  hint: give arrays of the names"),
+        (lambda a: {**a, "h.w": a["h.w"].T}, {}, "h.w is float32[8, 6], the model has float32[6, 8]\n  hint: use the names"),
         (lambda a: {**a, "h.w": a["h.w"].astype(float)}, {}, "h.w is float64[6, 8], the model has"),
         (lambda a: {**a, "h.w": a["h.w"] * np.nan}, {}, "'init_params': 'h.w' is not finite"),
-        (lambda a: {**a, "h.w": "text"}, {}, "'init_params' has 'h.w': <U4, which is not"),
+        (lambda a: {**a, "h.w": "text"}, {}, "'init_params' contains 'h.w': <U4, which is not"),
         (lambda a: [*a.values()], {}, "'init_params' is a list, not a path or a dict of arrays"),
-        (lambda a: a, {"hosts": "hosts.yaml"}, "'init_params' is a dict, and the nodes run on other machines"),
+        (lambda a: a, {"hosts": "hosts.yaml"}, "'init_params' is a dict, but the nodes run on other machines"),
         (lambda a: a, {"resume": "."}, "cannot be combined"),
     ],
 )  # fmt: skip
@@ -166,16 +166,16 @@ def test_a_checkpoint_predicts_as_the_parameters_of_its_run(start, trained):
 
 def test_a_damaged_checkpoint_is_refused(kept, tmp_path):
     damage(kept / "step-000003")
-    with pytest.raises(CheckpointError, match="does not have its checksum") as caught:
+    with pytest.raises(CheckpointError, match="the checksum of chunk 0 does") as caught:
         start_and_save(tmp_path, kept / "step-000003", 1)
-    assert "name its folder of checkpoints" in caught.value.hint
+    assert "name the folder of checkpoints" in caught.value.hint
 
 
 def test_a_changed_byte_of_a_file_of_parameters_is_found(trained, tmp_path):
     shutil.copy(trained / "params", tmp_path / "params")
     damage(tmp_path, "params")
     with pytest.raises(
-        DataError, match="params is damaged: chunk 0 does not"
+        DataError, match="params is damaged: the checksum of chunk 0"
     ) as caught:
         start_and_save(tmp_path, tmp_path / "params", 1)
     assert "save the parameters again" in caught.value.hint
@@ -191,9 +191,9 @@ def test_the_last_good_checkpoint_of_a_folder_is_taken(
     got = start_and_save(tmp_path, kept, servers)
     check_equal(got, start_and_save(tmp_path, trained / "kept" / "step-000001", 1))
     err = capsys.readouterr().err
-    assert err.count("an earlier one is taken") == 1
+    assert err.count("trying an earlier checkpoint") == 1
     assert (
-        "ps-1.safetensors: chunk 0 does not have its checksum; an earlier one is taken"
+        "ps-1.safetensors: the checksum of chunk 0 does not match; trying an earlier checkpoint"
         in err
     )
     assert "step-000002/manifest.json' is damaged" in err

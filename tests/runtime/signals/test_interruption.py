@@ -50,9 +50,7 @@ def test_a_second_signal_ends_the_run(state):
     interruption.decide(1, state)
     assert interruption.outcome(None).endswith("the file was not completely written")
     assert interruption.decide(2, state) is Decision.END
-    assert interruption.outcome(None) == (
-        "nothing was saved: there was a second signal"
-    )
+    assert interruption.outcome(None) == ("nothing was saved: a second signal arrived")
 
 
 def test_nodes_have_a_limited_time_to_stop_and_any_time_to_save():
@@ -121,8 +119,8 @@ def test_the_error_of_a_failed_run_ends_with_how_to_continue_it():
     interruption.has_steps = True
     interruption.explain(error)
     assert error.hint == (
-        "help; no checkpoint of this run was saved in saved; --checkpoint-every N saves"
-        " one after every N steps"
+        "help; this run saved no checkpoint in saved; save one every N steps with"
+        " --checkpoint-every N"
     )
     interruption.note(CheckpointSaved(2, "saved folder/step-000002"))
     error = RunError("boom")

@@ -168,7 +168,7 @@ def test_a_failed_run_leaves_the_slices_of_the_control_node(tmp_path, capsys):
     assert "no such patient" in trace.about["failure"]
     assert trace.about["nodes left out"] == ["ps:0"]
     assert trace.names("worker:0")["read"]
-    assert "trace.json, without those of ps:0" in capsys.readouterr().err
+    assert "trace.json, without the slices of ps:0" in capsys.readouterr().err
 
 
 def test_a_trace_that_cannot_be_written_is_the_error_of_the_run(

@@ -210,7 +210,7 @@ def test_an_order_without_the_file_of_a_node_says_which_nodes_are_needed(folder)
     build = compile_spec(folder, "async")
     with pytest.raises(PlacerError, match="cannot read") as caught:
         run(folder, build, replay_order=folder / "missing")
-    assert "nodes and threads of the run" in caught.value.hint
+    assert "nodes and threads of the recorded run" in caught.value.hint
 
 
 def test_the_orders_of_two_runs_are_not_mixed(folder):

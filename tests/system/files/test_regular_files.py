@@ -106,7 +106,7 @@ def test_a_module_must_be_a_regular_file(
     pipe("rows.py")
     spec = tmp_path / "spec.yaml"
     spec.write_text(SMALL.format(source="python:rows:train", more=""))
-    with pytest.raises(SpecError, match=r"there is no rows\.py beside the spec"):
+    with pytest.raises(SpecError, match=r"rows\.py is not in the folder of the spec"):
         load(spec)
 
 

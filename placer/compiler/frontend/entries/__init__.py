@@ -1,1 +1,1 @@
-"""Reads the ops of a spec, and checks each by its declaration."""
+"""Reads the ops of a spec, and checks each op by its declaration."""

@@ -1,4 +1,4 @@
-"""Reads ops of kind `call`: a JAX function, with its parameters and its state."""
+"""Reads `call` ops: a JAX function with its parameters and state."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ from placer.plan.settings.checks import describe_value
 
 
 def read_function(node: SpecNode | None, context: Context) -> bool:
-    """Add the modules that the build needs for `fn: MODULE:FUNCTION`.
-
-    Returns False if `fn` is wrong or the module is not in the folder of the spec.
-    """
+    """Add the modules that the build needs for `fn: MODULE:FUNCTION`. Returns False if
+    `fn` is wrong, or the module is not in the folder of the spec."""
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        return False  # decode reports it
+        return False  # `decode` has reported the error.
     module, colon, name = node.text.partition(":")
     try:
         if not colon:
-            message = f"'{node.text}' does not have the form MODULE:FUNCTION"
+            message = f"'{node.text}' is not of the form MODULE:FUNCTION"
             raise DataError(message, hint="write fn: blocks:ffn")
         context.modules.update(dict.fromkeys(modules_of(module, name, context.folder)))
     except DataError as error:
@@ -44,11 +42,9 @@ def read_function(node: SpecNode | None, context: Context) -> bool:
 def read_parameters(
     node: MappingNode, what: str, problems: Problems
 ) -> list[tuple[str, LayerParameter | ScalarNode]] | None:
-    """Read the section `what` of an op: `params` or `state`.
-
-    Returns each key with its type and initializer, or with the scalar that names a
-    shared parameter (not for state). None on errors.
-    """
+    """Read the section `params` or `state` of an op. Returns each key with its type and
+    initializer, or with the scalar that names a shared parameter (only in `params`).
+    None on errors."""
     hint = "write {w: {shape: [64, 64], init: zeros}}"
     written, expected = node.get_non_null(what), f"'{what}' must be a mapping"
     section = problems.expect(written, MappingNode, expected, hint)
@@ -62,7 +58,7 @@ def read_parameters(
             message, hint = explain_invalid_name(key)
             problems.add(message, span, hint)
         elif key in VALUE_SUFFIXES:
-            message = f"'{key}' is a suffix that the compiler adds to names"
+            message = f"'{key}' is reserved: the compiler adds this suffix to names"
             problems.add(message, span, f"write {key}_")
         elif isinstance(item, ScalarNode) and isinstance(item.value, str) and not state:
             parameters.append((key, item))
@@ -74,10 +70,8 @@ def read_parameters(
 def read_results(
     section: SpecNode | None, name: str, context: Context
 ) -> list[tuple[str, TensorType]] | None:
-    """Return names and types of the results, from `[y: "float32[batch, 64]"]`.
-
-    If `out` is one type, the result has the name of the op. None on errors.
-    """
+    """Return names and types of the results, from `[y: "float32[batch, 64]"]`. If `out`
+    is a single type, the result has the name of the op. None on errors."""
     if isinstance(section, ScalarNode):
         type_ = read_type(section, context.problems)
         return None if type_ is None else [(name, type_)]
@@ -104,9 +98,7 @@ def split_result(
     item: SpecNode, example: str, problems: Problems
 ) -> tuple[ScalarNode, SpecNode] | None:
     """Return the name and the type in `y: "float32[batch, 64]"`; None after an error.
-
-    `example` is the name of the result in the hint.
-    """
+    `example` is the name that the hint shows."""
     if isinstance(item, MappingNode) and len(item.entries) == 1:
         ((key, value),) = item
         return item.keys[key], value

@@ -19,17 +19,20 @@ from placer.compiler.frontend.yaml.problems import Problems
 class Context:
     """The state that the readers and builders of one spec share.
 
-    Values, parameters and names are those that have been defined so far. `is_float64`
-    is whether the precision is float64, and `folder` the folder of the spec. `modules`
-    are the Python modules beside the spec that are needed, in order. `remat_numbers`
-    are the numbers of the next scopes with `remat`.
+    Attributes:
+        values, parameters, names: The definitions so far.
+        is_float64: Whether the precision is float64.
+        modules: The Python modules that the build needs from the folder of the spec, in
+            order.
+        remat_numbers: Numbers for the next scopes with `remat`.
 
     Args:
-        sections: The valid sections of the spec: nodes if nested, else values.
+        sections: The valid sections of the spec: nested ones as nodes, others as
+            values.
         folder: The folder of the spec.
-        files: Files of initial values that are not in `folder`, by name.
-        problems: Where errors are reported.
-        counts: Numbers of nodes by node kind, which replace those of the spec.
+        files: Contents of files with initial values that are not in `folder`, by name.
+        problems: Collects the errors.
+        counts: Numbers of nodes by node kind, which replace the numbers in the spec.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Finds the Python modules beside a spec that other modules there import."""
+"""Finds the Python modules in the folder of a spec that other modules there import."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from placer.system.files.regular import read_regular
 
 
 def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
-    """Return a module in the folder of a spec, and those that it imports.
+    """Return a module in the folder of a spec, and the modules there that it imports.
 
-    `function` is the name that the spec uses of it. Raises DataError if a name is not
-    valid, if there is no such module, if one of the modules is not valid Python, or if
-    it has the name of another module that nodes import.
+    Args:
+        module: The name of the module.
+        function: The function in the module that the spec names.
+        folder: The folder of the spec.
+
+    Raises:
+        DataError: A name is invalid, the module is missing, a module is not valid
+            Python, or a module has the name of an installed module that nodes import.
     """
     for name in (module, function):
         if not is_name(name):
@@ -29,16 +34,16 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
     is_there = (folder / f"{module}.py").is_file()
     if module in reserved_modules() and (is_there or module != "__main__"):
         raise DataError(
-            f"a module beside the spec cannot have the name '{module}'",
-            hint=f"node programs would import another {module}: rename {module}.py",
+            f"a module next to the spec cannot be called '{module}'",
+            hint=f"node programs would import a different {module}: rename {module}.py",
         )
     if function in NO_FUNCTIONS:
         raise DataError(
-            f"a function cannot have the name '{function}': "
+            f"a function cannot be called '{function}': "
             + (
                 "every module has an attribute of this name"
                 if function != "__debug__"
-                else "it is a constant of Python"
+                else "Python reserves it as a constant"
             ),
             hint=f"rename it in {module}.py",
         )
@@ -47,11 +52,11 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
         close = nearest(module, beside)
         name = "functions" if module == "__main__" else module
         raise DataError(
-            f"there is no {module}.py beside the spec",
+            f"{module}.py is not in the folder of the spec",
             hint=f"did you mean '{close}'?"
             if close
-            else f"nodes import it: write '{function}' to {name}.py; in a notebook, put"
-            f" %%writefile {name}.py at the top of its cell",
+            else f"nodes import {name}.py: write '{function}' to this file; in a"
+            f" notebook, put %%writefile {name}.py at the top of its cell",
         )
     return (module, *local_imports(folder, module))
 
@@ -59,21 +64,21 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
 def local_imports(folder: Path, module: str) -> tuple[str, ...]:
     """Return the modules in `folder` that `module` imports, directly or indirectly.
 
-    Import statements count anywhere in a file; other ways to import do not. Raises
-    DataError if one of the modules is not valid Python, or if nodes would import another
-    module of its name.
+    Finds import statements anywhere in a file, but no dynamic imports. Raises DataError
+    if a module is not valid Python, or has the name of an installed module that nodes
+    import.
     """
     visited = {module}
     pending = [module]
     while pending:
         importing = pending.pop()
         names = _imported_names(folder / f"{importing}.py") - visited
-        # Path.is_file would raise for a name that is too long.
+        # Path.is_file would raise an error for a name that is too long.
         local = [name for name in names if os.path.isfile(folder / f"{name}.py")]
         for name in sorted(reserved_modules().intersection(local)):
             raise DataError(
-                f"{importing}.py imports '{name}', and nodes would import another module"
-                f" of this name than {name}.py beside the spec",
+                f"{importing}.py imports '{name}', but nodes would import a different"
+                f" module of this name, not {name}.py next to the spec",
                 hint=f"rename {name}.py",
             )
         visited.update(local)
@@ -82,11 +87,9 @@ def local_imports(folder: Path, module: str) -> tuple[str, ...]:
 
 
 def defined_names(folder: Path, module: str) -> frozenset[str] | None:
-    """Return a superset of the names that a module in `folder` defines.
-
-    None if its text does not show them, as with `from other import *`. Raises DataError
-    if the module is not valid Python.
-    """
+    """Return a superset of the names that a module in `folder` defines. Returns None if
+    its text does not show all names, as with `from other import *`. Raises DataError if
+    the module is not valid Python."""
     names: set[str | None] = set()
     for node in _nodes(folder / f"{module}.py"):
         match node:
@@ -118,7 +121,9 @@ _IMPORT_ATTRIBUTES = [
 NO_FUNCTIONS = frozenset({*dir(ModuleType), *_IMPORT_ATTRIBUTES, "__debug__"})
 """Names that a function of a module cannot have."""
 _DYNAMIC = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
-"""Names whose use in a module may define names that its text does not show."""
+"""A module that uses one of these names may define names that its text does not
+show.
+"""
 
 
 def _imported_names(file: Path) -> set[str]:
@@ -133,12 +138,11 @@ def _imported_names(file: Path) -> set[str]:
 
 
 def _nodes(file: Path) -> list[ast.AST]:
-    """Return all nodes of the syntax tree of a Python file."""
     try:
         text = read_regular(file, MAX_MODULE_BYTES).decode()
         with AST_LOCK:
             return list(ast.walk(ast.parse(text, file.name)))
-    # The parser raises the last two for code that is nested too deeply.
+    # The last two are raised for code that is nested too deeply.
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         kind = "as UTF-8 text" if isinstance(error, UnicodeDecodeError) else "as Python"
         raise DataError(f"{file.name} cannot be read {kind}: {error}") from error

@@ -1,4 +1,4 @@
-"""Which names the modules beside a spec cannot have."""
+"""The names that modules next to a spec cannot have."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _IMPORTED = frozenset({"__main__", "jax", "jaxlib", "numpy", "placer"})
 
 @cache
 def reserved_modules() -> frozenset[str]:
-    """Return the modules of Python, of placer and of the packages that placer needs: a
-    process of a node has imported them, or will, under these names."""
+    """Return the top-level modules of Python, placer and the packages that placer
+    needs. A node process imports these names, so a user's module of the same name would
+    not be found."""
     found = {*sys.stdlib_module_names, *_IMPORTED}
     pending, known = ["placer"], {"placer"}
     while pending:
         try:
             package = distribution(pending.pop())
         except PackageNotFoundError:
-            continue  # a requirement of another platform
+            continue  # A requirement of another platform.
         found |= _modules(package)
         for text in package.requires or ():
             needed = _NAME.match(text)
@@ -32,7 +33,6 @@ def reserved_modules() -> frozenset[str]:
 
 
 def _modules(package: Distribution) -> set[str]:
-    """Return the top-level modules of a package."""
     listed = package.read_text("top_level.txt")
     if listed is not None:
         return {*listed.split()}

@@ -1,4 +1,4 @@
-"""Names in a spec: which texts are valid names, and where each name is defined."""
+"""Names in a spec: the rules for valid names, and the place where each is defined."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ NAME_RULE = (
 
 
 def is_name(text: str) -> bool:
-    """Return whether `text` is a valid name. Names become Python identifiers."""
+    """Return True if `text` is a valid name. Names become Python identifiers."""
     return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
 
 def explain_invalid_name(text: str) -> tuple[str, str]:
-    """Return the message and the hint for a text that is not a valid name."""
+    """Return the message and the hint for an invalid name."""
     if keyword.iskeyword(text):
         return f"'{text}' is a Python keyword and cannot be a name", f"write {text}_"
     return f"{quote(text)} cannot be a name", NAME_RULE
 
 
 def quote(text: str) -> str:
-    """Quote a text for a message; shorten a long one, escape unprintable characters."""
+    """Quote a text for a message: shortened, with unprintable characters escaped."""
     short = text if len(text) <= 64 else text[:61] + "..."
     return f"'{short}'" if short.isprintable() else repr(short)
 
@@ -48,14 +48,16 @@ class Names:
         """Define a name; report it and return False if it is already defined."""
         first = self._lines.get(name)
         if first is not None:
-            message = f"'{name}' is defined twice; first on line {first}"
+            message = (
+                f"'{name}' is defined twice; the first definition is on line {first}"
+            )
             self._problems.add(message, span)
             return False
         self._lines[name] = span.line
         return True
 
     def read(self, node: SpecNode, what: str) -> str | None:
-        """Return the name that a node holds, or report the error and return None."""
+        """Return the name in a node, or report the error and return None."""
         hint = None
         if isinstance(node, ScalarNode):
             hint = f"quote it: '{node.text}'" if is_name(node.text) else NAME_RULE
@@ -63,10 +65,8 @@ class Names:
         return scalar.text if scalar and self.check(scalar.text, scalar) else None
 
     def read_result(self, node: SpecNode, op: str) -> str | None:
-        """Return the name of a result of `op`, and define it; None after an error.
-
-        One of the results may have the op's own name.
-        """
+        """Define and return the name of a result of `op`; None after an error. One
+        result may have the name of the op."""
         text = self.read(node, "an output")
         if text == op and op not in self._results:
             self._results.add(op)
@@ -74,7 +74,7 @@ class Names:
         return text if text and self.define(text, node.span) else None
 
     def check(self, text: str, node: ScalarNode) -> bool:
-        """Return whether `text` is a valid name; if not, report it at `node`."""
+        """Return True if `text` is a valid name; otherwise report it at `node`."""
         if is_name(text):
             return True
         message, hint = explain_invalid_name(text)

@@ -1,4 +1,4 @@
-"""The entry of an op in a spec, and the errors of the op's declaration."""
+"""The entry of an op in a spec, and the report of errors from the op's declaration."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from placer.place import Place
 from placer.place.types import TensorType
 
 Operands = Sequence[tuple[ScalarNode, TensorType]]
-"""The operands that an op has in `in`, with their types."""
+"""The operands in the key `in` of an op, with their types."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpEntry:
-    """The mapping of an op, its name and its kind, and what its scopes say.
+    """An op of a spec: its mapping, name, kind, and the settings of its scopes.
 
-    `span` is the position of the op in the graph, that of its name. `remat` is the
-    number of the scope with `remat` around it.
+    Attributes:
+        span: The position of the op: of its name.
+        remat: The number of the enclosing scope with `remat`, if any.
     """
 
     node: MappingNode
@@ -32,14 +33,14 @@ class OpEntry:
 
     @property
     def where(self) -> str:
-        """The op as messages name it."""
+        """The op as messages call it."""
         return f"op '{self.name}' ({self.kind})"
 
 
 def report_op_error(
     error: OpError, entry: OpEntry, operands: Operands, problems: Problems
 ) -> None:
-    """Report the error of a declaration, at the operand or attribute at fault."""
+    """Report an error of a declaration, at the operand or attribute at fault."""
     entries = entry.node.entries
     at = entries["op"]
     if error.attr is not None:

@@ -1,4 +1,4 @@
-"""The op kinds that a spec may use, and the reader of their attributes."""
+"""The op kinds of specs, and the reader of their attributes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ from placer.ops.declaration import Declaration
 OpKind = Declaration | Composite
 
 COMMON_KEYS = ("name", "op", "in", "out", "place", "params")
-"""The keys that every op may have. Other keys are attributes."""
+"""Keys that every op may have. Other keys are attributes."""
 
 PARAMETER = "parameter"
-"""The kind of a parameter that belongs to no layer; it has no declaration."""
+"""The kind of a parameter without a layer. It has no declaration."""
 
 CALL = "call"
-"""The kind of a JAX function of the user, with the types of its results."""
+"""The kind of a user's JAX function that becomes one op."""
 
 TRACE = "trace"
-"""The kind of a JAX function that guards cut into regions; each region is an op."""
+"""The kind of a user's JAX function that guards cut into regions. Each region is an
+op.
+"""
 
 
 @cache
 def op_kinds() -> dict[str, OpKind]:
-    """Return the declarations of the kinds by name.
-
-    Kinds that only passes insert are not among them; `constant` is, as both specs and
-    passes use it.
-    """
+    """Return the declarations of the op kinds of specs, by name. Kinds that only passes
+    insert are left out. `constant` is included: specs use it too."""
     declared = [ops.find(name) for name in ops.kinds()]
     in_specs = [d for d in declared if not d.inserted or d.kind == "constant"]
     kinds: list[OpKind] = [*in_specs, *COMPOSITES]
@@ -50,11 +49,9 @@ def op_kinds() -> dict[str, OpKind]:
 def read_attrs(
     kind: OpKind, entry: OpEntry, problems: Problems
 ) -> dict[str, Any] | None:
-    """Return the attributes of an op, with tuples for lists.
-
-    Reports unknown keys, missing attributes, wrong types and values that are not among
-    the choices, and then returns None.
-    """
+    """Return the attributes of an op, with lists as tuples. Returns None after
+    reporting unknown keys, missing attributes, wrong types, or values outside the
+    choices."""
     entries = entry.node.entries
     keys = {*COMMON_KEYS, *(attr.name for attr in kind.written_attrs)}
     good = entries.keys() <= keys

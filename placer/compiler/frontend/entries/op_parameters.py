@@ -1,4 +1,4 @@
-"""Declares the parameters of the graph: of layers, of calls, and by themselves."""
+"""Declares the parameters of a graph: of layers, of calls, and of `parameter` ops."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _TIMES = ("int32", "uint32", "uint64", "int64")
 _NUMBERS = ("bool", "int32", "int64", "float64", "float32")
 
 MAX_ELEMENTS = 2**40
-"""The most elements that a parameter may have: 4 TiB of float32."""
+"""The largest number of elements of a parameter: 4 TiB of float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A parameter that an optimizer trains: its entry of `parameters`, if it has one, the
-    entry of the optimizer, and whether it is a sparse table."""
+    """A parameter that an optimizer trains: its entry in `parameters`, if any, the
+    entry of its optimizer, and whether it is a sparse table."""
 
     rule: Rule | None
     group: Group
@@ -51,11 +51,16 @@ class Trained:
 class Parameters:
     """The parameters of one spec.
 
-    The first rule of the section `parameters` and the first optimizer group that match
-    a parameter apply to it. `spans` has the position of each parameter by name. `trained`
-    are the parameters with an optimizer; `unassigned` names those that no group matches,
-    `states` those that are the state of an op, `kept_states` those of them that are not
-    updated. `tables` are the sparse ones as the ops that created them wanted them.
+    The first matching rule of the section `parameters` and the first matching optimizer
+    apply to a parameter.
+
+    Attributes:
+        spans: The position of each parameter, by name.
+        trained: The parameters with an optimizer.
+        unassigned: Names of parameters that no optimizer matches.
+        states: Names of parameters that hold the state of an op.
+        kept_states: The names in `states` that are never updated.
+        tables: The sparse tables, with the settings of the ops that created them.
     """
 
     values: Values
@@ -74,11 +79,9 @@ class Parameters:
     def add_layer(
         self, declared: Sequence[LayerParameter], entry: OpEntry
     ) -> list[str] | None:
-        """Declare the parameters of a layer that it does not share.
-
-        Returns the names of all its parameters, or None if its key `params` is wrong.
-        Raises OpError if a shared parameter does not fit.
-        """
+        """Declare the parameters of a layer, except shared ones. Returns the names of
+        all its parameters, or None if its key `params` is wrong. Raises OpError if a
+        shared parameter does not fit."""
         shared = self._shared(declared, entry)
         if shared is None:
             return None
@@ -92,7 +95,7 @@ class Parameters:
             if parameter.state or other in self.states:
                 raise OpError(_shared_state_message(operand, other), attr="params")
             if (actual := self.values.types[other]) != type_:
-                message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
+                message = f"needs '{operand}' {type_}, but '{other}' is {actual}"
                 raise OpError(message, attr="params")
             if parameter.sparse is not None:
                 _check_settings(parameter, self.tables[other], other)
@@ -104,11 +107,9 @@ class Parameters:
         declared: Sequence[tuple[str, LayerParameter | ScalarNode]],
         entry: OpEntry,
     ) -> list[str] | None:
-        """Declare the parameters and the state of a `call`.
-
-        An item of `declared` is a new parameter, or the scalar that names a shared one.
-        Returns all names, or None if a shared name is not a parameter.
-        """
+        """Declare the parameters and the state of a `call`. An item of `declared` is a
+        new parameter, or the scalar that names a shared parameter. Returns all names,
+        or None if a shared name is not a parameter."""
         parameters = []
         for key, parameter in declared:
             if isinstance(parameter, LayerParameter):
@@ -126,8 +127,11 @@ class Parameters:
         node, where = entry.node, entry.where
         read = read_parameter(node, ParameterOp, where, self.problems, ("place",))
         if node.get_non_null("place") is not None:
-            message = f"{where} has no place of its own"
-            hint = "a parameter is at the place of its optimizer: place that"
+            message = f"{where} cannot have a place"
+            hint = (
+                "a parameter is stored at the place of its optimizer: set the place"
+                " there"
+            )
             self.problems.add(message, node.keys["place"].span, hint)
         if read is None:
             return False
@@ -136,7 +140,6 @@ class Parameters:
         return True
 
     def _declare_own(self, parameter: LayerParameter, entry: OpEntry) -> str:
-        """Declare a parameter of an op, and return its name."""
         type_ = widen(parameter.type, self.wide)
         name = f"{entry.name}.{parameter.operand}"
         if parameter.sparse is not None:
@@ -148,17 +151,16 @@ class Parameters:
     def _declare_table(
         self, name: str, type_: TensorType, parameter: LayerParameter, span: Span
     ) -> None:
-        """Declare a parameter with a row for each key."""
         rule = first_match(name, self.rules)
         init, what = parameter.init, f"sparse table '{name}'"
         if rule is not None and rule.init is not None:
             init = rule.init
         dim, of_rows = int(type_.shape[1]), {}
         if type_.dtype not in ("float32", "float64"):
-            message = f"{what} is {type_.dtype}, and rows are float32 or float64"
+            message = f"{what} is {type_.dtype}, but rows must be float32 or float64"
             self.problems.add(message, span)
         elif type_.dtype == "float64" and not self.wide:
-            message = f"{what} is float64 in a float32 model"
+            message = f"{what} is float64, but the model is float32"
             hint = "write precision: float64 at the top of the spec, or float32 here"
             self.problems.add(message, span, hint)
         elif mistake := initializers.check_rows(init, parameter.rows):
@@ -180,8 +182,7 @@ class Parameters:
     def _report_init(
         self, what: str, mistake: Mistake, rule: Rule | None, span: Span
     ) -> None:
-        """Report an initializer that a parameter cannot have: in the entry of
-        `parameters` that has it, or at the op."""
+        """Report an unsuitable initializer, in `parameters` or else at the op."""
         message = f"{what}: {mistake.message}"
         if rule is not None and rule.init is not None:
             self.problems.add_mistake(
@@ -193,11 +194,11 @@ class Parameters:
     def _inputs_of(
         self, name: str, parameter: LayerParameter, span: Span
     ) -> dict[str, tuple[str, str]]:
-        """Return the inputs that a sparse table needs beside keys, each with its type; report
-        those that do not fit."""
+        """Return the inputs that a sparse table reads in addition to keys, each with
+        its type. Reports inputs of a wrong type."""
         found = {}
         for key, wanted in (parameter.inputs or {}).items():
-            # Seconds have more bits than int32.
+            # Times in seconds need more than 32 bits.
             in_full = (
                 self.values.read_in_full if key == "time" else self.values.inputs.get
             )
@@ -219,7 +220,6 @@ class Parameters:
     def _assign(
         self, name: str, attrs: dict[str, Any], rule: Rule | None, span: Span
     ) -> None:
-        """Add the attributes that say which optimizer trains a parameter."""
         if rule is not None and not rule.trainable:
             attrs["trainable"] = False
         elif (group := first_match(name, self.groups)) is not None:
@@ -239,7 +239,7 @@ class Parameters:
             init = rule.init
         what = f"parameter '{name}'"
         if type_.dtype == "float64" and not self.wide:
-            message = f"{what} is float64 in a float32 model"
+            message = f"{what} is float64, but the model is float32"
             hint = "write precision: float64 at the top of the spec, or float32 here"
             self.problems.add(message, span, hint)
         if type_.numel() > MAX_ELEMENTS:
@@ -266,7 +266,6 @@ class Parameters:
     def _shared(
         self, declared: Sequence[LayerParameter], entry: OpEntry
     ) -> dict[str, str] | None:
-        """Return the names in `params` by operand; None if one is wrong."""
         written = entry.node.get_non_null("params")
         expected, hint = "'params' must be a mapping", "write {w: h1.w}"
         section = self.problems.expect(written, MappingNode, expected, hint)
@@ -284,7 +283,6 @@ class Parameters:
         return shared if shared.keys() == section.entries.keys() <= operands else None
 
     def _is_parameter(self, item: ScalarNode, entry: OpEntry) -> bool:
-        """Return whether a scalar names a parameter; if not, report it."""
         if item.text in self.spans:
             return True
         if item.text in self.values.types or item.text in self.values.inputs:
@@ -299,38 +297,38 @@ class Parameters:
 def _check_settings(
     parameter: LayerParameter, created: LayerParameter, other: str
 ) -> None:
-    """Raise OpError if an op that shares a sparse table has other settings for it."""
+    """Raise OpError if an op shares a sparse table, but has different settings for
+    it.
+    """
     if (
         (parameter.sparse and parameter.sparse != created.sparse)
         or (parameter.inputs and parameter.inputs != created.inputs)
         or parameter.rows not in (None, created.rows)
     ):
         raise OpError(
-            f"has other settings for the sparse table '{other}' than the op that creates"
-            " it",
+            f"has different settings for the sparse table '{other}' than the op that"
+            " creates it",
             attr="params",
-            hint="leave them out here",
+            hint="leave the settings out here",
         )
 
 
 def _shared_state_message(operand: str, other: str) -> str:
     return (
-        f"'{operand}' cannot be '{other}': the state of an op cannot be shared, as the"
-        " op changes it in each step"
+        f"'{operand}' cannot be '{other}': ops cannot share state, because each step"
+        " changes it"
     )
 
 
 def graph_type(type_: TensorType, wide: bool) -> TensorType:
-    """Return the type that an input has in the graph.
-
-    `wide` is whether the precision is float64. If it is not, JAX runs without x64 and
-    has no 64-bit integers: the reader checks their range and returns 32-bit ones.
-    """
+    """Return the type of an input in the graph. With `wide` (the precision is float64)
+    it is unchanged. Otherwise JAX runs without x64 and has no 64-bit integers: the
+    reader checks their range and converts them to 32 bits."""
     if not wide and type_.dtype in ("int64", "uint64"):
         return replace(type_, dtype=type_.dtype.replace("64", "32"))
     return widen(type_, wide)
 
 
 def widen(type_: TensorType, wide: bool) -> TensorType:
-    """Return the type, with its float dtype replaced by float64 if `wide` is true."""
+    """Return the type. If `wide`, float64 replaces its float dtype."""
     return replace(type_, dtype="float64") if wide and type_.is_float else type_

@@ -1,4 +1,4 @@
-"""Parses the place strings of a spec, merges nested ones and checks them."""
+"""Parses the place strings of a spec, merges nested places and checks them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from placer.place import Cluster, Place
 
 
 class Places:
-    """The places of one spec. Equal places in equal scopes are parsed once."""
+    """The places of one spec. A place string is parsed once for each scope that has
+    it.
+    """
 
     def __init__(self, cluster: Cluster | None, problems: Problems) -> None:
         self._cluster = cluster
@@ -17,11 +19,9 @@ class Places:
         self._known: dict[tuple[Place | None, str], Place] = {}
 
     def merge(self, outer: Place | None, node: SpecNode | None) -> Place | None:
-        """Return the place of an op or scope inside `outer` with the key `place`.
-
-        After an error, which is reported, this is the outer place, so that the ops
-        inside can still be checked.
-        """
+        """Return the place of an op or scope with the key `place`, inside a scope at
+        `outer`. After an error, which is reported, returns `outer`: the ops inside can
+        still be checked."""
         hint = "write for example /node:worker/cpu"
         text = self._problems.expect(node, ScalarNode, "'place' must be text", hint)
         if text is None:

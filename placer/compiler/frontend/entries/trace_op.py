@@ -1,4 +1,4 @@
-"""Reads ops of kind `trace`: the arguments of a JAX function, and its regions."""
+"""Reads `trace` ops: the arguments of a JAX function, and its regions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from placer.place.types import TensorType
 from placer.plan.settings.checks import describe_value
 
 ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
-"""The keys of the forms of an argument."""
+"""The keys that an argument may have."""
 
 
 class RegionNode(NamedTuple):
@@ -36,11 +36,11 @@ class RegionNode(NamedTuple):
 def read_regions(
     section: SpecNode | None, name: str, problems: Problems
 ) -> list[RegionNode] | None:
-    """Read the regions of an op; report errors and return None."""
+    """Read the regions of an op. None after an error."""
     if not isinstance(section, SequenceNode) or not section.items:
         if section is not None:
             message = "'regions' must list the regions of the function"
-            problems.add(message, section.span, "placer.trace writes it")
+            problems.add(message, section.span, "placer.trace writes this list")
         return None
     return all_or_none(
         _read_region(item, f"regions[{number}] of op '{name}'", name, problems)
@@ -64,14 +64,16 @@ def _read_region(
 def _read_result(
     item: SpecNode, name: str, problems: Problems
 ) -> tuple[str, TensorType] | None:
-    """Read a result `name: type`. The name is that of the op, or it and a suffix."""
+    """Read a result `name: type`. It is named like the op, or starts with `OP.`."""
     if (pair := split_result(item, name, problems)) is None:
         return None
     key, node = pair
     suffix = key.text.removeprefix(f"{name}.")
     if key.text != name and (suffix == key.text or not is_name(suffix)):
         message, hint = explain_invalid_name(key.text)
-        hint = f"{hint}; a result of a region is {name} or starts with {name}."
+        hint = (
+            f"{hint}; name a result of a region {name}, or start its name with {name}."
+        )
         problems.add(message, key.span, hint)
         return None
     type_ = read_type(node, problems)
@@ -81,10 +83,8 @@ def _read_result(
 def encode_arguments(
     args: SpecNode, name: str, types: Mapping[str, TensorType], problems: Problems
 ) -> str | None:
-    """Return `args` as the JSON that `placer.ops.functions` reads.
-
-    The names of values are replaced by their types. Reports errors and returns None.
-    """
+    """Return `args` as JSON for `placer.ops.functions`; None after an error. The names
+    of values are replaced by their types."""
     assert isinstance(args, SequenceNode)
     encoded = [_encode_argument(item, name, types, problems) for item in args.items]
     return None if None in encoded else json.dumps(encoded)
@@ -100,7 +100,8 @@ def _encode_argument(
             f"an argument must be one of {', '.join(ARGUMENT_FORMS)},"
             f" not {describe_value(item.value)}"
         )
-        problems.add(message, item.span, "write {in: x} for a value, {make: model}")
+        hint = "write {in: x} for a value, {make: model} for an object of fn's module"
+        problems.add(message, item.span, hint)
         return None
     ((key, content),) = item
     match key:
@@ -113,8 +114,8 @@ def _encode_argument(
         case "make":
             if not isinstance(content.value, str) or not is_name(content.value):
                 message = (
-                    "'make' must be a name in the module of fn,"
-                    f" not {describe_value(content.value)}"
+                    "'make' must name an object in the module of fn, not"
+                    f" {describe_value(content.value)}"
                 )
                 problems.add(message, content.span)
                 return None

@@ -18,10 +18,8 @@ def read_type(
     expected: str = "a type must be text",
     hint: str = 'write "float32[batch, 64]"',
 ) -> TensorType | None:
-    """Return the type in a text; report another node, and return None.
-
-    `expected` and `hint` are those of `Problems.expect`.
-    """
+    """Return the type in a text; report any other node and return None. `expected` and
+    `hint` are the arguments of `Problems.expect`."""
     text = problems.expect(node, ScalarNode, expected, hint)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Builds ops that call a function of the user, of the kinds `call` and `trace`."""
+"""Builds ops that call a JAX function of the user: `call` and `trace`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from placer.plan.settings.data.sources import POSITION
 
 
 def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> bool:
-    """Add a function with its parameters and its state; return False on errors."""
+    """Add a function with its parameters and state. Return False on errors."""
     node, name, problems = entry.node, entry.name, context.problems
     good = decode(node, CallOp, entry.where, problems)
     has_function = read_function(node.get("fn"), context)
@@ -66,7 +66,7 @@ def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> boo
 
 
 def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bool:
-    """Add each region of a traced function as an op; return False on errors."""
+    """Add each region of a traced function as an op. Return False on errors."""
     node, name, problems = entry.node, entry.name, context.problems
     good = decode(node, TraceOp, entry.where, problems)
     has_function = read_function(node.get("fn"), context)
@@ -110,7 +110,7 @@ def _add_region(
             message = f"op '{entry.name}': the result '{out}' of a region"
             context.problems.add(f"{message} already exists", region.node.span)
             return False
-    # A region whose results have no batch dimension is the same for all rows.
+    # A region computes no rows if no result has a batch dimension.
     by_rows = by_rows and any(type_.has_rows for _, type_ in region.results)
     attrs = {
         **attrs,
@@ -129,7 +129,6 @@ def _define(
     attrs: Mapping[str, Any],
     context: Context,
 ) -> None:
-    """Add an op with the declaration of `call`. Raises OpError."""
     operands = [*inputs, POSITION]
     inferred = context.values.infer(CALL, operands, attrs)
     context.values.define(entry, CALL, operands, outs, inferred)

@@ -1,4 +1,4 @@
-"""The values that have been defined, their types, and the lookup of names."""
+"""The values defined so far, their types, and the lookup of names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from placer.plan.settings.data.sources import POSITION
 from placer.plan.settings.training.metrics import Finalizer
 
 RECENT = 1000
-"""The number of latest values among which the nearest name is searched for a hint."""
+"""The number of latest values that are compared with an unknown name for a hint."""
 
 
 Inferred = tuple[Sequence[TensorType], Mapping[str, Any]]
@@ -34,11 +34,14 @@ Inferred = tuple[Sequence[TensorType], Mapping[str, Any]]
 
 
 class Values:
-    """The ops that have been built, in program order, and the values they define.
+    """The ops that have been built, in program order, and their values.
 
-    The values of an op with an error are *invalid*: ops that use them are not checked.
-    An input with an error has the type None. `finalizers` has those of metrics by name.
-    `section` is the section `graph`.
+    Values of an op with an error are *invalid*: ops that use them are not checked. An
+    input with an error has the type None.
+
+    Attributes:
+        finalizers: The finalizers of metrics, by name.
+        section: The section `graph`.
     """
 
     def __init__(self, section: SpecNode | None, problems: Problems) -> None:
@@ -61,24 +64,28 @@ class Values:
         span: Span,
         written: TensorType | None = None,
     ) -> None:
-        """Declare an input with its type in the graph, which is None after an error, and
-        the type that the spec has."""
+        """Declare an input.
+
+        Args:
+            name: The name of the input.
+            type_: Its type in the graph; None after an error.
+            span: The position in the spec.
+            written: Its type in the spec.
+        """
         self.inputs[name] = type_
         self._input_spans[name] = span
         if written is not None:
             self._written[name] = written
 
     def declare_keys(self, name: str, type_: TensorType) -> None:
-        """Declare that an input holds keys of 64 bits, and its type with all of them.
-
-        JAX has no integers of 64 bits in a float32 model, so that no computed op takes
-        the input as it is.
-        """
+        """Declare that an input holds 64-bit keys, with the type that keeps all bits. A
+        float32 model has no 64-bit integers in JAX, so no computed op can use this
+        input."""
         self.inputs[name] = type_
         self._keys.add(name)
 
     def add(self, op: Op, finalizer: Finalizer | None = None) -> None:
-        """Append an op and its values, which have a finalizer if the op is a metric."""
+        """Append an op and its values. A metric also has a finalizer."""
         self.ops.append(op)
         if finalizer is not None:
             self.finalizers.update((value.name, finalizer) for value in op.results)
@@ -92,10 +99,7 @@ class Values:
         operands: Iterable[str],
         attrs: Mapping[str, Any],
     ) -> Inferred:
-        """Return the result types of an op, and its attributes as in a graph.
-
-        Raises OpError.
-        """
+        """Return the result types and the attributes of an op. Raises OpError."""
         condensed = condense(declaration, attrs)
         types = [self.type_of(name) for name in operands]
         return declaration.infer(types, complete(declaration, condensed)), condensed
@@ -108,9 +112,9 @@ class Values:
         outs: Iterable[str],
         inferred: Inferred,
     ) -> None:
-        """Append an op of an entry, with the results `outs`."""
+        """Append the op of an entry, with the results `outs`."""
         types, attrs = inferred
-        same = self._equal_types.setdefault  # share one object among equal types
+        same = self._equal_types.setdefault  # Equal types share one object.
         results = [Value(o, same(t, t)) for o, t in zip(outs, types, strict=True)]
         if entry.remat is not None:
             attrs = {**attrs, "remat": entry.remat}
@@ -119,10 +123,8 @@ class Values:
         self.add(op, declaration.finalizer)
 
     def type_of(self, name: str) -> TensorType:
-        """Return the type of a value that has no error.
-
-        The op that reads the position in the batch is added at the first use.
-        """
+        """Return the type of a valid value. The first use of the position in the batch
+        adds the op that reads it."""
         if name == POSITION and name not in self.types:
             result = Value(name, TensorType("uint32", (BATCH, 2)))
             self.add(Op("read", (), (result,), {"input": name}))
@@ -134,34 +136,34 @@ class Values:
         self, node: ScalarNode, op: str, *, is_key: bool = False
     ) -> TensorType | None:
         """Return the type of the operand `node` of op `op`; None if it has an error.
-
-        The op that reads an input is added at its first use. `is_key`: the operand is
-        the keys of a sparse table, so that an input of 64 bits is read with all of them.
-        """
+        The first use of an input adds the op that reads it. `is_key`: the operand holds
+        the keys of a sparse table, so a 64-bit input is read with all bits."""
         name = node.text
         if is_key and name in self._written and self._is_narrowed(name):
             if name in self.types:
                 self._problems.add(
-                    f"op '{op}': '{name}' is read as 32 bits for an op before, and keys"
-                    " have 64",
+                    f"op '{op}': keys need 64 bits, but an earlier op reads '{name}'"
+                    " as 32 bits",
                     node.inner_span,
-                    "read the column as another input, too, or use precision: float64",
+                    "read the column as a second input, or use precision: float64",
                 )
                 return None
             self.declare_keys(name, self._written[name])
         if name in self.finalizers:
             self._problems.add(
-                f"op '{op}': '{name}' is a metric, which cannot be an operand",
+                f"op '{op}': '{name}' is a metric, and a metric cannot be an operand",
                 node.inner_span,
-                "list it in train.metrics; compute with a loss or with reduce_mean",
+                "list it in train.metrics; to compute with it, use a loss or"
+                " reduce_mean",
             )
             return None
         if name in self._keys and not is_key:
             self._problems.add(
-                f"op '{op}': '{name}' is read with all 64 bits, which no op computes with",
+                f"op '{op}': '{name}' is a 64-bit key; only an embedding with sparse:"
+                " true accepts it",
                 node.inner_span,
-                "keys are for an embedding with sparse: true; for other ops, write bins: N"
-                " in its features for numbers below N, or precision: float64",
+                "for other ops, write bins: N in its feature to get numbers below N,"
+                " or use precision: float64",
             )
             return None
         if name in self.types:
@@ -179,23 +181,25 @@ class Values:
         return None
 
     def read_in_full(self, name: str) -> TensorType | None:
-        """Return the type of an input that no op computes with, with integers of 64 bits
-        unless an op uses it; None for what is not an input."""
+        """Return the type of an input, with 64-bit integers unless an op reads it as 32
+        bits. Returns None if `name` is not an input."""
         if name in self._written and name not in self.types and self._is_narrowed(name):
             self.declare_keys(name, self._written[name])
         return self.inputs.get(name)
 
     def declared_type(self, name: str) -> TensorType | None:
-        """Return the type that the spec declares for an input; None for other values."""
+        """Return the type that the spec declares for an input; None for other
+        values.
+        """
         return self._written.get(name, self.inputs.get(name))
 
     def _is_narrowed(self, name: str) -> bool:
-        """Whether an input with integers of 64 bits is read as 32 bits."""
+        """Return True if an input with 64-bit integers is read as 32 bits."""
         type_ = self.inputs[name]
         return type_ is not None and type_.dtype != self._written[name].dtype
 
     def read_operands(self, node: MappingNode, op: str) -> Operands | None:
-        """Return the operands in `in` with their types; None if one has an error."""
+        """Return the operands in `in` with their types; None after an error."""
         section = node.get_non_null("in")
         items = [] if section is None else as_list(section)
         sparse = node.get("sparse")
@@ -216,14 +220,14 @@ class Values:
                 self._invalid.add(item.text)
 
     def is_invalid(self, name: str) -> bool:
-        """Return whether a name is that of an invalid value, or of its parameter."""
+        """Return True for an invalid value, or a parameter of an op with an error."""
         return name in self._invalid or name.partition(".")[0] in self._invalid
 
     def report_unknown(self, node: ScalarNode, op: str) -> None:
-        """Report a name that is not defined before its use; it may be defined later."""
+        """Report an undefined name. The hint says if it is defined later."""
         name = node.text
         line = self._lines.get(name.partition(".")[0], 0)
-        hint: str | None = "an op comes after the ops whose results it uses"
+        hint: str | None = "put an op after the ops that compute its operands"
         if line > node.span.line:
             message = f"{quote(name)} is defined later, on line {line}"
         elif name in self._lines:
@@ -236,7 +240,6 @@ class Values:
 
     @cached_property
     def _lines(self) -> dict[str, int]:
-        """The line of every name that the ops of the section define."""
         lines: dict[str, int] = {}
         for node in _ops(self._section):
             for item in _defined(node):
@@ -244,10 +247,8 @@ class Values:
         return lines
 
     def check_scalar(self, node: ScalarNode, what: str) -> bool:
-        """Return whether `node` names a float scalar, or a metric if that is allowed.
-
-        Reports an error if not. `what` is `loss` or `metric`.
-        """
+        """Return True if `node` names a float scalar, or a metric if `what` is
+        `metric`. Otherwise reports an error. `what` is `loss` or `metric`."""
         name = node.text
         type_ = self.types.get(name)
         if type_ is None:
@@ -258,11 +259,14 @@ class Values:
             return False
         if name in self.finalizers:
             if what == "loss":
-                message = f"'{name}' is a metric, which has no gradient to minimize it"
+                message = (
+                    f"'{name}' is a metric; a metric has no gradient, so it cannot be"
+                    " minimized"
+                )
                 self._problems.add(message, node.inner_span, "minimize a loss")
             return what != "loss"
         if type_.shape or not type_.is_float:
-            message = f"a {what} must be a float scalar, and '{name}' is {type_}"
+            message = f"a {what} must be a float scalar, but '{name}' is {type_}"
             advice = "reduce it with reduce_mean or reduce_sum"
             hint = advice if type_.is_float else None
             self._problems.add(message, node.inner_span, hint)
@@ -280,12 +284,11 @@ class Values:
 
 
 def is_scope(node: MappingNode) -> bool:
-    """Return whether an entry of the graph is a scope, not an op."""
+    """Return True if an entry of the graph is a scope, not an op."""
     return "ops" in node.entries and "op" not in node.entries
 
 
 def _defined(node: MappingNode) -> Iterator[ScalarNode]:
-    """Yield the names that the mapping of an op defines: of the op and its results."""
     for key in ("name", "out"):
         for item in as_list(node.entries[key]) if key in node.entries else ():
             if isinstance(item, ScalarNode):
@@ -293,7 +296,6 @@ def _defined(node: MappingNode) -> Iterator[ScalarNode]:
 
 
 def _ops(section: SpecNode | None) -> Iterator[MappingNode]:
-    """Yield the mapping of every op, in program order."""
     for node in section.items if isinstance(section, SequenceNode) else ():
         if isinstance(node, MappingNode):
             if is_scope(node):

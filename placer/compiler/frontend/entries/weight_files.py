@@ -1,4 +1,4 @@
-"""The files of initial values: `init: {file: weights.safetensors}`, or a checkpoint."""
+"""Files with initial values: `init: {file: weights.safetensors}`, or a checkpoint."""
 
 from __future__ import annotations
 
@@ -33,20 +33,23 @@ from placer.system.files.regular import open_regular
 
 
 class WeightFiles:
-    """The files in the folder of a spec, and those that a program has in memory.
+    """The files with initial values in the folder of a spec or in memory.
 
-    `contents` has the latter by name. The header of each file is read once.
+    Reads the header of each file once.
+
+    Args:
+        contents: Files in memory, by name.
     """
 
     def __init__(self, folder: Path, contents: Mapping[str, bytes]) -> None:
         self._folder = folder
         self._contents = contents
-        # The tensors of each file, or the message why it cannot be read.
+        # The tensors of each file, or a message if the file cannot be read.
         self._headers: dict[str, dict[str, TensorType] | str] = {}
 
     def check(self, init: Init, name: str, type_: TensorType) -> Mistake | None:
-        """Return why a parameter cannot be initialized from its file; None if it can, or
-        if `init` is not a file."""
+        """Return the mistake if a parameter cannot start from its file; None if it can.
+        Also returns None if `init` is not a file."""
         file = file_of(init)
         if file is None:
             return None
@@ -56,13 +59,14 @@ class WeightFiles:
         stored = tensors.get(name)
         if stored is None:
             hint = (
-                did_you_mean(name, tensors) or "a tensor has the name of its parameter"
+                did_you_mean(name, tensors)
+                or "a tensor must have the name of its parameter"
             )
             if file in self._contents and (self._folder / file).exists():
-                hint = "placer.trace creates a file of this name: rename yours"
+                hint = "placer.trace creates a file of this name: rename your file"
             return Mistake(("init",), f"{file} has no tensor '{name}'", hint)
         if stored.shape != type_.shape or not stored.is_float:
-            message = f"{file} has '{name}' as {stored}, and the parameter is {type_}"
+            message = f"'{name}' in {file} is {stored}, but the parameter is {type_}"
             return Mistake(("init",), message)
         return None
 
@@ -77,7 +81,7 @@ class WeightFiles:
                     with open_tensors(self._folder / file) as (types, _):
                         self._headers[file] = types
             except FileNotFoundError:
-                self._headers[file] = f"there is no {file} beside the spec"
+                self._headers[file] = f"{file} is not in the folder of the spec"
             except CheckpointError as error:
                 self._headers[file] = error.message
             except (OSError, ValueError) as error:
@@ -86,11 +90,13 @@ class WeightFiles:
 
 
 def read_weight_files(model: Model) -> dict[str, bytes]:
-    """Return the files of initial values: path in the build folder, and content.
+    """Return the files with initial values: their paths in the build, and contents.
 
-    A checkpoint becomes one safetensors file, with the parameters that start from it.
-    Raises BuildError if one cannot be read, and DataError if it is damaged or has a
-    parameter that is not finite.
+    A checkpoint becomes one safetensors file with the parameters that start from it.
+
+    Raises:
+        BuildError: A file cannot be read.
+        DataError: A file is damaged, or a parameter has a value that is not finite.
     """
     parameters: dict[str, list[Op]] = defaultdict(list)
     for op in model.graph.parameters:
@@ -113,7 +119,8 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
             _check_finite(model.graph, file, content, ops)
         if files.setdefault(file_in_build(file), content) is not content:
             raise BuildError(
-                f"two files of initial values are {file_in_build(file)} in the build",
+                "two files with initial values have the same name in the build:"
+                f" {file_in_build(file)}",
                 hint=f"rename '{file}'",
             )
     return files
@@ -122,8 +129,7 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
 def _check_finite(
     graph: Graph, file: str, content: bytes, parameters: Iterable[Op]
 ) -> None:
-    """Check parameters with the values in the bytes of a file. Raises DataError."""
-    # numpy, which the compiler does without as long as no values are read.
+    # Imported here: the compiler needs numpy only to read values.
     from placer.checkpoint.finite import HINT, find_not_finite, read_array
 
     tensors = parse_header(BytesIO(content), len(content)).tensors
@@ -135,10 +141,8 @@ def _check_finite(
 
 
 def _checkpoint_types(path: Path) -> dict[str, TensorType]:
-    """Return the types of the parameters in the checkpoint that a path names.
-
-    Of a folder it is the last one whose manifest can be read. Raises CheckpointError.
-    """
+    """Return the types of the parameters in a checkpoint. In a folder of checkpoints,
+    the newest one with a readable manifest is used. Raises CheckpointError."""
     checkpoint = next(candidates(path, warn=lambda _: None))
     return {
         name: TensorType(stored.dtype, stored.shape)
@@ -147,10 +151,7 @@ def _checkpoint_types(path: Path) -> dict[str, TensorType]:
 
 
 def _read_checkpoint(path: Path, names: Sequence[str]) -> bytes:
-    """Return a safetensors file with the values of parameters of a checkpoint.
-
-    Raises CheckpointError.
-    """
+    """Return some parameters of a checkpoint as safetensors. Raises CheckpointError."""
 
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=7)

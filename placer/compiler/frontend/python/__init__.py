@@ -1,5 +1,5 @@
-"""The Python front end: calls are recorded as entries of a spec.
+"""The Python front end: records calls as entries of a spec.
 
-The builder for YAML specs reads these entries, both when an op is called and when the
-program is compiled. So types, defaults and messages are the same as for YAML.
+The builder of YAML specs reads these entries, when an op is called and again when the
+program is compiled. So types, defaults and messages are the same as in YAML.
 """

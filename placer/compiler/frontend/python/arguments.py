@@ -1,4 +1,4 @@
-"""The arguments of `placer.trace` as terms of a spec, with names of the parameters."""
+"""Describes the arguments of `placer.trace` as terms of a spec; names parameters."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from placer.place.types import FLOATS, TensorType
 
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A value of the program, or an array that becomes a parameter, in an argument.
+    """A value of the program, or an array that becomes a parameter, inside an argument.
 
-    `path` leads to it, starting with the name of the argument. `key` is that of the
-    parameter; None for a value.
+    Attributes:
+        path: The names that lead to it, starting with the name of the argument.
+        key: The key of the parameter; None for a value.
     """
 
     value: Any
@@ -45,8 +46,10 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A part of an argument that libraries keep as state: its `path`, and what an error
-    says of it."""
+    """A part of an argument that a library keeps as state.
+
+    `said` is the verb phrase that an error says about it.
+    """
 
     path: tuple[str, ...]
     said: str
@@ -57,9 +60,9 @@ class Arguments:
     """The arguments of a call, as terms.
 
     Attributes:
-        terms: one term for each argument, with a `Leaf` for each value.
-        leaves: the values in the terms, in order.
-        state: the parts that training must not change, if they have parameters.
+        terms: One term for each argument, with a `Leaf` for each value.
+        leaves: The values in the terms, in order.
+        state: Parts that training must not change, if they have parameters.
     """
 
     terms: list[Any]
@@ -67,7 +70,7 @@ class Arguments:
     state: list[State]
 
     def text(self, wide: bool) -> str:
-        """Return the terms as a node reads them: with the types of values."""
+        """Return the terms as JSON for a node, with the types of values."""
         return json.dumps(self.terms, default=lambda leaf: str(leaf.type(wide)))
 
     def keys_in(self, path: tuple[str, ...]) -> list[str]:
@@ -75,7 +78,7 @@ class Arguments:
         return [leaf.key for leaf in self._leaves_in(path) if leaf.key is not None]
 
     def pattern_of(self, path: tuple[str, ...]) -> str:
-        """Return a glob of the keys of the parameters at and below a path."""
+        """Return a glob that matches the parameters at and below a path."""
         leaf = self._leaves_in(path)[0]
         assert leaf.key is not None, path
         below = leaf.path[len(path) :]
@@ -85,7 +88,7 @@ class Arguments:
         return [x for x in self.leaves if x.key and x.path[: len(path)] == path]
 
     def named_terms(self) -> list[dict[str, Any]]:
-        """Return the terms as in a spec: with the names of values and parameters."""
+        """Return the terms for a spec, with the names of values and parameters."""
         names = json.dumps(self.terms, default=lambda leaf: leaf.key or leaf.value.name)
         terms: list[dict[str, Any]] = json.loads(names)
         return terms
@@ -94,11 +97,8 @@ class Arguments:
 def collect_arguments(
     fn: Callable[..., Any], args: Sequence[Any], wide: bool
 ) -> Arguments:
-    """Return the arguments of a call of `fn` as terms.
-
-    `wide` is a precision of float64. Raises SpecError for an argument that cannot be
-    written to a spec.
-    """
+    """Return the arguments of a call of `fn` as terms. `wide` is true if the precision
+    is float64. Raises SpecError for an argument that a spec cannot express."""
     from placer.ops.functions import arguments as regions
     from placer.ops.functions.kept_state import find_state
 
@@ -121,7 +121,7 @@ class _TermBuilder:
     def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
         self.leaves: list[Leaf] = []
         self.pytrees: list[tuple[tuple[str, ...], Any]] = []
-        """The arguments, and what functions among them return, with their paths."""
+        """Paths and pytrees: arguments, or results of arguments that are functions."""
         self._regions = regions
         self._wide = wide
         self._globals = regions.globals_of(fn)
@@ -132,7 +132,7 @@ class _TermBuilder:
             return {"in": self._add_leaf(arg, path)}
         if arg is None or isinstance(arg, bool | int | float | str):
             return {"value": arg}
-        if isinstance(arg, Real):  # a number of numpy
+        if isinstance(arg, Real):  # A numpy number.
             return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
         if type(arg) in (list, tuple):
             kind = type(arg).__name__
@@ -141,9 +141,9 @@ class _TermBuilder:
         if type(arg) is dict:
             for key in arg:
                 if not isinstance(key, str):
-                    message = f"{_show(path)} has the key {key!r}, not a string"
+                    message = f"{_show(path)} has the key {key!r}; keys must be strings"
                     raise SpecError(message)
-            # Sort the keys, as JAX does when it flattens a dict.
+            # Sorted, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
             if str(arg.dtype) not in FLOATS:
@@ -156,23 +156,23 @@ class _TermBuilder:
         return self._template_term(arg, path)
 
     def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
-        """Return the term of a pytree that is a global name of the function's file."""
+        """Return the term of a pytree that is a global name in the function's file."""
         shown = _show(path)
         names = [k for k, each in self._globals.items() if each is arg and is_name(k)]
         if not names:
             raise SpecError(
-                f"{shown} is {type(arg).__name__}, and {self._file} has no name for it:"
-                " a node could not create it again",
-                hint="write a function at the top of the file that returns it, and pass"
-                f" that function: def {path[0]}(): return …",
+                f"{shown} is {type(arg).__name__}, and {self._file} has no name for"
+                " it, so a node cannot create it again",
+                hint="define a function at the top level of the file that returns it,"
+                f" and pass this function: def {path[0]}(): return …",
             )
         pytree = arg
         if inspect.isfunction(arg):
             try:
                 inspect.signature(arg).bind()
             except TypeError as error:
-                message = f"{shown} is the function '{names[0]}', which takes arguments"
-                hint = "pass a function without arguments that returns the pytree"
+                message = f"{shown} is the function '{names[0]}', which needs arguments"
+                hint = "pass a function that returns the pytree and needs no arguments"
                 raise SpecError(message, hint=hint) from error
             pytree = self._regions.call_with_precision(arg, self._wide)
         self.pytrees.append((path, pytree))
@@ -188,16 +188,15 @@ class _TermBuilder:
         for other in self.leaves:
             if other.value is value and not isinstance(value, Variable):
                 raise SpecError(
-                    f"{_show(path)} and {other.path_text} are the same array, and"
-                    " would be two parameters",
-                    hint="pass it once and use it twice, or copy it",
+                    f"{_show(path)} and {other.path_text} are the same array, but"
+                    " would become two parameters",
+                    hint="pass the array once, or copy it",
                 )
         self.leaves.append(Leaf(value, path))
         return self.leaves[-1]
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
-    """Yield the names that the function has for these arguments."""
     try:
         bound = inspect.signature(fn).bind(*args)
     except TypeError as error:
@@ -212,27 +211,24 @@ def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str
 
 
 def _show(path: Sequence[str]) -> str:
-    """Return a path for messages: a different text for each path, such as `p.a['b.c']`."""
+    """Return a path for messages, such as `p.a['b.c']`. It is unique for each path."""
     return path[0] + "".join(
         f".{key}" if re.fullmatch(r"\w+", key) else f"[{key!r}]" for key in path[1:]
     )
 
 
 def _joined(path: Sequence[str]) -> str:
-    """Return the names on a path as one name."""
     return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path)) or "_"
 
 
 _RESERVED = re.compile(r"(out|mid)[0-9]+|new")
-"""Names of other values of the op."""
+"""Names that the op uses for other values."""
 
 
 def _set_keys(parameters: Sequence[Leaf]) -> None:
-    """Give each parameter a key. Raises SpecError for two with the same key.
-
-    The key is the path, which includes the name of the argument if several arguments
-    have parameters.
-    """
+    """Give each parameter a key. Raises SpecError if two parameters have the same key.
+    The key is the path. It starts with the argument's name if several arguments have
+    parameters."""
     only_one = len({leaf.path[0] for leaf in parameters}) == 1
     leaf_of: dict[str, Leaf] = {}
     for leaf in parameters:
@@ -243,15 +239,15 @@ def _set_keys(parameters: Sequence[Leaf]) -> None:
             key = f"{key}_"
         if not is_name(key):
             raise SpecError(
-                f"the parameter at {leaf.path_text} would be called '{key}', which is"
-                " longer than 64 characters",
+                f"the parameter at {leaf.path_text} would be called '{key}', which has"
+                " more than 64 characters",
                 hint="pass parts of the model as separate arguments",
             )
         if key in leaf_of:
             raise SpecError(
                 f"the parameters at {leaf_of[key].path_text} and {leaf.path_text} would"
                 f" both be called '{key}'",
-                hint="rename one of the two",
+                hint="rename one of them",
             )
         leaf_of[key] = leaf
         leaf.key = key

@@ -1,7 +1,7 @@
-"""The spellings of PaddlePaddle's Fluid that differ from those of a spec.
+"""Spellings of PaddlePaddle's Fluid that differ from a spec.
 
-Functions of `placer.layers` that are decorated with `fluid_keywords` also accept the
-keywords of Fluid. The functions in `OWN` are part of `placer.layers` as they are here.
+Functions of `placer.layers` with the decorator `fluid_keywords` also accept Fluid's
+keywords. `placer.layers` re-exports the functions in `OWN`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ SPELLINGS = {
         "is_sparse": "sparse",
     },
 }
-"""For each op kind, the keywords of Fluid and the names of the arguments here."""
+"""For each op kind: Fluid's keywords, and the argument that each stands for."""
 
 RENAMED = {"mean": "mean_metric"}
-"""Op kinds with another function name, because Fluid's function does something else."""
+"""Op kinds whose function has another name, because Fluid uses the name for something
+else."""
 
 OWN = ("Embedding", "cast", "cross_entropy", "data", "mean", "sparse_embedding")
-"""The functions of this file that are part of `placer.layers`."""
+"""The functions of this file that `placer.layers` re-exports."""
 
 
 def fluid_keywords(kind: str) -> Callable[[Function], Function]:
@@ -52,7 +53,9 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
                 if theirs in keywords:
                     if ours in keywords:
                         message = f"{kind} has both '{theirs}' and '{ours}'"
-                        raise call_error(message, "they are the same")
+                        raise call_error(
+                            message, "they mean the same: pass one of them"
+                        )
                     keywords[ours] = keywords.pop(theirs)
             if keywords.get("activation", "") is None:
                 del keywords["activation"]
@@ -66,18 +69,19 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
 def _count_from_start(
     *args: Any, padding_idx: Any, size: Any = None, **others: Any
 ) -> Any:
-    """Return the index of a row of a table; Fluid counts a negative one from the end.
-
-    The arguments are those of `embedding`. Wrong ones are left to the op.
-    """
+    """Return the index of a table row. In Fluid, a negative index counts from the end.
+    The arguments are those of `embedding`. The op reports invalid ones."""
     match args[1] if len(args) > 1 else size, padding_idx:
         case [int(vocabulary), *_], int(index) if index < 0:
             if not vocabulary:
-                message = f"a table of any keys has no end to count {index} from"
-                raise call_error(message, "give the key itself as padding_idx")
+                message = (
+                    f"a table for any keys has no end, so it cannot count {index} from"
+                    " the end"
+                )
+                raise call_error(message, "pass the key as padding_idx")
             if index < -vocabulary:
                 message = f"a table of {vocabulary} rows has no row {index}"
-                hint = "write padding for an id that is outside the table"
+                hint = "use padding for an id outside the table"
                 raise call_error(message, hint)
             return index + vocabulary
     return padding_idx
@@ -94,8 +98,8 @@ def data(
 
     Write data("x", "float32[batch, 12]"), or data("x", shape=[12], dtype="float32"). A
     shape that does not start with the batch (None, -1 or "batch") is the shape of one
-    row. With `shape`, `type` is another name of `dtype`. 64-bit integers are read as 32
-    bits, and their range is checked, unless the precision is float64.
+    row. With `shape`, `type` is another name for `dtype`. If the precision is float32,
+    64-bit integers are read as 32 bits, and their range is checked.
     """
     if shape is None:
         if type is None or dtype is not None:
@@ -104,11 +108,11 @@ def data(
         return current_program().declare(name, type)
     if type is not None and dtype is not None:
         message = f"input '{name}' has both 'type' and 'dtype'"
-        raise call_error(message, "they are the same")
+        raise call_error(message, "they mean the same: pass one of them")
     if not isinstance(shape, list | tuple):
         expected = f"the shape of input '{name}' must be a list"
         message = f"{expected}, not {describe_value(shape)}"
-        raise call_error(message, "[12] is a row of 12")
+        raise call_error(message, "write [12] for rows of 12 numbers")
     has_batch = bool(shape) and shape[0] in (None, -1, BATCH)
     dims = ", ".join(map(str, (BATCH, *(shape[1:] if has_batch else shape))))
     return current_program().declare(name, f"{dtype or type or 'float32'}[{dims}]")
@@ -119,7 +123,7 @@ def cast(x: Variable, dtype: str, *, name: str | None = None) -> Variable:
 
     x: any dtype and shape.
     dtype: bool, float16, bfloat16, float32, float64, or an integer dtype. If the
-        precision is float32, 64-bit integer dtypes become 32-bit ones, as for inputs.
+        precision is float32, 64-bit integers become 32-bit integers, as for inputs.
     """
     narrow = current_program().precision == "float32" and dtype in ("int64", "uint64")
     if narrow and isinstance(x, Variable) and not x.type.is_float:
@@ -130,17 +134,18 @@ def cast(x: Variable, dtype: str, *, name: str | None = None) -> Variable:
 def cross_entropy(
     input: Variable, label: Variable, *, name: str | None = None
 ) -> Variable:
-    """The mean of -log(input[label]), for probabilities such as those of softmax.
+    """The mean of -log(input[label]), for probabilities such as a softmax.
 
-    `softmax_cross_entropy` of the logits computes the same, and is more exact.
+    `softmax_cross_entropy` computes the same from logits, and is more accurate.
 
-    input: float, [batch, …, classes], with sums of 1 along the last dimension.
+    input: float, [batch, …, classes]; sums to 1 along the last dimension.
     label: integer, [batch, …], or with a last dimension of 1.
     """
     is_valid = isinstance(input, Variable) and isinstance(label, Variable)
     if is_valid and len(label.shape) == len(input.shape) and label.shape[-1] == 1:
         label = record_op("squeeze", {"x": label, "axis": -1})
-    # log softmax(log p) = log p for probabilities p. Clip p: log 0 is infinite.
+    # For probabilities p, log softmax(log p) = log p. Clip p, because log 0 is
+    # infinite.
     positive = record_op("clip", {"x": input, "min": 1e-30})
     logits = record_op("log", {"x": positive})
     return record_op(
@@ -149,9 +154,10 @@ def cross_entropy(
 
 
 def mean(x: Variable, *, name: str | None = None) -> Variable:
-    """The mean of all elements, as for a loss: `reduce_mean` over all dimensions.
+    """The mean of all elements, for a loss: `reduce_mean` over all dimensions.
 
-    `mean_metric` is the op `mean` of a spec: a metric, which no op can use.
+    The op `mean` of a spec is called `mean_metric` here. It is a metric, so no op can
+    use it.
     """
     return record_op("reduce_mean", {"x": x, "name": name})
 
@@ -167,27 +173,29 @@ def sparse_embedding(
     dtype: str = "float32",
     name: str | None = None,
 ) -> Variable:
-    """Looks up the rows of a sparse table, which has a row for each key: `embedding`
-    with `sparse=True`, as PaddlePaddle spells it (docs/sparse-tables.md).
+    """Looks up rows of a sparse table, which has one row for each key.
+
+    This is `embedding` with `sparse=True`, with PaddlePaddle's arguments
+    (docs/sparse-tables.md).
 
     input: integers, any shape; all 64 bits of an int64 or uint64 input are the key.
-    size: [rows, dim]. Any number of keys can get a row, whatever `rows` is: it scales
-        the initial values, if the initializer depends on the size of a matrix.
-    padding_idx: an id that stands for no row; a negative one counts from the end of
-        the rows in `size`.
-    is_test: False. A lookup makes no rows, neither in training nor in an evaluation.
+    size: [rows, dim]. `rows` does not limit the number of keys. It only scales initial
+        values, if the initializer depends on the size of a matrix.
+    padding_idx: an id without a row; a negative id counts from the end of the rows in
+        `size`.
+    is_test: must be False. A lookup never creates rows, even in training.
     entry: which keys get a row: `CountFilterEntry`, `ProbabilityEntry`, or with scores
-        `ShowClickEntry`; by default all.
-    table_class: MemorySparseTable or CommonSparseTable, which mean the same here.
-    param_attr: the name of the table, which calls with the same name share, or an
-        existing table.
+        `ShowClickEntry`; by default all keys.
+    table_class: MemorySparseTable or CommonSparseTable; they mean the same here.
+    param_attr: the name of the table, or an existing table. Calls with the same name
+        share the table.
     dtype: float32 or float64.
     """
     if is_test:
         raise call_error(
-            "sparse_embedding has no is_test=True: a program is for training,"
-            " evaluation and prediction",
-            "leave it out: a lookup makes no rows",
+            "sparse_embedding does not accept is_test=True: one program is used for"
+            " training, evaluation and prediction",
+            "leave it out: a lookup never creates rows",
         )
     if table_class not in _IN_MEMORY:
         raise call_error(
@@ -201,11 +209,11 @@ def sparse_embedding(
 
 _IN_MEMORY = ("MemorySparseTable", "CommonSparseTable")
 _OTHER_TABLES = {
-    "SSDSparseTable": "a server has its rows in memory",
-    "MemorySparseGeoTable": "the optimizer's `update` says how workers train",
-    "SparseGeoTable": "the optimizer's `update` says how workers train",
+    "SSDSparseTable": "a server keeps rows in memory",
+    "MemorySparseGeoTable": "use the optimizer's `update` to choose how workers train",
+    "SparseGeoTable": "use the optimizer's `update` to choose how workers train",
 }
-"""Why the other tables of PaddlePaddle are none here."""
+"""Why PaddlePaddle's other table classes are unsupported."""
 
 
 def Embedding(  # noqa: N802 - the name that PaddlePaddle has for it
@@ -217,14 +225,14 @@ def Embedding(  # noqa: N802 - the name that PaddlePaddle has for it
     dtype: str = "float32",
     name: str | None = None,
 ) -> Variable:
-    """Looks up the rows of a table: `embedding`, as PaddlePaddle spells it.
+    """Looks up rows of a table: `embedding`, with PaddlePaddle's arguments.
 
     input: integers, any shape.
     size: [rows, dim].
-    padding_idx: an id that stands for no row; a negative one counts from the end.
-    sparse: whether the table has a row for each key (docs/sparse-tables.md).
-    weight_attr: the name of the table, which calls with the same name share, or an
-        existing table.
+    padding_idx: an id without a row; a negative id counts from the end.
+    sparse: whether the table has one row for each key (docs/sparse-tables.md).
+    weight_attr: the name of the table, or an existing table. Calls with the same name
+        share the table.
     dtype: the dtype of the table.
     """
     attributes = {"sparse": sparse, "dtype": dtype}
@@ -239,7 +247,6 @@ def _look_up(
     name: str | None,
     attributes: dict[str, Any],
 ) -> Variable:
-    """Record an `embedding` with PaddlePaddle's arguments."""
     padding = _count_from_start(ids, size, padding_idx=padding_idx)
     params: dict[str, Variable] | None = None
     if isinstance(table, str):
@@ -250,13 +257,16 @@ def _look_up(
             name = table
         else:
             message = f"the table of the op '{name}' cannot be called '{table}'"
-            raise call_error(message, "the first op of a table has its name")
+            raise call_error(
+                message, "the first op that uses a table must have the table's name"
+            )
     elif isinstance(table, Variable):
         params = {"table": table}
     elif table is not None:
         raise call_error(
-            f"a table is given by its name, not {describe_value(table)}",
-            "Program(parameters=[…]) sets initial values, and what is trained",
+            "a table must be a name or a table of the program, not"
+            f" {describe_value(table)}",
+            "use Program(parameters=[…]) for initial values, and to fix parameters",
         )
     arguments = {"ids": ids, "size": size, "padding": padding, "params": params}
     return record_op("embedding", {**arguments, "name": name, **attributes})

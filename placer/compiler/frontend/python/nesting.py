@@ -1,4 +1,4 @@
-"""Nest recorded ops in scopes of a spec, as the guards around them were nested."""
+"""Nests recorded ops in scopes of a spec, as their guards were nested."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from placer.place.guard import GuardEntry, merge_entries
 
 @dataclass(frozen=True, slots=True)
 class RecordedOp:
-    """A recorded op: its entry without a place, the guards around it, and its `remat`.
+    """A recorded op: its entry without a place, its guards, and its `remat`.
 
-    The guards are ordered from the outermost to the innermost.
+    Guards are ordered from the outermost to the innermost.
     """
 
     node: MappingNode
@@ -34,15 +34,16 @@ def nest_ops(entries: Sequence[RecordedOp]) -> list[SpecNode]:
 
 
 def _nest_from(entries: Sequence[RecordedOp], depth: int) -> list[SpecNode]:
-    """Return the entries, without the first `depth` places: scopes around have them."""
+    """Return the entries without their `depth` outermost places."""
     nodes: list[SpecNode] = []
     for at, members in groupby(entries, key=lambda entry: _place_at(entry, depth)):
         group = list(members)
         if at is None:
             nodes.extend(entry.node for entry in group)
             continue
-        # The order of merging matters only inside other scopes (`Place.merge`): at the
-        # top, one scope can have all places that the group shares, merged.
+        # The order in which places merge matters only inside other scopes
+        # (`Place.merge`). At the top, one scope can merge all places that the ops
+        # share.
         end = _shared_depth(group) if depth == 0 else depth + 1
         guards = group[0].guards[depth:end]
         place = scalar_node(str(merge_entries(guards)), guards[-1].span)
@@ -50,7 +51,7 @@ def _nest_from(entries: Sequence[RecordedOp], depth: int) -> list[SpecNode]:
             ops = SequenceNode(place.span, _nest_from(group, end))
             nodes.append(mapping_node({"place": place, "ops": ops}, place.span))
         elif group[0].node.entries["op"].value == PARAMETER:
-            nodes.append(group[0].node)  # parameters have no place
+            nodes.append(group[0].node)  # Parameters have no place.
         else:
             nodes.append(_with_place(group[0].node, place))
     return nodes
@@ -61,7 +62,7 @@ def _place_at(entry: RecordedOp, depth: int) -> str | None:
 
 
 def _shared_depth(group: Sequence[RecordedOp]) -> int:
-    """Return how many of the outermost places all ops of the group share."""
+    """Return how many of the outermost places all ops share."""
     chains = [[guard.place for guard in entry.guards] for entry in group]
     levels = zip(*chains, strict=False)
     return len(list(takewhile(lambda places: len({*places}) == 1, levels)))
@@ -75,7 +76,6 @@ def _with_place(op: MappingNode, place: SpecNode) -> MappingNode:
 
 
 def _remat_scope(inner: list[SpecNode]) -> MappingNode:
-    """Return a scope with `remat`: its forward pass is recomputed for backward."""
     span = inner[0].span
     true = scalar_node(True, span)
     match inner:

@@ -1,4 +1,4 @@
-"""Record calls of the functions of `placer.layers` as entries of a spec."""
+"""Records calls of the functions of `placer.layers` as entries of a spec."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def record_op(kind: str, arguments: Mapping[str, Any]) -> Variable:
 def record_ops(kind: str, arguments: Mapping[str, Any]) -> tuple[Variable, ...]:
     """Record an op and return its results. Attributes with default values are left out.
 
-    `arguments` are those of the op's function: its operands and attributes, `name`, and
-    `params` and `out` if it has them. An operand of None is an optional one that is
-    left out; a sequence is a variadic operand.
+    `arguments` are the arguments of the op's function: operands, attributes, `name`,
+    and perhaps `params` and `out`. None is an omitted optional operand; a sequence is a
+    variadic operand.
 
     Raises SpecError at the caller's line.
     """
@@ -52,7 +52,6 @@ def record_ops(kind: str, arguments: Mapping[str, Any]) -> tuple[Variable, ...]:
 def _flatten_operands(
     declared: OpKind, arguments: Mapping[str, Any]
 ) -> list[tuple[str, Variable]]:
-    """Return the operands in order, each with its name."""
     operands = []
     for key in (o.name for o in declared.operands if not o.parameter):
         value = arguments.get(key)
@@ -78,7 +77,9 @@ def _is_default(value: object, attr: Attr) -> bool:
 def _check_operand_order(
     declared: Declaration, names: list[str], recorded: OpRecord, program: Program
 ) -> None:
-    """Raise SpecError if a spec would read an optional operand as another operand."""
+    """Raise SpecError if a spec would mistake an optional operand for another
+    operand.
+    """
     assert declared.operand_names is not None
     op = recorded.ops[-1]
     types = [program.type_of(name) for name in op.operands]
@@ -86,7 +87,7 @@ def _check_operand_order(
     if order != names:
         program.remove_last()
         raise call_error(
-            f"{declared.kind} takes its operands in order: {', '.join(names)} would be"
-            f" {', '.join(order)}",
-            "pass the operands before it too",
+            f"the operands of {declared.kind} are positional: {', '.join(names)} would"
+            f" be read as {', '.join(order)}",
+            "pass the preceding operands too",
         )

@@ -1,4 +1,4 @@
-"""Read the argument `overrides` of `placer.compile`."""
+"""Reads the argument `overrides` of `placer.compile`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ Overrides = Mapping[str, object] | Iterable[str]
 def read_overrides(
     overrides: Overrides | None, program: Program | None
 ) -> Sequence[Override]:
-    """Return the overrides for a spec, in order; `program` is the spec if it is one.
-
-    Raises SpecError: at the caller's line for a mapping, else at the position in the
-    text.
-    """
+    """Return the overrides for a spec, in order. `program` is the spec, if it is in
+    Python. Raises SpecError at the caller's line for a mapping, otherwise at the
+    position in the text."""
     if overrides is None:
         return ()
     if isinstance(overrides, str):

@@ -1,4 +1,4 @@
-"""Programs: specs that are written in Python, stored as the sections of a spec."""
+"""`Program`: a spec written in Python, stored as the sections of a spec."""
 
 from __future__ import annotations
 
@@ -64,17 +64,18 @@ class OpRecord(NamedTuple):
 class Program:
     """A spec written in Python. `with program:` records the ops that are called inside.
 
-    Inputs, ops, the loss and optimizers are added by `placer.layers`,
-    `placer.append_backward` and `placer.optimizer`.
+    `placer.layers`, `placer.append_backward` and `placer.optimizer` add inputs, ops,
+    the loss and optimizers.
 
     Paths are relative to the file that creates the program. In a notebook they are
     relative to the working folder.
 
     Args:
         **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
-            `data`, `parameters`, `predict`, `precision`, `seed`, `emulate`; and all keys of its
-            section `train` but `minimize`, `optimizer` and `backward`, such as `epochs` and
-            `metrics`. `name` is by default that of the file.
+            `data`, `parameters`, `predict`, `precision`, `seed` and `emulate`. Also
+            keys of the section `train`, such as `epochs` and `metrics`, except
+            `minimize`, `optimizer` and `backward`. The default `name` is the name of
+            the file.
 
     Raises:
         SpecError: At the caller's line, if a section is wrong.
@@ -97,23 +98,23 @@ class Program:
         self.file = str(home_file.get() or self._span.file)
         self._is_cell = is_cell(self.file)
         self.folder = Path.cwd() if self._is_cell else Path(self.file).parent
-        """The folder of relative paths of data, and of the modules of `call`."""
+        """Relative paths of data, and the modules of `call`, start here."""
         self._sections: dict[str, SpecNode] = {}
         self._inputs = mapping_node({}, self._span)
         self._entries: list[RecordedOp] = []
-        self._parameters: dict[str, dict[str, str]] = {}  # by op and key
+        self._parameters: dict[str, dict[str, str]] = {}  # By op and key.
         self._counts: dict[str, int] = {}
         self._minimize: ScalarNode | None = None
         self._backward: ScalarNode | None = None
         self._optimizers: list[SpecNode] = []
         self._context: Context | None = None
         self.files: dict[str, bytes] = {}
-        """The files of initial values that are in no folder, by name."""
+        """Files with initial values that exist only in memory, by name."""
         self.update(**sections)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no op has been recorded."""
+        """True if no op has been recorded."""
         return not self._entries
 
     @property
@@ -139,12 +140,12 @@ class Program:
         """Set sections of the program, replacing earlier values.
 
         Args:
-            **sections: Keys of a spec, as in `Program(...)`. A section that is None is
-                not changed.
+            **sections: Keys of a spec, as in `Program(...)`. None leaves a section
+                unchanged.
 
         Raises:
-            SpecError: At the caller's line, if a section is wrong, or if the ops do not
-                fit it. The program is then unchanged.
+            SpecError: At the caller's line, if a section is wrong or does not fit the
+                ops. The program is then unchanged.
 
         Example:
             program.update(epochs=5, metrics=[loss])
@@ -183,13 +184,18 @@ class Program:
         guards: Sequence[GuardEntry] | None = None,
         files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> OpRecord:
-        """Add an op of the kind `kind`.
+        """Add an op.
 
-        `entry` has the other keys of the op's entry in a spec. `guards` are the guards
-        around it; by default those that are open. `files` are files of initial values
-        that the entry names, and that are in no folder.
+        Args:
+            kind: The kind of the op.
+            entry: The other keys of the op's entry in a spec.
+            name: The name of the op, by default a new one.
+            guards: The guards around the op; by default the open ones.
+            files: Files with initial values that the entry names and that exist only in
+                memory.
 
-        Raises SpecError at the caller's line if the op is wrong, and adds nothing.
+        Raises:
+            SpecError: At the caller's line, if the op is wrong. Nothing is added.
         """
         span = caller_span()
         if name is None:
@@ -217,10 +223,8 @@ class Program:
     def record_binary(
         self, kind: str, left: Variable | float, right: Variable | float
     ) -> Variable:
-        """Record an op on two values, or on a value and a number.
-
-        The op is added to the current program. Raises SpecError at the caller's line.
-        """
+        """Record an op on two values, or on a value and a number. Adds the op to the
+        current program. Raises SpecError at the caller's line."""
         program = current_program()
         if not isinstance(left, Variable):
             assert isinstance(right, Variable)
@@ -231,22 +235,21 @@ class Program:
         return value
 
     def _constant(self, number: float, other: Variable) -> Variable:
-        """Record a number as a value with the dtype of the other operand."""
         if not isinstance(number, Real):
             raise call_error(
                 "an operand must be a value of the program or a number, not"
                 f" {describe_value(number)}"
             )
         entry: dict[str, object] = {"value": number}
-        # float32 is stored as float64 if that is the program's precision, so a constant
-        # of either dtype needs no `dtype`.
+        # float32 becomes float64 if this is the program's precision, so neither dtype
+        # needs to be written.
         if other.dtype not in ("float32", "float64"):
             entry["dtype"] = other.dtype
         (value,) = self.record("constant", entry).values
         return value
 
     def unused_name(self, kind: str) -> str:
-        """Return the name of the next op of this kind that is called without a name."""
+        """Return the default name for the next op of this kind."""
         number, names = self._counts.get(kind, 0), self._live_context().names
         while f"{kind}_{number}" in names:
             number += 1
@@ -264,20 +267,20 @@ class Program:
         self._context = None
 
     def type_of(self, name: str) -> TensorType:
-        """Return the type of a value, which must be defined."""
+        """Return the type of a defined value."""
         values = self._live_context().values
         type_ = values.inputs.get(name) or values.types.get(name)
         assert type_ is not None, name
         return type_
 
     def trains(self, parameter: str) -> bool:
-        """Return whether a parameter is trained, by the section `parameters`."""
+        """Return True if the section `parameters` lets a parameter train."""
         rules = read_rules(self._sections.get("parameters"), Problems())
         rule = first_match(parameter, rules)
         return rule is None or rule.trainable
 
     def parameters_of(self, op: str) -> dict[str, Variable]:
-        """Return the parameters of an op, its own and shared ones, by their keys."""
+        """Return an op's parameters, including shared ones, by their keys."""
         names = self._parameters.get(op, {})
         return {
             key: self.variable(name, name.rpartition(".")[0] or name)
@@ -285,14 +288,17 @@ class Program:
         }
 
     def append_backward(self, loss: Variable | None) -> None:
-        """Set the place of gradients from open guards (`placer.append_backward`)."""
+        """Set the place of gradients to the place of the open guards.
+        `placer.append_backward` calls this."""
         span = caller_span()
         if self._backward is not None:
             message = "append_backward was already called for this program"
-            raise SpecError(message, span=span, hint="a program has one loss")
+            raise SpecError(message, span=span, hint="a program can have only one loss")
         if self._optimizers:
             message = "append_backward must be called before minimize"
-            raise SpecError(message, span=span, hint="minimize needs the gradients")
+            raise SpecError(
+                message, span=span, hint="minimize uses the place of the gradients"
+            )
         node = self._minimize if loss is None else self._loss_node(loss, span)
         place = self._open_place(OpCall("append_backward", "append_backward"))
         if place is not None:
@@ -319,18 +325,15 @@ class Program:
         nodes: Mapping[str, int] | None = None,
         overrides: Sequence[Override] = (),
     ) -> Model:
-        """Return the model of the program, which can be compiled.
-
-        `nodes` and `overrides` are those of `placer.compiler.frontend.load`; ops and inputs cannot be
-        overridden. Raises SpecError or SpecErrors for mistakes of the program as a
-        whole.
-        """
+        """Return the model of the program, ready to compile. `nodes` and `overrides`
+        are the arguments of `placer.compiler.frontend.load`; ops and inputs cannot be
+        overridden. Raises SpecError or SpecErrors for errors of the whole program."""
         for override in overrides:
             section = override.key[0]
             if section.text in ("graph", "inputs"):
                 what = "ops" if section.text == "graph" else "inputs"
                 raise SpecError(
-                    f"the {what} of a model in Python cannot be set from outside",
+                    f"the {what} of a model in Python cannot be overridden",
                     span=section.span,
                     hint=f"change the Python code: {self.file}",
                 )
@@ -375,29 +378,30 @@ class Program:
         return mapping_node(section, self._span)
 
     def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:
-        """Return the node of the loss. Raises SpecError if the program has another."""
         if not isinstance(loss, Variable):
             message = f"a loss must be a value of the program, not {loss!r}"
             raise SpecError(message, span=span)
         node = to_node(loss, span, self)
         assert isinstance(node, ScalarNode)
         if self._minimize is not None and self._minimize.value != loss.name:
-            message = f"the loss is already '{self._minimize.value}', not '{loss.name}'"
-            raise SpecError(message, span=span, hint="minimize the sum of the two")
+            message = (
+                f"the program already minimizes '{self._minimize.value}', so it cannot"
+                f" minimize '{loss.name}'"
+            )
+            raise SpecError(
+                message, span=span, hint="minimize the sum of the two losses"
+            )
         self._try(lambda live: live.values.check_scalar(node, "loss"))
         return node
 
     def _open_place(self, call: OpCall) -> ScalarNode | None:
-        """Return the place of the open guards for a call; None if they have none."""
         entries = places_around(call)
         place = merge_entries(entries)
         return None if place is None else scalar_node(str(place), entries[-1].span)
 
     def _try(self, change: Callable[[Context], T]) -> T:
-        """Apply a change to the context, and return its result.
-
-        If the change has an error, the context is created again before its next use.
-        """
+        """Apply a change to the context and return its result. After an error, the
+        context is created again before its next use."""
         live = self._live_context()
         self._context = None
         result = change(live)
@@ -406,12 +410,10 @@ class Program:
         return result
 
     def _live_context(self) -> Context:
-        """Return the context of the recorded ops, created again after an error.
-
-        Without a section `nodes`, places are only parsed; the compilation of the program
-        checks them, and all else that needs the whole program: rules of `parameters`,
-        optimizers, rows.
-        """
+        """Return the context of the recorded ops; after an error it is created again.
+        Without a section `nodes`, places are only parsed. Checks that need the whole
+        program run when it is compiled: places, rules of `parameters`, optimizers,
+        rows."""
         if self._context is None:
             sections = self._sections
             known: dict[str, Any] = {
@@ -437,7 +439,6 @@ class Program:
 def _add_ops(
     entries: Sequence[RecordedOp], span: Span, context: Context
 ) -> tuple[Op, ...]:
-    """Build recorded ops, and return the ops of the graph. Raises SpecError."""
     before = len(context.values.ops)
     build_ops(SequenceNode(span, nest_ops(entries)), context)
     context.problems.raise_any()
@@ -447,12 +448,11 @@ def _add_ops(
 _current: ContextVar[tuple[Program, ...]] = ContextVar("placer.programs", default=())
 _default: ContextVar[Program | None] = ContextVar("placer.default", default=None)
 home_file: ContextVar[str | None] = ContextVar("placer.home", default=None)
-"""The file that programs belong to, if it is not the file whose code creates them."""
+"""The file that programs belong to, if their code runs in another file."""
 
 
 def current_program() -> Program:
-    """Return the program that records calls: of the innermost `with program:`, or the
-    default program."""
+    """Return the program of the innermost `with program:`, or the default program."""
     programs = _current.get()
     return programs[-1] if programs else default_program()
 
@@ -460,10 +460,10 @@ def current_program() -> Program:
 def default_program() -> Program:
     """Return the default program, which records calls outside of `with program:`.
 
-    There is one for each thread and asyncio task. Set its sections with `update`.
+    Each thread and asyncio task has one. Set its sections with `update`.
 
     Returns:
-        The default program, which is created when it is first used.
+        The default program. The first call creates it.
 
     Example:
         x = layers.data("x", "float32[batch, 4]")

@@ -1,7 +1,7 @@
-"""Read a model from a YAML file, a program, or a function of a Python file.
+"""Reads a model from a YAML file, a program, or a function of a Python file.
 
-A user's file runs as it would as a script: it can import modules beside it. Nothing of
-it remains in `sys.path` or `sys.modules`.
+A user's file runs like a script: it can import modules next to it. Afterwards
+`sys.path` and `sys.modules` are restored.
 """
 
 from __future__ import annotations
@@ -44,9 +44,14 @@ def read_model(
 ) -> Model:
     """Return the model of a YAML file, of a program, or of `FILE.py:FUNCTION`.
 
-    `nodes` are those of `placer.compiler.frontend.load`, and `overrides` those of `placer.compile`.
-    With `code=False`, no Python file is run.
-    Raises SpecError, also for errors that the user's code raises, at their line.
+    Args:
+        spec: The file, program or function.
+        nodes: As in `placer.compiler.frontend.load`.
+        overrides: As in `placer.compile`.
+        code: False refuses to run Python files.
+
+    Raises:
+        SpecError: The spec has an error, or the user's code raises one (at its line).
     """
     changes = read_overrides(overrides, spec if isinstance(spec, Program) else None)
     if not isinstance(spec, Program):
@@ -54,37 +59,38 @@ def read_model(
             return load(spec, nodes=nodes, overrides=changes)
         if not code:
             raise SpecError(
-                f"{spec} is a Python file, which must be run to read its model",
-                hint="leave --no-code out to run it: docs/security.md",
+                f"{spec} is a Python file, and its model cannot be read without"
+                " running it",
+                hint="leave out --no-code to run it: docs/security.md",
             )
         spec = run_builder(str(spec))
     return spec.model(nodes=nodes, overrides=changes)
 
 
 def is_python(spec: str) -> bool:
-    """Whether a spec is `FILE.py:FUNCTION`, or lacks only the function."""
+    """Return True if a spec is `FILE.py:FUNCTION`, or `FILE.py` without the
+    function.
+    """
     return _PYTHON.fullmatch(spec) is not None
 
 
 def run_builder(text: str) -> Program:
-    """Call the function of `FILE.py:FUNCTION` and return its program.
-
-    It is called without arguments. If it returns None, the program is the default one.
-    Raises SpecError.
-    """
+    """Call the function of `FILE.py:FUNCTION` without arguments, and return its
+    program. If the function returns None, returns the default program. Raises
+    SpecError."""
     match = _PYTHON.fullmatch(text)
     if match is None or not match["function"]:
         raise SpecError(
             f"'{text}' does not name the function that builds the model",
             hint=f"write {match['file'] if match else 'model.py'}:build",
         )
-    # A new context has no open guards, and a new default program.
+    # A new context has no open guards, and its own default program.
     return Context().run(_run_function, Path(match["file"]), match["function"])
 
 
 def _run_function(file: Path, name: str) -> Program:
     if not file.is_file():
-        raise SpecError(f"there is no file {file}", hint=path_hint(file))
+        raise SpecError(f"{file} does not exist", hint=path_hint(file))
     home_file.set(display_path(str(file.absolute())))
     linecache.checkcache()
     modules = Modules(file.parent, None)
@@ -108,11 +114,13 @@ def _run_function(file: Path, name: str) -> Program:
     if not isinstance(program, Program):
         kind = type(program).__name__
         message = f"{file}:{name} returns {kind}, not Program"
-        raise SpecError(message, hint="return the Program, or None for the default one")
+        raise SpecError(
+            message, hint="return the Program, or None for the default program"
+        )
     if program.is_empty and not default_program().is_empty:
         raise SpecError(
-            f"{file}:{name} returns a program without ops, and calls ops outside of it",
-            hint="write `with program:` around them",
+            f"{file}:{name} returns a program without ops, but calls ops outside of it",
+            hint="wrap these calls in `with program:`",
         )
     return program
 
@@ -131,15 +139,15 @@ def _find_function(module: ModuleType, file: Path, name: str) -> Callable[[], ob
         inspect.signature(function).bind()
     except TypeError as error:
         raise SpecError(
-            f"{file}:{name} is called without arguments: {error}",
-            hint="give its parameters defaults",
+            f"{file}:{name} cannot be called without arguments: {error}",
+            hint="give each of its parameters a default",
         ) from error
     return function
 
 
 @contextmanager
 def _report_errors(modules: Modules, file: Path) -> Iterator[None]:
-    """Turn what the user's code raises into a SpecError at its innermost own line."""
+    """Turn an error of the user's code into a SpecError at its innermost line."""
     try:
         yield
     except SyntaxError as error:
@@ -153,7 +161,7 @@ def _report_errors(modules: Modules, file: Path) -> Iterator[None]:
         raise SpecError(f"{type(error).__name__}: {error.msg}", span=span) from error
     except PlacerError as error:
         if error.span is not None and Path(error.span.file).is_file():
-            raise  # it has a line already
+            raise  # The error already has a line.
         if isinstance(error, SpecErrors):
             raise
         raise SpecError(
@@ -174,14 +182,13 @@ def _hint_for(error: BaseException) -> str | None:
         error, TypeError
     ) and "placer.compiler.frontend.python.variable" in str(error):
         return (
-            "a value of the program has no numbers yet: use an op of placer.layers, or"
-            " placer.trace(fn, ...) with a JAX function"
+            "a value of the program has no numbers yet: use an op of placer.layers,"
+            " or call a JAX function with placer.trace(fn, ...)"
         )
     return None
 
 
 def _user_line(error: BaseException, modules: Modules) -> Span | None:
-    """Return the innermost line of an error's traceback in the user's files."""
     files = {str(module.__file__) for module in modules.loaded.values()}
     innermost, trace = None, error.__traceback__
     while trace is not None:

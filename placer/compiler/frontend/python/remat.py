@@ -1,4 +1,4 @@
-"""`remat`: a guard whose ops are recomputed for the backward pass, to save memory."""
+"""`remat`: a guard for ops that are recomputed in the backward pass, to save memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _current: ContextVar[object | None] = ContextVar("placer.remat", default=None)
 
 @contextmanager
 def remat() -> Iterator[None]:
-    """Recompute the ops inside the `with` statement for the backward pass.
+    """Recompute the ops inside the `with` statement in the backward pass.
 
-    Only the inputs of the whole group are stored, which saves memory: a scope of a spec
-    with `remat: true`. Inside another `remat` it has no effect.
+    Only the inputs of the whole group are stored, which saves memory. In a spec this is
+    a scope with `remat: true`. It has no effect inside another `remat`.
 
     Returns:
         A context manager.
@@ -32,5 +32,5 @@ def remat() -> Iterator[None]:
 
 
 def current_remat() -> object | None:
-    """Return an object that identifies the open `remat`; None outside of any."""
+    """Return an object that identifies the open `remat`, or None."""
     return _current.get()

@@ -10,12 +10,12 @@ from placer.compiler.graph.graph import Op
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and any other value as a list of one item."""
+    """Return a list unchanged, and any other value as a list of one item."""
     return value if isinstance(value, list) else [value]
 
 
 def one_or_list(values: Sequence[Any]) -> Any:
-    """Return the only value by itself, or several as a list."""
+    """Return a single value without the list, and several as a list."""
     return list(values) if len(values) > 1 else values[0]
 
 
@@ -24,8 +24,11 @@ def result_names(
 ) -> list[str]:
     """Return the names of an op's results.
 
-    `written` is the op's entry without its name and kind; `ops` are the ops of the
-    graph that it became.
+    Args:
+        name: The name of the op.
+        kind: The kind of the op.
+        written: The op's entry without its name and kind.
+        ops: The ops of the graph that the entry became.
     """
     out = written.get("out")
     if out is not None and not (kind == CALL and isinstance(out, str)):
@@ -39,7 +42,7 @@ def result_names(
 def parameter_names(
     name: str, written: Mapping[str, Any], ops: Sequence[Op]
 ) -> dict[str, str]:
-    """Return the names of an op's parameters, own and shared ones, by their keys."""
+    """Return the names of an op's parameters, including shared ones, by their keys."""
     own = (op.name for op in ops if op.kind in ("parameter", "sparse_table"))
     names = {each.removeprefix(f"{name}."): each for each in own if each != name}
     shared = written.get("params") or {}

@@ -1,4 +1,4 @@
-"""Which keys get a row of a sparse table, in PaddlePaddle's words."""
+"""PaddlePaddle's classes that decide which keys get a row of a sparse table."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from placer.plan.settings.checks import describe_value
 from placer.system.callsite import call_error
 
 ENTRIES = ("CountFilterEntry", "ProbabilityEntry", "ShowClickEntry")
-"""The classes of this file, which are part of `placer.layers`."""
+"""The classes of this file that `placer.layers` re-exports."""
 
 
 @dataclass(frozen=True)
 class ProbabilityEntry:
-    """A key gets a row with a probability at each of its occurrences.
+    """Each occurrence of a key gives it a row with a fixed probability.
 
     Args:
-        probability: between 0 and 1, and neither of them.
+        probability: Greater than 0 and less than 1.
 
     Raises:
-        SpecError: At the caller's line, for another number.
+        SpecError: At the caller's line, for any other value.
 
     Example:
         layers.sparse_embedding(ids, [1000, 16], entry=layers.ProbabilityEntry(0.1))
@@ -38,14 +38,14 @@ class ProbabilityEntry:
 
 @dataclass(frozen=True)
 class CountFilterEntry:
-    """A key gets a row when it has occurred so many times.
+    """A key gets a row once it has occurred `count_filter` times.
 
     Args:
-        count_filter: how many times; 0 for keys that get a row when they are first
-            updated.
+        count_filter: Number of occurrences. With 0, a key gets a row at its first
+            update.
 
     Raises:
-        SpecError: At the caller's line, for a number below 0 or not whole.
+        SpecError: At the caller's line, if it is negative or not a whole number.
 
     Example:
         layers.sparse_embedding(ids, [1000, 16], entry=layers.CountFilterEntry(10))
@@ -62,14 +62,14 @@ class CountFilterEntry:
 
 @dataclass(frozen=True)
 class ShowClickEntry:
-    """A key has a score, by how often it was shown and clicked.
+    """Keys have a score, computed from how often they were shown and clicked.
 
     Args:
-        show: the input with the number of times that each row was shown, or its name.
-        click: the input with the number of times that each row was clicked, or its name.
+        show: The input with the number of times each row was shown, or its name.
+        click: The input with the number of times each row was clicked, or its name.
 
     Raises:
-        SpecError: At the caller's line, for something else.
+        SpecError: At the caller's line, for any other value.
 
     Example:
         layers.sparse_embedding(
@@ -91,10 +91,8 @@ Entry = ProbabilityEntry | CountFilterEntry | ShowClickEntry
 
 
 def attributes_of(entry: Entry | None) -> dict[str, Any]:
-    """Return the attributes of an `embedding` that say the same.
-
-    Raises SpecError at the caller's line if it is no entry.
-    """
+    """Return the attributes of an `embedding` with the same meaning. Raises SpecError
+    at the caller's line for any other value."""
     match entry:
         case None | CountFilterEntry(0):
             return {}

@@ -1,4 +1,4 @@
-"""The ops with functions of their own: `parameter`, `call` and `metric`."""
+"""The ops with hand-written functions: `parameter`, `call` and `metric`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parameter(
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float32",
     name: str | None = None,
 ) -> Variable:
-    """A parameter that belongs to no layer. Its place is that of its optimizer.
+    """A parameter that belongs to no layer. It is stored at the place of its optimizer.
 
     shape: ints; [] for a scalar.
     init: the initializer, such as `"xavier_uniform"` or `{"normal": 0.02}`
@@ -45,15 +45,16 @@ def call(
     batch: Literal["rows", "whole"] = "whole",
     name: str | None = None,
 ) -> Any:
-    """A JAX function of your own: `fn(params, state, *inputs, rng, training)`, which
-    returns its outputs and its new state.
+    """A JAX function of the user.
 
-    fn: MODULE:FUNCTION, in a file beside that of the program.
+    `fn(params, state, *inputs, rng, training)` returns its outputs and its new state.
+
+    fn: MODULE:FUNCTION, in a file next to the program's file.
     out: the type of its result, such as "float32[batch, 64]"; for several results, a
         mapping from names to types.
     params: `{"w": {"shape": [64, 64], "init": "zeros"}}`, or a parameter to share.
-    state: values that the function returns changed, in the same form.
-    batch: rows if row i of every output depends on row i of the inputs only.
+    state: values that the function updates, in the same form.
+    batch: "rows" if row i of every output depends only on row i of the inputs.
 
     Returns one Variable, or a tuple if `out` is a mapping.
     """
@@ -74,11 +75,13 @@ def call(
 def metric(
     fn: str | Callable[..., Any], *inputs: Variable, name: str | None = None
 ) -> Variable:
-    """A metric of your own: `fn(*inputs)` returns a number for each row, whose mean over
-    all rows is reported, or a numerator and a denominator for each row.
+    """A metric that a JAX function of the user computes.
 
-    fn: a JAX function, or MODULE:FUNCTION, in a file beside that of the program.
-    inputs: such as outputs and labels; the first has rows.
+    `fn(*inputs)` returns a number for each row; the metric is its mean over all rows.
+    Or it returns a numerator and a denominator for each row.
+
+    fn: a JAX function, or MODULE:FUNCTION, in a file next to the program's file.
+    inputs: such as outputs and labels; the first one has rows.
     """
     program = current_program()
     if not isinstance(fn, str):
@@ -93,7 +96,7 @@ def metric(
                 f" {describe_value(value)}"
             )
     if not inputs:
-        raise call_error("a metric needs the values that its function takes")
+        raise call_error("a metric needs the values to pass to its function")
     entry = {"fn": fn, "in": one_or_list(inputs)}
     (value,) = program.record(METRIC.kind, entry, name).values
     return value

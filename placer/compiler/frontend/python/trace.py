@@ -1,4 +1,4 @@
-"""`placer.trace`: call a JAX function, whose regions become ops of the program."""
+"""`placer.trace`: calls a JAX function whose regions become ops of the program."""
 
 from __future__ import annotations
 
@@ -39,22 +39,21 @@ def trace(
 ) -> Any:
     """Call a JAX function on values of the program, with guards inside the function.
 
-    `place_guard` and `device_guard` inside `fn` set the place of the equations that JAX
-    traces there, and of their gradients if `fn` calls `jax.grad`. The guards around
-    this call set the place of the others. The equations of each place become one op or
-    more.
+    `place_guard` and `device_guard` inside `fn` place the equations that JAX traces
+    inside them, and their gradients if `fn` calls `jax.grad`. The guards around this
+    call place all other equations. The equations of each place become one or more ops.
 
     Args:
-        fn: A function at the top level of the program's file, or of a file beside it.
-            Values that it closes over are those that its file creates.
+        fn: A function at the top level of the program's file, or of a file next to it.
+            If it closes over values, these are the ones that its file creates.
         *args: Pytrees. A `Variable` is an input. An array of floats is a parameter with
-            this initial value, called by its path: `NAME.layers_0_kernel`. Numbers,
-            strings and None are passed as they are. An object of a class, such as a
-            model of Flax or Equinox, must be a global name of the function's file: the
-            object itself, or a function without arguments that returns it.
-        name: The name of the op; `trace_0` and so on by default. It is also the name of
-            the result. Several results are called `NAME.out0` and so on.
-        batch: `"rows"` if row i of every result depends on row i of the inputs only,
+            this initial value; its name is its path: `NAME.layers_0_kernel`. Numbers,
+            strings and None are passed unchanged. An object of a class, such as a model
+            of Flax or Equinox, must be a global name in the function's file: the
+            object, or a function without arguments that returns it.
+        name: The name of the op and of its result; by default `trace_0`, `trace_1`, ….
+            Several results are called `NAME.out0`, `NAME.out1`, ….
+        batch: `"rows"` if row i of every result depends only on row i of the inputs,
             else `"whole"`. By default `"rows"` if the function's equations prove it.
         init: The initializer of arrays that are `jax.ShapeDtypeStruct`.
 
@@ -121,24 +120,23 @@ def trace(
 
 
 def _check_state(arguments: Arguments, name: str, program: Program) -> None:
-    """Raise SpecError for state that would be trained as if it were a parameter."""
     for state in arguments.state:
         keys = arguments.keys_in(state.path)
         if not any(program.trains(f"{name}.{key}") for key in keys):
             continue
         pattern = f"{name}.{arguments.pattern_of(state.path)}"
         raise SpecError(
-            f"{'.'.join(state.path)} {state.said}, and would be trained",
-            hint="to keep its values, write Program(parameters=["
-            f'{{"match": "{pattern}", "trainable": False}}]), or read it from a global'
-            " name of the function's file instead of an argument",
+            f"{'.'.join(state.path)} {state.said}, but would be trained",
+            hint='to keep its values, write Program(parameters=[{"match": '
+            f'"{pattern}", "trainable": False}}]), or read it from a global name '
+            "of the function's file instead of an argument",
         )
 
 
 def _parameter_entries(
     arguments: Arguments, name: str, init: Init | None, span: Span
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the value of the key `params`, and the file of initial values."""
+    """Return the value of the key `params`, and the file with initial values."""
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     file = f"{name}.safetensors"
@@ -150,7 +148,7 @@ def _parameter_entries(
         if hasattr(leaf.value, "__array__"):
             arrays[f"{name}.{key}"] = leaf.value
         elif init is None:
-            message = f"trace '{name}': {leaf.path_text} has no values, only a shape"
+            message = f"trace '{name}': {leaf.path_text} has a shape but no values"
             raise SpecError(message, span=span, hint='pass init="xavier_uniform"')
         else:
             params[key]["init"] = init
@@ -158,7 +156,8 @@ def _parameter_entries(
             params[key]["dtype"] = kind.dtype
     if init is not None and len(arrays) == len(params):
         message = (
-            f"trace '{name}': init is for arrays without values, and all have some"
+            f"trace '{name}': init is for arrays without values, but all arrays have"
+            " values"
         )
         raise SpecError(message, span=span, hint="leave it out")
     if not arrays:
@@ -183,7 +182,7 @@ def _region_place(
     lines: Mapping[str, Span],
     span: Span,
 ) -> object:
-    """Return the place of a region: that of its guards, inside of the open guards."""
+    """Return the place of a region, from its guards and the open guards around it."""
     with ExitStack() as stack:
         for each in region.guards:
             guard = device_guard(None) if each == scope.NO_DEVICE else None
@@ -201,33 +200,33 @@ def _region_place(
 
 
 def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
-    """Return the function as MODULE:FUNCTION, as nodes import it.
-
-    `caller` is the function of placer that needs it. Raises SpecError if it cannot be
-    imported from a file beside the program.
-    """
+    """Return the function as MODULE:FUNCTION, the form in which nodes import it.
+    `caller` is the function of placer that needs it. Raises SpecError if no file next
+    to the program defines it."""
     inner: Any = inspect.unwrap(fn) if callable(fn) else None
     if not inspect.isfunction(inner):
         raise SpecError(
             f"{caller} needs a function, not {type(fn).__name__}",
-            hint="write def apply(model, x): return model(x)",
+            hint="write for example def apply(model, x): return model(x)",
         )
     file = Path(inner.__code__.co_filename)
     if is_cell(str(file)):
         raise SpecError(
-            f"'{inner.__name__}' is not in a file, but a node must import it from one",
-            hint=f"write it to a file in {program.folder.resolve()} and import it: in a"
-            " notebook, %%writefile model.py at the top of its cell does",
+            f"'{inner.__name__}' is not defined in a file, so nodes cannot import it",
+            hint=f"write it to a file in {program.folder.resolve()} and import it; in a"
+            " notebook, put %%writefile model.py at the top of its cell",
         )
     if being_traced.get() == file.stem:
         raise SpecError(
-            f"{file.name} builds its model while it is imported for '{inner.__name__}'",
-            hint="build it in a function, or under if __name__ == '__main__'",
+            f"importing {file.name} to find '{inner.__name__}' runs code that builds"
+            " the model",
+            hint="build the model in a function, or under if __name__ == '__main__'",
         )
     if file.parent.resolve() != program.folder.resolve() or file.suffix != ".py":
         raise SpecError(
-            f"'{inner.__name__}' is in {file.name}, which is not beside {program.file}",
-            hint="a node imports it from the build: put the file beside the program",
+            f"'{inner.__name__}' is in {file.name}, which is not in the same folder as"
+            f" {program.file}",
+            hint="move the file next to the program: nodes import it from the build",
         )
     module = sys.modules.get(inner.__module__)
     values = inner.__globals__ | (vars(module) if module is not None else {})
@@ -235,7 +234,7 @@ def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
     if not names:
         raise SpecError(
             f"'{inner.__qualname__}' cannot be imported from {file.name}",
-            hint="write it at the top level of its file",
+            hint="define it at the top level of its file",
         )
     best = inner.__name__ if inner.__name__ in names else names[0]
     return f"{file.stem}:{best}"

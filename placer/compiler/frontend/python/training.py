@@ -1,4 +1,4 @@
-"""Add gradients and optimizers to a program."""
+"""Adds gradients and optimizers to a program."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from placer.system.callsite import call_error
 
 
 def append_backward(loss: Variable | None = None) -> None:
-    """Set the place of the gradients of ops without a place: that of the open guards.
+    """Use the open guards as the place of the gradients of ops without a place.
 
-    The gradient of an op with a place is always computed at that place. Without this
-    call, or without an open guard, the gradient of every op is computed where the op
-    runs.
+    The gradient of an op with a place is always computed there. Without this call, or
+    without an open guard, each gradient is computed where its op runs.
 
     Args:
-        loss: The loss. It can be left to `minimize`.
+        loss: The loss. `minimize` can set it instead.
 
     Raises:
-        SpecError: At the caller's line: if this is called twice for a program or after
+        SpecError: At the caller's line, if this is called twice for a program or after
             `minimize`, or if `loss` cannot be minimized.
 
     Example:
@@ -38,10 +37,10 @@ def append_backward(loss: Variable | None = None) -> None:
 
 
 SETTINGS = ("match", "clip", "update", "shard_state", "all_reduce", "sum")
-"""The settings of every optimizer besides its rate and its hyperparameters."""
+"""The settings of every optimizer, in addition to its rate and hyperparameters."""
 
 Update = Literal["sync", "async", "half_async"] | Mapping[str, Any]
-"""A mode, or one with settings such as `{"geo": {"every": 10}}`."""
+"""An update mode, or one with settings such as `{"geo": {"every": 10}}`."""
 
 Rate = float | Mapping[str, Any]
 """A number, or a schedule such as `{"cosine": {"init": 0.01, "steps": 1000}}`."""
@@ -51,20 +50,21 @@ Rate = float | Mapping[str, Any]
 class Optimizer:
     """An update rule with its settings: a class of `placer.optimizer`.
 
-    These are the settings of all rules. A class adds the hyperparameters of its own rule,
-    whose name in specs is `rule`. A subclass of a class has its rule.
+    All rules have these settings. A class adds the hyperparameters of its rule; `rule`
+    is the name of the rule in specs. A subclass inherits the rule.
 
     Args:
-        learning_rate: A number, or a schedule as in docs/spec.md.
-        match: A glob pattern for the names of the parameters to train; by default all
-            that no other optimizer has.
-        clip: A bound for the gradients of these parameters, as `{"global_norm": 1.0}`.
-        update: How the workers agree on updates: "sync", "async", "half_async", or a mode
-            with settings, as `{"geo": {"every": 10}}`.
-        shard_state: Whether each worker stores and updates only a range of the
-            parameters, if the optimizer is on the workers.
-        all_reduce: How gradients move between workers: "direct" or in a "ring".
-        sum: The place of servers that sum the gradients of workers, as `/node:ps/cpu`; by
+        learning_rate: A number, or a schedule (docs/spec.md).
+        match: A glob over the names of the parameters to train; by default all
+            parameters that no other optimizer trains.
+        clip: A bound on the gradients of these parameters, such as `{"global_norm":
+            1.0}`.
+        update: How the workers agree on updates: "sync", "async", "half_async", or a
+            mode with settings, such as `{"geo": {"every": 10}}`.
+        shard_state: If true, each worker stores and updates only a range of the
+            parameters. Needs an optimizer on the workers.
+        all_reduce: How workers exchange gradients: "direct" or in a "ring".
+        sum: The place of servers that sum the gradients, such as `/node:ps/cpu`; by
             default the workers sum them.
 
     Example:
@@ -85,9 +85,9 @@ class Optimizer:
     def minimize(self, loss: Variable) -> None:
         """Train the program's parameters with this rule, to minimize the loss.
 
-        The place of the open guards is that of the parameters and their slots. So it
-        also determines where gradients are summed: on servers, or on the workers.
-        Several optimizers divide the parameters by `match`; the last one has none.
+        The open guards place the parameters and their slots, so they also decide where
+        gradients are summed: on servers, or on the workers. Several optimizers divide
+        the parameters by `match`; the last optimizer has no `match`.
 
         Args:
             loss: A scalar value of the current program.

@@ -1,4 +1,4 @@
-"""Convert Python values to nodes of a spec's tree, at the line of the call."""
+"""Converts Python values to nodes of a spec's tree, at the line of the call."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def scalar_node(value: str | float | None, span: Span) -> ScalarNode:
-    """Return the node of a text, number, bool or None that is known to be valid."""
+    """Return the node of a valid text, number, bool or None."""
     text = value if isinstance(value, str) else repr(value)
     return ScalarNode(span, text, value, plain=True)
 
 
 def mapping_node(entries: Mapping[str, SpecNode | None], span: Span) -> MappingNode:
-    """Return a mapping of nodes, without the entries that are None."""
+    """Return a mapping of nodes, without entries that are None."""
     nodes = {key: node for key, node in entries.items() if node is not None}
     return MappingNode(span, nodes, {key: scalar_node(key, span) for key in nodes})
 
@@ -38,13 +38,9 @@ def mapping_node(entries: Mapping[str, SpecNode | None], span: Span) -> MappingN
 def to_node(
     value: object, span: Span, program: Program | None, depth: int = 0
 ) -> SpecNode:
-    """Return a value as a node.
-
-    A Variable of `program` becomes its name, and a Place its text. A node is returned
-    as it is.
-    Numbers of other libraries become Python numbers. Raises SpecError at `span` for a
-    value that cannot be written in a spec.
-    """
+    """Return a value as a node. A Variable of `program` becomes its name, and a Place
+    its text. A node is returned unchanged. Numbers of other libraries become Python
+    numbers. Raises SpecError at `span` for a value that a spec cannot express."""
     if depth == MAX_DEPTH:
         raise SpecError(f"nested deeper than {MAX_DEPTH} levels", span=span)
     if isinstance(value, MappingNode | SequenceNode | ScalarNode):
@@ -52,9 +48,9 @@ def to_node(
     if isinstance(value, Variable):
         if value.program is not program:
             raise SpecError(
-                f"'{value.name}' is a value of another program",
+                f"'{value.name}' is a value of a different program",
                 span=span,
-                hint="write `with program:` around the ops of one program",
+                hint="put all ops of a program inside `with program:`",
             )
         return scalar_node(value.name, span)
     if isinstance(value, Mapping):
@@ -92,9 +88,9 @@ def _to_scalar(value: object, span: Span) -> str | float | None:
     hint = None
     if isroutine(value):
         hint = (
-            "nodes import a function from a file: write it to rows.py beside the program"
-            " (in a notebook, with %%writefile), and name it: 'python:rows:FUNCTION' for"
-            " a source, 'rows:FUNCTION' for an op"
+            "nodes import a function from a file: write it to rows.py next to the"
+            " program (in a notebook, with %%writefile), and name it:"
+            " 'python:rows:FUNCTION' for a source, 'rows:FUNCTION' for an op"
         )
     raise SpecError(
         "a spec contains strings, numbers, lists and mappings, not"

@@ -21,8 +21,8 @@ class Variable:
     and `matmul` in the current program. A number on one side becomes an op `constant`
     with the dtype of the other side.
 
-    Variables are returned by the functions of `placer.layers` and by `placer.trace`;
-    programs do not create them.
+    The functions of `placer.layers` and `placer.trace` return Variables. Programs do
+    not create them directly.
 
     Args:
         name: The name of the value.
@@ -31,9 +31,8 @@ class Variable:
         program: The program that it belongs to.
 
     Raises:
-        SpecError: If an operator is applied to something that is not a number or a
-            value of the same program; and if the value is used as a condition, as in
-            `if value:`.
+        SpecError: If the other operand is neither a number nor a value of the same
+            program, or if the value is used as a condition, as in `if value:`.
 
     Example:
         h = layers.fc(image, 128)
@@ -47,7 +46,7 @@ class Variable:
     program: Program
 
     __array_ufunc__ = None
-    """Makes numpy pass `array + variable` to `Variable.__radd__` as a whole."""
+    """Makes numpy leave `array + variable` to `Variable.__radd__`."""
 
     def __repr__(self) -> str:
         return f"<Variable {self.name}: {self.type}>"
@@ -55,7 +54,7 @@ class Variable:
     def __bool__(self) -> bool:
         raise call_error(
             f"'{self.name}' has no value while the program is built",
-            "use a Python value in the condition, or choose with layers.where",
+            "use a Python value as the condition, or select with layers.where",
         )
 
     @property
@@ -65,20 +64,18 @@ class Variable:
 
     @property
     def dtype(self) -> str:
-        """The dtype, such as `float32`.
-
-        That of an int64 input is int32 if the precision of the program is float32.
-        """
+        """The dtype, such as `float32`. If the precision is float32, an int64 input has
+        the dtype int32."""
         return self.type.dtype
 
     def parameter(self, key: str) -> Variable:
         """Return a parameter of the op that computes this value.
 
         Args:
-            key: The name that the op has for the parameter, such as `w` of an `fc`.
+            key: The op's name for the parameter, such as `w` of an `fc`.
 
         Returns:
-            The op's own parameter, or the one that it shares with another op.
+            The parameter, which the op may share with another op.
 
         Raises:
             SpecError: If the op has no such parameter.

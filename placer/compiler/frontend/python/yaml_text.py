@@ -1,8 +1,8 @@
-"""Write a program as a YAML spec, formatted as by hand.
+"""Writes a program as a YAML spec, formatted as if by hand.
 
 Sections and scopes take several lines. An op, a node kind or an optimizer takes one
-line if it fits. A string is plain if all versions of YAML read it as that string, and
-in double quotes otherwise.
+line if it fits. Strings are plain if all versions of YAML read them unchanged,
+otherwise in double quotes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ _UNPRINTABLE = re.compile(
 
 
 def to_yaml(program: Program) -> str:
-    """Return the YAML spec of a program, which compiles to the same build.
-
-    Raises SpecError for mistakes in the program, and if it cannot be written as YAML:
-    nested too deep, or too long.
-    """
+    """Return the YAML spec of a program. It compiles to the same build. Raises
+    SpecError for errors in the program, and if YAML cannot express it: nested too deep,
+    or too long."""
     program.model()
     tree = program.tree()
     text = "\n".join(_section_lines(tree.value)) + "\n"
@@ -46,7 +44,11 @@ def to_yaml(program: Program) -> str:
         message = f"the program cannot be written as YAML: {error.message}"
         raise SpecError(message) from error
     if mistakes or parsed is None or parsed.value != tree.value:
-        reason = mistakes[0].message if mistakes else "it is read back as another spec"
+        reason = (
+            mistakes[0].message
+            if mistakes
+            else "reading it back gives a different spec"
+        )
         raise SpecError(f"the program cannot be written as YAML: {reason}")
     return text
 
@@ -61,7 +63,7 @@ def _section_lines(spec: dict[str, Any]) -> Iterator[str]:
 def _entry_lines(
     mapping: dict[str, Any], indent: int, width: int = WIDTH
 ) -> Iterator[str]:
-    """Yield the lines of a block mapping, with each entry on one line if it fits."""
+    """Yield the lines of a block mapping. An entry takes one line if it fits."""
     for key, value in mapping.items():
         head = f"{' ' * indent}{one_line(key)}:"
         joined = f"{head} {one_line(value)}"
@@ -76,7 +78,7 @@ def _entry_lines(
 
 
 def _item_lines(items: list[Any], indent: int) -> Iterator[str]:
-    """Yield the lines of a block list. Scopes of ops are never on one line."""
+    """Yield the lines of a block list. Scopes never take one line."""
     pad = " " * indent
     for item in items:
         joined = f"{pad}- {one_line(item)}"
@@ -94,7 +96,7 @@ def _item_lines(items: list[Any], indent: int) -> Iterator[str]:
 
 
 def one_line(value: Any, *, flow: bool = False) -> str:
-    """Return a value on one line. `flow` is whether it is inside a list or mapping."""
+    """Return a value on one line. `flow` is true inside a list or mapping."""
     if isinstance(value, dict):
         pairs = (
             f"{one_line(k, flow=True)}: {one_line(v, flow=True)}"
@@ -108,7 +110,7 @@ def one_line(value: Any, *, flow: bool = False) -> str:
     if isinstance(value, str):
         return _quote(value, flow=flow)
     text = repr(value)
-    # YAML 1.1 reads 1e-05 as text, and both read 1.0e-05 as a number.
+    # YAML 1.1 reads 1e-05 as text, but all versions read 1.0e-05 as a number.
     return re.sub(r"\A(-?\d+)e", r"\1.0e", text)
 
 

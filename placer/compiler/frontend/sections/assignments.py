@@ -1,5 +1,7 @@
-"""Checks to which parameters the entries of `parameters` and of `train.optimizer` apply:
-an entry, or a setting of one, without effect on any of them is an error."""
+"""Checks that the entries of `parameters` and `train.optimizer` have an effect.
+
+An entry, or a setting of an entry, that applies to no parameter is an error.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from placer.plan.settings.training.update_modes import (
 def check_assignments(
     parameters: Parameters, train: SpecNode | None, problems: Problems
 ) -> None:
-    """Report what is wrong. `train` is the section with the optimizers."""
+    """Report errors. `train` is the section with the optimizers."""
     _check_patterns(parameters, problems)
     if parameters.unassigned:
         first, *rest = parameters.unassigned
@@ -45,7 +47,6 @@ def check_assignments(
 
 
 def _check_patterns(parameters: Parameters, problems: Problems) -> None:
-    """Report patterns that match no parameter, or only parameters of earlier entries."""
     names = list(parameters.spans)
     for entry in (*parameters.rules, *parameters.groups):
         pattern = entry.pattern
@@ -61,13 +62,17 @@ def _check_patterns(parameters: Parameters, problems: Problems) -> None:
             hint = did_you_mean(pattern.text, names)
         else:
             message = f"{quote(pattern.text)} applies to no parameter"
-            hint = f"an earlier entry applies to '{shadowed}', or it is not trained"
+            hint = (
+                f"an earlier entry applies to '{shadowed}', or '{shadowed}' is not"
+                " trained"
+            )
         problems.add(message, pattern.span, hint)
 
 
 def _check_decay(parameters: Parameters, problems: Problems) -> None:
-    """Report `decay: false` without a weight decay, and a weight decay that applies to no
-    parameter."""
+    """Report `decay: false` without weight decay, or weight decay without
+    parameters.
+    """
     for rule in parameters.rules:
         if rule.decay:
             continue
@@ -76,7 +81,9 @@ def _check_decay(parameters: Parameters, problems: Problems) -> None:
             continue
         kinds = ", ".join(dict.fromkeys(f"'{g.attrs['rule']}'" for g in groups))
         why = (
-            f"optimizer {kinds} has no weight decay" if groups else "it is not trained"
+            f"optimizer {kinds} has no weight decay"
+            if groups
+            else "the parameter is not trained"
         )
         problems.add(
             f"'decay: false' of {quote(rule.pattern.text or '*')} has no effect: {why}",
@@ -93,13 +100,14 @@ def _check_decay(parameters: Parameters, problems: Problems) -> None:
                     "'weight_decay' has no effect: all parameters of this optimizer have"
                     " 'decay: false'",
                     node.keys["weight_decay"].span,
-                    "leave weight_decay out, or 'decay: false' of some parameters",
+                    "leave weight_decay out, or remove 'decay: false' from some"
+                    " parameters",
                 )
 
 
 def _weight_decays(group: Group) -> Iterator[tuple[float, MappingNode]]:
-    """Yield the weight decay of each rule of a group, and the mapping of the rule: its
-    own, and that of the servers in the mode geo."""
+    """Yield each weight decay of an optimizer, and the mapping of its rule. In the mode
+    geo, the servers' rule may have a weight decay too."""
     rules: list[tuple[Mapping[str, Any], str, MappingNode]]
     rules = [(group.attrs, group.attrs["rule"], group.node)]
     mode = group.attrs["update"]
@@ -115,7 +123,7 @@ def _weight_decays(group: Group) -> Iterator[tuple[float, MappingNode]]:
 def _check_settings_of_dense(
     parameters: Parameters, train: MappingNode, problems: Problems
 ) -> None:
-    """Report settings for dense parameters where all parameters are sparse tables."""
+    """Report settings for dense parameters if all parameters are sparse tables."""
     for group in parameters.groups:
         mode = group.attrs["update"]
         if not isinstance(mode, Async) or not _are_sparse(_trained(group, parameters)):
@@ -126,7 +134,7 @@ def _check_settings_of_dense(
                     f"'{key}' has no effect: all parameters of this optimizer are sparse"
                     f" tables, and {OF_DENSE[key]}",
                     _settings_node(group, "async").keys[key].span,
-                    f"leave {key} out: it is for dense parameters",
+                    f"leave {key} out: it only applies to dense parameters",
                 )
     if not parameters.groups or not _are_sparse(parameters.trained):
         return
@@ -134,8 +142,8 @@ def _check_settings_of_dense(
     for key, default in (("slicing", asdict(Slicing())), (BUCKETS, None)):
         if settings.get(key, default) != default:
             problems.add(
-                f"'{key}' has no effect: it is for dense parameters, and the model trains"
-                " only sparse tables",
+                f"'{key}' has no effect: it only applies to dense parameters, and the"
+                " model trains only sparse tables",
                 train.keys[key].span,
                 f"leave {key} out",
             )
@@ -150,7 +158,6 @@ def _are_sparse(trained: list[Trained]) -> bool:
 
 
 def _settings_node(group: Group, mode: str) -> MappingNode:
-    """Return the mapping with the settings of the mode that an optimizer has."""
     update = group.node.entries["update"]
     assert isinstance(update, MappingNode)
     settings = update.entries[mode]

@@ -1,4 +1,4 @@
-"""Checks `train.bucket_cap_mb`, which is for gradients that go to servers in lockstep."""
+"""Checks `train.bucket_cap_mb`: buckets are for gradients of synchronous servers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def check_buckets(
     cluster: Cluster | None,
     problems: Problems,
 ) -> None:
-    """Report the key of a section `train` that has it, where it has no effect: without a
-    group that servers update in lockstep, and with several microbatches."""
+    """Report `bucket_cap_mb` if it has no effect. It needs an optimizer that servers
+    update synchronously, and a single microbatch."""
     span = section.keys[KEY].span
     if microbatches > 1:
         problems.add(
-            f"'{KEY}' is for steps of one microbatch: of {microbatches}, all gradients"
-            " are complete after the last",
+            f"'{KEY}' needs steps of one microbatch: with {microbatches}, all"
+            " gradients are complete only after the last one",
             span,
             f"leave {KEY} or microbatches out",
         )
@@ -36,14 +36,15 @@ def check_buckets(
     for group in groups:
         if not _is_on_servers(group, cluster):
             problem = problem or ("is not on servers", "place it on servers")
-        elif group.attrs["update"] not in (Sync(), None):  # None: an error was reported
-            problem = problem or ("has another 'update'", "use 'update: sync'")
+        # None: an error was reported.
+        elif group.attrs["update"] not in (Sync(), None):
+            problem = problem or ("has a different 'update'", "use 'update: sync'")
         else:
             return
     if problem is not None:
         why, remedy = problem
         problems.add(
-            f"'{KEY}' is for gradients that go to servers with 'update: sync': the"
+            f"'{KEY}' is for gradients that go to servers with 'update: sync', but the"
             f" optimizer {why}",
             span,
             f"{remedy}, or leave {KEY} out",
@@ -51,8 +52,7 @@ def check_buckets(
 
 
 def _is_on_servers(group: Group, cluster: Cluster) -> bool:
-    """Whether a group is on servers, which is also its place by default if there are
-    some."""
+    """Return True if servers store the optimizer's parameters, as by default."""
     if group.place is None or group.place.node is None:
         return any(kind.name == SERVER for kind in cluster.kinds)
     return group.place.node == SERVER

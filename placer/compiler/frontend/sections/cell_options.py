@@ -16,7 +16,7 @@ Vocabulary = dict[str, list[str] | dict[str, int]]
 def read_options(
     node: SpecNode, source: Source, where: str, problems: Problems
 ) -> Cells | None:
-    """Read the options of a source; report errors and return None."""
+    """Read the options of a source; None after an error."""
     form = OPTIONS[source.kind]
     good = decode(node, form, where, problems)
     is_complete = len(good) == len(form.__struct_fields__)
@@ -28,7 +28,7 @@ def read_options(
 
 
 def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | None:
-    """Read the vocabulary of each column. Words are text, even if they are numeric."""
+    """Read the vocabulary of each column. Words are text, even if numeric."""
     if section is None:
         return {}
     expected, hint = "'vocabulary' must be a mapping", "write {COLUMN: [WORD, WORD]}"
@@ -52,8 +52,8 @@ def _words(
     written = node.keys.values() if isinstance(node, MappingNode) else node.items
     for each in written:
         if isinstance(each, ScalarNode) and each.text != each.text.strip():
-            message = f"{quote(each.text)} of {where} has blanks at its ends"
-            hint = "write it without them: those around a cell are ignored"
+            message = f"{quote(each.text)} in {where} has spaces at its ends"
+            hint = "write it without the spaces: spaces around a cell are ignored"
             problems.add(message, each.span, hint)
             return None
     if isinstance(node, MappingNode):

@@ -26,15 +26,17 @@ from placer.plan.settings.data.unread import find_unread_feature, find_unread_op
 from placer.plan.settings.mistake import Mistake
 
 Inputs = Mapping[str, TensorType | None]
-"""The types of inputs as written, None for an input with an error."""
+"""The types of inputs as written; None for an input with an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSources:
     """The content of the section `data`.
 
-    `train` and `eval` are None if they are missing or have an error; `has_eval` is
-    whether the section has `eval`. `spans` are the positions of its keys.
+    Attributes:
+        train, eval: The sources; None if missing or after an error.
+        has_eval: Whether the section has the key `eval`.
+        spans: The positions of its keys.
     """
 
     train: RowSource | None
@@ -44,10 +46,8 @@ class RowSources:
 
 
 def read_data(section: SpecNode | None, inputs: Inputs, context: Context) -> RowSources:
-    """Read the section `data`. `inputs` are all inputs of the model.
-
-    The Python modules of the sources are added to those of the context.
-    """
+    """Read the section `data`. `inputs` are all inputs of the model. Adds the Python
+    modules of the sources to the modules of the context."""
     good = decode(section, DataSection, "data", context.problems)
     train = _read_rows(good.get("train"), "train", None, inputs, context)
     eval_node = good.get("eval")
@@ -57,11 +57,11 @@ def read_data(section: SpecNode | None, inputs: Inputs, context: Context) -> Row
 
 
 _SPANNED_LEVELS = 4
-"""The levels of keys with positions: `train.csv.missing.age` is of the last one."""
+"""Levels of keys that have a position. `train.csv.missing.age` is at the last level."""
 
 
 def _find_spans(node: SpecNode, path: str, levels: int) -> Iterator[tuple[str, Span]]:
-    """Yield the path and the span of each key of a mapping, and of keys in it."""
+    """Yield the path and the span of each key of a mapping, including nested keys."""
     if isinstance(node, MappingNode) and levels:
         for key, entry in node:
             yield f"{path}{key}", inner_span(entry)
@@ -75,7 +75,7 @@ def _read_rows(
     inputs: Inputs,
     context: Context,
 ) -> RowSource | None:
-    """Read `train` or `eval`. `eval` uses settings of `train` where it has none."""
+    """Read `train` or `eval`. `eval` inherits settings of `train`."""
     if node is None:
         return None
     good = decode(node, Data, f"data.{which}", context.problems)
@@ -88,7 +88,8 @@ def _read_rows(
         valid &= reader.check_split(good.get("split"))
         if source.declaration.column_lists and which == "eval":
             if train is None:
-                return None  # the options of train, which eval uses, are not known
+                # `train` has an error, so the options that eval inherits are unknown.
+                return None
             if train.source.startswith(f"{source.kind}:"):
                 for key in (source.kind, "features", "columns"):
                     good[key] = good.get(key) or getattr(train, key)
@@ -104,9 +105,7 @@ def _read_rows(
             context.problems.add("'batch' is missing in data.train", node.span)
         good["batch"] = train.batch if train else None
     if node.get("seed") is not None and "shuffle" in good and _is_off(good["shuffle"]):
-        message = (
-            "'seed' has no effect: it is that of the shuffle, and 'shuffle' is false"
-        )
+        message = "'seed' has no effect: it seeds the shuffle, and 'shuffle' is false"
         hint = "write shuffle: true, or leave seed out"
         context.problems.add(message, node.keys["seed"].span, hint)
         valid = False
@@ -132,7 +131,7 @@ def _is_off(shuffle: SpecNode | bool) -> bool:
 
 
 def _read_source(node: SpecNode, context: Context) -> sources.Source | None:
-    """Parse a source. The module of a `python:` source must be beside the spec."""
+    """Parse a source. The module of a `python:` source must be next to the spec."""
     assert isinstance(node, ScalarNode)
     try:
         source = sources.Source.parse(node.text)
@@ -146,7 +145,7 @@ def _read_source(node: SpecNode, context: Context) -> sources.Source | None:
 
 
 def _add_modules(module: str, function: str, context: Context) -> None:
-    """Add the modules of a `python:` source. Raises DataError if it has none."""
+    """Add the modules of a `python:` source. Raises DataError if they are missing."""
     needed = modules_of(module, function, context.folder)
     names = defined_names(context.folder, module)
     if names is not None and function not in names:
@@ -160,7 +159,7 @@ def _add_modules(module: str, function: str, context: Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _SourceReader:
-    """Reads the keys beside a source that depend on it; `node` is their mapping."""
+    """Reads the keys that depend on the kind of source, from the mapping `node`."""
 
     source: sources.Source
     node: MappingNode
@@ -168,8 +167,9 @@ class _SourceReader:
     problems: Problems
 
     def report(self, mistake: Mistake) -> None:
-        """Report a mistake at the key that it is about; where the spec does not have that
-        key, at the source."""
+        """Report a mistake at its key, or at the source if the key is not in the
+        spec.
+        """
         if len(nodes_on(mistake.path, self.node)) <= len(mistake.path):
             mistake = replace(mistake, path=("source",), of_key=False)
         self.problems.add_mistake(mistake, self.node)
@@ -185,7 +185,7 @@ class _SourceReader:
     def assign_columns(
         self, columns: sources.ColumnMap | None
     ) -> sources.ColumnMap | None:
-        """Return the column of each input, also of those not in the spec."""
+        """Return the column of each input, with defaults for unmapped inputs."""
         if None in self.inputs.values():
             return None
         dtypes = {name: type_.dtype for name, type_ in self.inputs.items() if type_}
@@ -196,11 +196,16 @@ class _SourceReader:
             return None
 
     def read_options(self, good: dict[str, Any], where: str) -> bool:
-        """Read the options of the kind of source into `good`; return False on errors."""
+        """Read the options of the kind of source into `good`; return False on
+        errors.
+        """
         kind = self.source.kind
         for key in OPTIONS:
             if key != kind and good.get(key) is not None:
-                message = f"'{key}' is for {key}: sources, not for {self.source.text}"
+                message = (
+                    f"'{key}' is for {key}: sources, but the source is"
+                    f" {self.source.text}"
+                )
                 self.problems.add(message, self.node.keys[key].span)
                 return False
         node = good.get(kind)
@@ -217,7 +222,10 @@ class _SourceReader:
             return True
         if not self.source.declaration.column_lists:
             kinds = sources.WITH_COLUMN_LISTS
-            message = f"'features' is for {kinds} sources, not for {self.source.text}"
+            message = (
+                f"'features' is for {kinds} sources, but the source is"
+                f" {self.source.text}"
+            )
             self.problems.add(message, self.node.keys["features"].span)
             return False
         if isinstance(features, SpecNode):
@@ -232,8 +240,8 @@ class _SourceReader:
         return good["features"] is not None
 
     def check_options(self, good: dict[str, Any]) -> bool:
-        """Report entries of the options of the kind of source that match no column, or
-        have no effect, and return False. The file is not read: see `check_columns`."""
+        """Report options that match no column or have no effect; return False on
+        errors. Does not read the file: `check_columns` makes the checks that need its header."""
         options = good.get(self.source.kind)
         if self.source.kind not in self.node.entries or not isinstance(options, Cells):
             return True
@@ -245,8 +253,7 @@ class _SourceReader:
         return not errors
 
     def check_unread(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
-        """Report a feature, and an option of a column, that no input reads, and return
-        False."""
+        """Report features and column options that no input reads; False on errors."""
         features, kind = good.get("features") or {}, self.source.kind
         found = [
             ("features", find_unread_feature(columns, features)),
@@ -256,7 +263,7 @@ class _SourceReader:
                 if isinstance(options, Cells)
             ),
         ]
-        # Those of train, which eval uses, are checked there.
+        # `eval` inherits the entries of `train`, which are checked there.
         mistakes = [
             mistake.below(key)
             for key, mistake in found
@@ -268,15 +275,14 @@ class _SourceReader:
 
     def check_columns(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Check the columns of inputs that may read several; return False on errors.
-
-        The file is not read: its columns are known only if the spec has its header.
+        Does not read the file: its columns are known only if the spec lists its header.
         """
         features, header = good["features"] or {}, _header(good)
         computed: Sequence[str] = ()
         if header is not None:
             try:
                 computed = [*expand_features(self.source.text, features, header)]
-            except sources.SourceError as error:  # of the features of train
+            except sources.SourceError as error:  # An error in features of train.
                 self.report(error.mistake)
                 return False
         valid = True
@@ -296,10 +302,9 @@ class _SourceReader:
 
 
 def _header(good: Mapping[str, Any]) -> list[str] | None:
-    """Return the columns of a file, if the spec lists them."""
     csv = good.get("csv")
     return csv.header if isinstance(csv, Csv) else None
 
 
 _REMAINDERS = {"train": "drop", "eval": "keep"}
-"""What is done with the short last batch of an epoch where the spec does not say it."""
+"""Defaults for the short last batch of an epoch."""

@@ -1,4 +1,4 @@
-"""Checks the keys of `train` about evaluations, checkpoints and early stopping."""
+"""Checks the keys of `train` for evaluations, checkpoints and early stopping."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def check_evaluations(
     has_eval: bool,
     problems: Problems,
 ) -> None:
-    """Report intervals that are not valid, and metrics that no evaluation has.
+    """Report invalid intervals, and metrics that evaluations do not compute.
 
     Args:
-        section: the section `train`.
-        settings: its valid settings, by the keys of `TrainKeys`.
-        metrics: those of an evaluation; None after an error.
-        has_eval: whether there are rows to evaluate on.
-        problems: where errors are reported.
+        section: The section `train`.
+        settings: Its valid settings, by the keys of `TrainKeys`.
+        metrics: The metrics of evaluations; None after an error.
+        has_eval: Whether rows for evaluation exist.
+        problems: Collects the errors.
     """
     eval_, checkpoint = section.get("eval"), section.get("checkpoint")
     _check_interval(eval_, settings.get("eval"), Evaluating, problems)
     _check_interval(checkpoint, settings.get("checkpoint"), Checkpointing, problems)
     if section.get_non_null("eval") is not None and not has_eval:
-        message = "'eval' in train needs rows to evaluate on"
+        message = "'eval' in train needs evaluation rows"
         span = section.keys["eval"].span
         problems.add(message, span, "add a source as data.eval")
     best = checkpoint.get("best") if isinstance(checkpoint, MappingNode) else None
@@ -47,9 +47,9 @@ def check_evaluations(
         if not isinstance(metric, ScalarNode) or not {"metric", "mode"} <= {
             *(good or ())
         }:
-            continue  # there is none, or it has errors of its own
+            continue  # The key is missing, or has an error.
         if not has_eval:
-            message = f"train.{where} needs rows to evaluate on"
+            message = f"train.{where} needs evaluation rows"
             problems.add(message, metric.span, "add a source as data.eval")
         elif metrics is not None and metric.text not in metrics:
             hint = did_you_mean(metric.text, metrics)
@@ -62,7 +62,6 @@ def _check_interval(
     struct: type[Evaluating | Checkpointing],
     problems: Problems,
 ) -> None:
-    """Check the key `every` of a mapping, whose valid fields are `good`."""
     every = node.get("every") if isinstance(node, MappingNode) else None
     if every is None or good is None or "every" not in good:
         return

@@ -29,15 +29,15 @@ def read_features(
     where: str,
     problems: Problems,
 ) -> dict[str, Feature] | None:
-    """Read the features of a source; report errors and return None.
+    """Read the features of a source; None after an error.
 
     Args:
-        section: the mapping of the spec.
-        node: that of the source, which contains it.
-        source: the text of the source.
-        header: the columns of the source, if the spec lists them.
-        where: the name of the mapping in messages.
-        problems: where errors are reported.
+        section: The mapping of the features.
+        node: The mapping of the source, which contains `section`.
+        source: The text of the source.
+        header: The columns of the source, if the spec lists them.
+        where: The name of the mapping in messages.
+        problems: Collects the errors.
     """
     hint = "write {NAME: {hash: COLUMN}}"
     mapping = problems.expect(section, MappingNode, f"{where} must be a mapping", hint)
@@ -77,23 +77,23 @@ def _read(
 def check_dtype(
     name: str, type_: TensorType, wanted: str | Sequence[str], features: Features
 ) -> Mistake | None:
-    """Return what is wrong with the dtype of an input that reads features."""
+    """Return the mistake if an input that reads features has a wrong dtype."""
     for feature in may_read(wanted, features):
         kind, dtype = feature.kind, type_.dtype
         if feature.is_key and dtype not in KEYS:
-            message = f"the keys of '{kind}' have 64 bits"
+            message = f"keys of '{kind}' have 64 bits"
             hint = (
                 f"declare it {_of(type_, 'int64')}, or write bins: N in the feature for"
             )
             hint += " numbers below N"
         elif feature.is_float and dtype not in FLOATS:
-            message = f"the values of '{kind}' are floats"
+            message = f"values of '{kind}' are floats"
             hint = f"declare it {_of(type_, 'float32')}"
         else:
             continue
         is_own = wanted == name and name in features
         path = "features" if is_own else "columns", name
-        message = f"input '{name}' is {type_}, and {message}"
+        message = f"input '{name}' is {type_}, but {message}"
         return Mistake(path, message, hint, of_key=is_own)
     return None
 
@@ -103,7 +103,7 @@ def inputs_with_keys(
     columns: Mapping[str, str | Sequence[str]],
     features: Features,
 ) -> frozenset[str]:
-    """Return the inputs that read keys of 64 bits."""
+    """Return the inputs that read 64-bit keys."""
     return frozenset(
         name
         for name in inputs

@@ -1,6 +1,6 @@
 """Reads the section `graph`: converts scopes and ops to ops of a graph, in order.
 
-Errors are reported, but not those that follow from an earlier error.
+An error is reported once: its consequences are not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from placer.place import Place
 from placer.place.types import FLOATS, MAX_DIM, TensorType
 
 NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
-"""The dtypes that JAX has only if the precision is float64, and their replacements."""
+"""Dtypes that JAX has only with precision float64, and their replacements."""
 
 
 def build_ops(section: SpecNode | None, context: Context) -> None:
@@ -81,8 +81,8 @@ def _build_scope(
     written = node.keys.get("remat")
     if remat is not None and written is not None and good.get("remat") is not None:
         value = "true" if good["remat"] else "false"
-        message = f"'remat: {value}' has no effect: a scope around this one has 'remat'"
-        hint = "leave it out, or put the ops into a scope of their own"
+        message = f"'remat: {value}' has no effect: an outer scope has 'remat'"
+        hint = "leave it out, or move the ops to a separate scope"
         context.problems.add(message, written.span, hint)
     elif good.get("remat", False):
         remat = next(context.remat_numbers)
@@ -92,7 +92,7 @@ def _build_scope(
 def _build_op(
     node: MappingNode, outer: Place | None, remat: int | None, context: Context
 ) -> bool:
-    """Add one op; report all its errors and return False if it has any."""
+    """Add one op. Report its errors and return False if it has any."""
     name = _read_name(node, context)
     kind_name = _read_kind_name(node, name, context)
     if name is None or kind_name is None:
@@ -126,11 +126,8 @@ def _build_op(
 def _dtype_hint(
     error: OpError, kind: OpKind, operands: Operands, context: Context
 ) -> str | None:
-    """Return how to convert an operand to the dtype that an op needs.
-
-    With integers among the operands of an op, one that is no float may just be at the
-    wrong place.
-    """
+    """Return how to convert an operand to the dtype that an op needs. No hint if the op
+    also has integer operands: the operand may be in the wrong place."""
     if error.conversion is None or error.conversion[0] >= len(operands):
         return None
     index, dtype = error.conversion
@@ -190,10 +187,8 @@ def _add_op(
 def _fit_dtype(
     attrs: dict[str, Any], kind: OpKind, entry: OpEntry, context: Context
 ) -> bool:
-    """Widen the attribute `dtype` in a float64 model; report 64 bits in a float32 one.
-
-    Returns whether the op has no error.
-    """
+    """Widen the attribute `dtype` in a float64 model; report 64 bits in a float32
+    model. Returns False on errors."""
     dtype = next((attr for attr in kind.attrs if attr.name == "dtype"), None)
     if dtype is None:
         return True
@@ -202,7 +197,7 @@ def _fit_dtype(
         attrs["dtype"] = "float64"
     elif not context.is_float64 and attrs.get("dtype") in NARROWER:
         context.problems.add(
-            f"{entry.where} is {written} in a float32 model",
+            f"{entry.where} is {written}, but the model is float32",
             entry.node.entries["dtype"].span,
             "write precision: float64 at the top of the spec,"
             f" or {NARROWER[written]} here",
@@ -214,7 +209,7 @@ def _fit_dtype(
 def _add_composite(
     entry: OpEntry, composite: Composite, use: CompositeUse, context: Context
 ) -> bool:
-    """Add the ops of a composite; inner values have its name and a suffix."""
+    """Add the ops of a composite. Inner values are called by its name and a suffix."""
     values = context.values
     composite.infer(use.types, use.attrs)
     results = _read_outs(entry, ("out",), context)
@@ -249,7 +244,11 @@ def _read_kind_name(
     if kind is None:
         where = f"op '{name}'" if name else "an op"
         report_missing(node, "op", where, context.problems)
-    hint = "the key of a scope is 'ops'" if isinstance(kind, SequenceNode) else None
+    hint = (
+        "the ops of a scope are listed in 'ops'"
+        if isinstance(kind, SequenceNode)
+        else None
+    )
     expected = "'op' must be the name of an op"
     text = context.problems.expect(kind, ScalarNode, expected, hint)
     return None if text is None else text.text
@@ -258,7 +257,6 @@ def _read_kind_name(
 def _read_outs(
     entry: OpEntry, declared: Sequence[str], context: Context
 ) -> list[str] | None:
-    """Return the names of the results; None if `out` has an error."""
     out = entry.node.get_non_null("out")
     if out is None:
         if len(declared) == 1:
@@ -267,7 +265,7 @@ def _read_outs(
     items = as_list(out)
     if len(items) != len(declared):
         has = "1 result" if len(declared) == 1 else f"{len(declared)} results"
-        message = f"op '{entry.name}' has {has}, and 'out' names {len(items)}"
+        message = f"op '{entry.name}' has {has}, but 'out' lists {len(items)}"
         context.problems.add(message, out.span)
         return None
     return all_or_none(context.names.read_result(item, entry.name) for item in items)
@@ -276,11 +274,10 @@ def _read_outs(
 def _check_sizes(
     kind: str, types: Iterable[TensorType], attrs: Mapping[str, Any]
 ) -> None:
-    """Raise OpError if a dimension of a result or parameter is over `MAX_DIM`."""
     largest = max((d for t in types for d in t.shape if isinstance(d, int)), default=0)
     if largest > MAX_DIM:
         at_fault = (key for key, value in attrs.items() if _has_large(value))
-        message = f"creates a dimension of {largest}, and the largest is {MAX_DIM}"
+        message = f"creates a dimension of {largest}; the largest allowed is {MAX_DIM}"
         raise OpError(message, attr=next(at_fault, None)).of(kind)
 
 

@@ -34,11 +34,11 @@ _FORMS = {
     "file": "a safetensors file or a checkpoint in the folder of the spec, such as"
     " weights.safetensors or checkpoints/best",
 }
-"""The arguments that have a form of their own."""
+"""Forms of the arguments that are not a number."""
 
 
 def read_init(node: SpecNode | None, problems: Problems) -> Init | None:
-    """Return an initializer; report a wrong one, and return None."""
+    """Return an initializer; None after an error."""
     if node is None:
         return None
     if isinstance(node, MappingNode):
@@ -46,7 +46,7 @@ def read_init(node: SpecNode | None, problems: Problems) -> Init | None:
     name = ALIASES.get(str(node.value), str(node.value))
     if not isinstance(node.value, str):
         message = (
-            "an initializer is a name or a mapping of one name, such as"
+            "an initializer must be a name or a mapping with one name, such as"
             f" {{constant: 0.0}}, not {describe_value(node.value)}"
         )
         problems.add(message, node.span)
@@ -62,9 +62,8 @@ def read_init(node: SpecNode | None, problems: Problems) -> Init | None:
 
 
 def _read_argument(node: MappingNode, problems: Problems) -> Init | None:
-    """Read an initializer with an argument: a mapping of one name."""
     if len(node.entries) != 1:
-        message = f"an initializer has one name, not {len(node.entries)}"
+        message = f"an initializer must have one name, not {len(node.entries)}"
         problems.add(message, node.span)
         return None
     ((written, argument),) = node
@@ -90,7 +89,9 @@ def _read_argument(node: MappingNode, problems: Problems) -> Init | None:
 
 
 def _has_form(name: str, argument: SpecNode) -> bool:
-    """Whether an argument has the form that it needs, so that only parts of it are wrong."""
+    """Return True if an argument has the required form. Its parts may still be
+    wrong.
+    """
     match name, argument:
         case "uniform", SequenceNode(items=items):
             return len(items) == 2

@@ -1,4 +1,4 @@
-"""Reads the section `inputs`: the names of inputs, and their types."""
+"""Reads the section `inputs`: the names and types of inputs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from placer.place.types import BATCH, TensorType
 def declare_inputs(
     section: SpecNode | None, context: Context
 ) -> dict[str, TensorType | None]:
-    """Declare the inputs of a section, with the types that they have in the graph.
-
-    Returns the type of each input as written, or None for an input with an error.
-    """
+    """Declare the inputs of a section, with their types in the graph. Returns the type
+    of each input as written; None for an input with an error."""
     expected, hint = "'inputs' must be a mapping", 'write image: "float32[batch, 64]"'
     problems, wide = context.problems, context.is_float64
     section = problems.expect(section, MappingNode, expected, hint)
@@ -31,7 +29,7 @@ def declare_inputs(
             context.names.define(name, key.span)
         type_ = _input_type(name, node, problems)
         if type_ is not None and type_.dtype == "float64" and not wide:
-            message = f"input '{name}' is float64, and the precision is float32"
+            message = f"input '{name}' is float64, but the precision is float32"
             narrow = replace(type_, dtype="float32")
             hint = f"declare it {narrow}, or write precision: float64"
             problems.add(message, node.span, hint)
@@ -43,10 +41,8 @@ def declare_inputs(
 
 
 def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | None:
-    """Return the type of an input, of which only the first dimension must be `batch`.
-
-    Reports errors and returns None.
-    """
+    """Return the type of an input; None after an error. Its first dimension must be
+    `batch`, and its other dimensions numbers."""
     expected = f"input '{name}' must be a type"
     hint = 'write for example "float32[batch, 64]"'
     type_ = read_type(node, problems, expected, hint)
@@ -57,7 +53,8 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
         message = "'key' is not a dtype"
     elif not type_.has_rows or BATCH in type_.shape[1:]:
         message = (
-            f"the first dimension of an input, and no other, must be 'batch': {type_}"
+            "the first dimension of an input must be 'batch', and its other"
+            f" dimensions must be numbers: {type_}"
         )
         shape = ", ".join([BATCH, *(str(d) for d in type_.shape if d != BATCH)])
         advice = None if 0 in type_.shape else f"write {type_.dtype}[{shape}]"

@@ -1,4 +1,6 @@
-"""Reads the section `nodes`: the cluster, and counts that the caller overrides."""
+"""Reads the section `nodes`: the cluster. The caller may override the numbers of
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +27,22 @@ _KIND_RULE = "use lower case letters, digits and _, and start with a letter"
 
 
 Memories = dict[tuple[str, str], Memory]
-"""The memory of a device by (node kind, device kind), where the spec has it."""
+"""The memory of a device by (node kind, device kind), if the spec sets it."""
 
 
 def read_nodes(
     section: SpecNode | None, counts: Mapping[str, int] | None, problems: Problems
 ) -> tuple[Cluster | None, Memories]:
-    """Read the cluster, which is None after an error, and the memory of its devices.
-
-    `counts` are numbers of nodes by kind, which replace those of the spec. Raises
-    SpecError if they are wrong.
-    """
+    """Read the cluster and the memory of its devices. The cluster is None after an
+    error. `counts` are numbers of nodes by kind, which replace the numbers in the spec.
+    Raises SpecError if `counts` is wrong."""
     memories: Memories = {}
     expected, hint = "'nodes' must be a mapping", "write for example worker: {count: 2}"
     nodes = problems.expect(section, MappingNode, expected, hint)
     if nodes is None:
         return None, memories
     if not nodes.entries:
-        problems.add("'nodes' declares no node", nodes.span)
+        problems.add("'nodes' declares no nodes", nodes.span)
         return None, memories
     kinds = all_or_none(
         _read_kind(name, nodes.keys[name], node, memories, problems)
@@ -115,7 +115,6 @@ def _read_devices(
 def _read_device(
     name: str, node: SpecNode, where: str, problems: Problems
 ) -> tuple[int, Memory | None] | None:
-    """Return the number of devices of a kind, and the memory of each."""
     if not isinstance(node, MappingNode):
         is_count = check_type(name, node, NodeCount, problems)
         return (int(str(node.value)), None) if is_count else None
@@ -132,11 +131,12 @@ def _read_device(
 
 
 def _check_counts(counts: Mapping[str, int], section: MappingNode) -> None:
-    """Check the caller's counts; raise their errors at once, without a position."""
+    """Check the caller's counts. Raises SpecError without a position."""
     for name, count in counts.items():
         if name not in section.entries:
             raise SpecError(
-                f"no node kind '{name}' in this spec, so there cannot be {count}",
+                f"the spec has no node kind '{name}', so its number of nodes cannot be"
+                f" {count}",
                 hint=did_you_mean(name, section.entries),
             )
         what, is_whole = (

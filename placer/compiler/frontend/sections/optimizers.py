@@ -51,9 +51,8 @@ def read_clip(
 def _update(
     node: object, where: str, batch: int | None, problems: Problems
 ) -> Settings | None:
-    """Return how the nodes of a group agree; report errors and return None."""
     if not isinstance(node, SpecNode):
-        return Sync()  # the default
+        return Sync()  # The default.
     names = tuple(MODES)
     if isinstance(node, ScalarNode):
         if node.value == "geo":
@@ -90,7 +89,6 @@ def _update(
 def _outer(
     node: SpecNode, where: str, batch: int | None, problems: Problems
 ) -> dict[str, Any] | None:
-    """Return the optimizer of the servers in the mode `geo`."""
     hint = "write {op: nesterov, learning_rate: 0.7, momentum: 0.9}"
     entry = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
     if entry is None:
@@ -106,8 +104,11 @@ def _outer(
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """An update rule of an entry: its name and its learning rate, None after an error,
-    and the hyperparameters that differ from their defaults."""
+    """The update rule of an entry: its name, learning rate and hyperparameters.
+
+    The name and the rate are None after an error. Hyperparameters with default values
+    are left out.
+    """
 
     name: str | None
     learning_rate: Rate | None
@@ -121,10 +122,10 @@ def _rule(
     batch: int | None,
     problems: Problems,
 ) -> tuple[_Rule, dict[str, Any]]:
-    """Read an entry with an update rule, wherever it is: return the rule and the other
-    fields of its struct. Schedules get the global batch, unless it has an error."""
+    """Read the update rule of an entry. Return the rule and the other fields of the
+    struct. `batch` is the global batch for schedules; None after an error."""
     name = _rule_name(node, problems)
-    # With an unknown rule every other key may be one of its hyperparameters.
+    # If the rule is unknown, any other key may be a hyperparameter.
     others = optimizers.RULES[name].__struct_fields__ if name else node.entries
     good = decode(node, struct, where, problems, others)
     rate = good.get("learning_rate")
@@ -137,7 +138,7 @@ def _rule(
 def read_groups(
     node: SpecNode, common: Mapping[str, Any], batch: int | None, context: Context
 ) -> list[Group]:
-    """Read `train.optimizer`: one entry, or a list of them."""
+    """Read `train.optimizer`: one entry, or a list of entries."""
     entries = as_list(node)
     if not entries:
         context.problems.add("'optimizer' is an empty list", node.span)
@@ -149,7 +150,7 @@ def read_groups(
         if group is None:
             continue
         if group.pattern.text is None and entry is not entries[-1]:
-            message = f"without 'match', {where} matches all remaining parameters"
+            message = f"{where} has no 'match', so it matches all remaining parameters"
             context.problems.add(message, group.span, "put it last, or add a 'match'")
         groups.append(group)
     return groups
@@ -163,10 +164,15 @@ def read_group(
     batch: int | None,
     context: Context,
 ) -> Group | None:
-    """Read entry `number` of `optimizer`; report errors and return None.
+    """Read one entry of `optimizer`; None after an error.
 
-    `where` is its name in messages; `common` are the attributes of all groups; `batch` is
-    the global batch, None if it is not known.
+    Args:
+        entry: The entry.
+        number: Its index in the list.
+        where: Its name in messages.
+        common: The attributes that all optimizers have.
+        batch: The global batch; None if it is not known.
+        context: The context of the spec.
     """
     problems, hint = context.problems, "write {op: sgd, learning_rate: 0.1}"
     expected = f"{where} must be a mapping"
@@ -195,7 +201,8 @@ def read_group(
     at_match = span if match is None else inner_span(node.entries["match"])
     place = node.get("place") if good.get("place") else None
     merged = context.places.merge(None, place)
-    if merged is not None or "place" not in node.entries:  # else an error was reported
+    # Otherwise an error was reported.
+    if merged is not None or "place" not in node.entries:
         _check_several_workers(node, attrs, merged, context)
     return Group(Pattern(match, at_match), span, node, attrs, merged)
 
@@ -203,19 +210,18 @@ def read_group(
 def _place_of_sums(
     entry: MappingNode, attrs: Mapping[str, Any], context: Context
 ) -> Place | None:
-    """Return the place where gradients are summed; report errors and return None."""
     place = context.places.merge(None, entry.get("sum"))
     if place is None:
-        return None  # an error was reported
+        return None  # An error was reported.
     span = entry.entries["sum"].span
     if place.node != SERVER:
-        message = f"'sum' is a place of servers, not {place}"
+        message = f"'sum' must be a place of servers, not {place}"
         context.problems.add(message, span, "write /node:ps/cpu")
         return None
     for key in ("shard_state", "all_reduce"):
         if key in attrs:
             context.problems.add(
-                f"with '{key}' the workers sum gradients, not servers",
+                f"with '{key}' the workers sum gradients, so 'sum' cannot name servers",
                 entry.keys[key].span,
                 f"leave {key} or sum out",
             )
@@ -228,14 +234,14 @@ def _check_several_workers(
     place: Place | None,
     context: Context,
 ) -> None:
-    """Report settings that need an optimizer on several workers, if its place says that
-    it is elsewhere. Where the entry has no place, the pass `exchange` checks them."""
+    """Report settings that need an optimizer on several workers if its place is
+    elsewhere. If the entry has no place, the pass `exchange` makes this check."""
     cluster = context.cluster
     if cluster is None:
         return
     if place is None or place.node is None:
         has_servers = any(kind.name == SERVER for kind in cluster.kinds)
-        at = "servers, its place by default" if has_servers else ""
+        at = "servers, the default place" if has_servers else ""
     elif place.node == SERVER:
         at = "servers"
     else:
@@ -244,7 +250,8 @@ def _check_several_workers(
     for key in optimizers.OF_SEVERAL_NODES:
         if at and key in attrs:
             context.problems.add(
-                f"'{key}' is for an optimizer on several workers: this one is on {at}",
+                f"'{key}' needs an optimizer on several workers, but this one is on"
+                f" {at}",
                 entry.keys[key].span,
                 f"place it on several workers, or leave {key} out",
             )
@@ -253,7 +260,7 @@ def _check_several_workers(
 def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
     node = entry.get("op")
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        return None  # decode reports it
+        return None  # `decode` reports it.
     if node.value in optimizers.RULES:
         return node.value
     hint = did_you_mean(node.value, sorted(optimizers.RULES))
@@ -262,7 +269,6 @@ def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
 
 
 def _hyper(name: str, entry: MappingNode, problems: Problems) -> dict[str, float]:
-    """Return the hyperparameters in an entry that differ from their defaults."""
     rule = optimizers.RULES[name]
     good = decode_fields(entry, rule, f"'{name}'", problems)
     default = rule().hyper

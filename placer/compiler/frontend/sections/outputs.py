@@ -1,4 +1,6 @@
-"""The outputs of a prediction: `predict.outputs` of a spec, or those of the caller."""
+"""The outputs of a prediction: `predict.outputs` of a spec, or outputs of the
+caller.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,8 @@ from placer.place.types import BATCH, TensorType, ValueType
 def output_ops(
     outputs: Iterable[Op], types: Mapping[str, ValueType | None], problems: Problems
 ) -> Iterator[Op]:
-    """Yield the `output` ops that are valid, and report the others.
-
-    `types` are those of the values of the graph, None for a value with an error.
-    """
+    """Yield the valid `output` ops, and report the others. `types` has the types of the
+    values of the graph; None for a value with an error."""
     listed: set[str] = set()
     for op in outputs:
         name = op.attrs["output"]
@@ -33,8 +33,11 @@ def output_ops(
         elif (type_ := types[name]) is None:
             continue
         elif not _has_rows(type_):
-            message = f"an output of predict needs rows, and '{name}' is {type_}"
-            hint = "choose a value with batch as its first dimension, and no other"
+            message = (
+                "an output of predict needs batch as its first dimension only, but"
+                f" '{name}' is {type_}"
+            )
+            hint = "choose a value of fixed shape per row, such as float32[batch, 10]"
             problems.add(message, op.source, hint)
         else:
             yield op
@@ -42,15 +45,13 @@ def output_ops(
 
 
 def output_op(name: str, source: Span | None = None) -> Op:
-    """Return the op that returns the value of this name."""
+    """Return the op that outputs the value of this name."""
     return Op(OUTPUT, (name,), (), {"output": name}, None, source)
 
 
 def with_outputs(model: Model, names: Sequence[str]) -> Model:
-    """Return the model with these outputs of predictions instead of its own.
-
-    Raises SpecError or SpecErrors for a name that cannot be an output.
-    """
+    """Return a copy of the model with other prediction outputs. Raises SpecError or
+    SpecErrors for a name that cannot be an output."""
     if not names:
         raise SpecError("a prediction needs at least one output")
     types = {name: value.type for name, value in model.graph.values.items()}
@@ -62,7 +63,7 @@ def with_outputs(model: Model, names: Sequence[str]) -> Model:
 
 
 def _has_rows(type_: ValueType | None) -> bool:
-    """Whether values of the type have rows, all of the same shape."""
+    """Return True if values of the type have rows of one fixed shape."""
     return (
         isinstance(type_, TensorType)
         and type_.has_rows

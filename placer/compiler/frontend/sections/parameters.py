@@ -20,9 +20,12 @@ from placer.plan.settings.training.initializers import Init
 
 @dataclass(slots=True)
 class Pattern:
-    """A glob over parameter names; a text of None matches all.
+    """A glob over parameter names.
 
-    `span` is its position in the spec, `is_used` whether it applies to a parameter.
+    Attributes:
+        text: The glob; None matches all parameters.
+        span: Its position in the spec.
+        is_used: Whether it applies to a parameter.
     """
 
     text: str | None
@@ -30,7 +33,6 @@ class Pattern:
     is_used: bool = False
 
     def matches(self, name: str) -> bool:
-        """Return whether a parameter name matches the glob."""
         return self.text is None or fnmatchcase(name, self.text)
 
 
@@ -38,7 +40,7 @@ class Pattern:
 class Entry:
     """An entry of a spec for the parameters that match a pattern.
 
-    `span` is its position: of its pattern, or of the rule of an optimizer.
+    `span` is the position of the pattern, or of the optimizer's rule.
     """
 
     pattern: Pattern
@@ -68,8 +70,7 @@ class Group(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Rule(Entry):
-    """An entry of `parameters`. If `init` is None, the op's own initializer applies. `node`
-    is its mapping."""
+    """An entry of `parameters`. If `init` is None, the op's initializer applies."""
 
     node: MappingNode
     init: Init | None
@@ -78,7 +79,7 @@ class Rule(Entry):
 
 
 def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
-    """Return the entries without errors, in order; report errors."""
+    """Return the valid entries in order, and report errors."""
     hint = 'write - {match: "h1.*", init: zeros}'
     expected = "'parameters' must be a list"
     entries = problems.expect(section, SequenceNode, expected, hint)
@@ -92,7 +93,7 @@ def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
                 problems.add(
                     "'decay' has no effect: the parameter is not trained",
                     node.keys["decay"].span,
-                    "leave decay or trainable out",
+                    "leave out decay or trainable",
                 )
             at = node.entries["match"]
             pattern = Pattern(good["match"], inner_span(at))
@@ -108,10 +109,8 @@ def read_parameter(
     problems: Problems,
     others: Iterable[str] = (),
 ) -> tuple[TensorType, Init] | None:
-    """Return the type and the initializer of a parameter; None after an error.
-
-    The arguments are those of `decode`.
-    """
+    """Return the type and the initializer of a parameter; None after an error. The
+    arguments are those of `decode`."""
     good = decode(node, struct, where, problems, others)
     init = read_init(good.get("init"), problems)
     if init is None or "shape" not in good or "dtype" not in good:
@@ -120,7 +119,7 @@ def read_parameter(
 
 
 def freeze(value: Any) -> Any:
-    """Return a value with tuples for lists, as in attributes of ops."""
+    """Convert lists in a value to tuples, as in attributes of ops."""
     if isinstance(value, list):
         return tuple(map(freeze, value))
     if isinstance(value, dict):

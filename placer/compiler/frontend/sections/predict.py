@@ -16,10 +16,8 @@ from placer.compiler.graph.graph import Op
 
 
 def read_predict(section: SpecNode | None, context: Context) -> list[Op]:
-    """Return the `output` ops of the section `predict`, after the graph was built.
-
-    An input that is an output gets the op that reads it.
-    """
+    """Return the `output` ops of the section `predict`. The graph must be complete. If
+    an input is an output, the op that reads it is added."""
     if section is None:
         return []
     values = context.values
@@ -30,7 +28,7 @@ def read_predict(section: SpecNode | None, context: Context) -> list[Op]:
     for node in as_list(section.entries["outputs"]):
         assert isinstance(node, ScalarNode)
         if node.text in values.inputs and values.lookup(node, "predict") is None:
-            continue  # the input has an error
+            continue  # The input has an error.
         if not values.is_invalid(node.text) or node.text in values.types:
             ops.append(output_op(node.text, node.inner_span))
     return [*output_ops(ops, values.types, context.problems)]

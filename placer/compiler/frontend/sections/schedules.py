@@ -20,16 +20,15 @@ from placer.plan.settings.training.schedules import (
 def read_rate(
     key: str, node: SpecNode, batch: int | None, problems: Problems
 ) -> Rate | None:
-    """Read the learning rate at a key; report errors and return None.
-
-    Schedules get the global batch, unless it is None: it has an error.
-    """
+    """Read the learning rate at a key; None after an error. `batch` is the global batch
+    for schedules; None if it has an error."""
     if isinstance(node, MappingNode):
         rate = _read_schedule(node, problems)
         return rate if rate is None or batch is None else fill_batch(rate, batch)
     if isinstance(node.value, bool) or not isinstance(node.value, int | float):
         problems.add(
-            f"a learning rate is a number or a schedule, not {describe_value(node.value)}",
+            "a learning rate must be a number or a schedule, not"
+            f" {describe_value(node.value)}",
             node.span,
         )
         return None
@@ -38,7 +37,7 @@ def read_rate(
 
 def _read_schedule(node: MappingNode, problems: Problems) -> Schedule | None:
     if len(node.entries) != 1:
-        message = f"a schedule has one name, not {len(node.entries)}"
+        message = f"a schedule must have one name, not {len(node.entries)}"
         problems.add(message, node.span)
         return None
     ((name, body),) = node
@@ -53,7 +52,7 @@ def _read_schedule(node: MappingNode, problems: Problems) -> Schedule | None:
 def _read_form(name: str, node: SpecNode, problems: Problems) -> Form | None:
     struct = FORMS[name]
     text = " ".join((struct.__doc__ or "").split())
-    expected = f"'{name}' takes a mapping"
+    expected = f"'{name}' needs a mapping"
     body = problems.expect(node, MappingNode, expected, text)
     if body is None:
         return None

@@ -18,19 +18,19 @@ def read_shuffle(
     which: str,
     problems: Problems,
 ) -> bool | Window | None:
-    """Read the key; report errors and return None.
+    """Read the key; None after an error.
 
     Args:
         node: The value of the key.
         section: The mapping of the source.
         source: The source; None if it has an error.
-        split: Its split.
-        batch: The rows of a batch; None if they are not known.
+        split: The split of the source.
+        batch: The number of rows in a batch; None if not known.
         which: `train` or `eval`.
-        problems: Where errors are reported.
+        problems: Collects the errors.
 
     Returns:
-        The value; a window has its number of lanes.
+        The value. A window has its number of lanes.
     """
     if isinstance(node.value, bool):
         return node.value

@@ -1,5 +1,8 @@
-"""Nodes that are threads of one process: `train.threads`, and heter nodes that compute for
-several workers without lockstep."""
+"""Turns the threads of each process into nodes of the cluster.
+
+They come from `train.threads`, and from heter nodes that compute for several
+asynchronous workers.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ def with_threads(
 ) -> Cluster:
     """Return the cluster with the threads of each process as nodes.
 
-    Each worker has `threads` step loops. If workers do not go in lockstep, a heter node
-    has one for each worker that it computes for, so that none waits for another.
+    Each worker runs `threads` step loops. With asynchronous workers, a heter node has a
+    thread for each worker that it computes for, so no worker waits for another.
 
     Args:
-        cluster: the nodes as declared.
-        threads: the value of the key `train.threads`.
-        groups: the optimizers.
-        problems: gets an error if there are no workers, or too many threads.
+        cluster: The declared nodes.
+        threads: The value of the key `train.threads`.
+        groups: The optimizers.
+        problems: Collects the errors: no workers, or too many threads.
     """
     if threads is not None:
         if not cluster.workers:
-            message = f"'threads' is for nodes of kind '{WORKER}', and there are none"
+            message = f"'threads' needs nodes of kind '{WORKER}', and the spec declares no workers"
             problems.add(message, threads.span, "nodes: {worker: {count: 2}}")
             return cluster
         count = int(str(threads.value))

@@ -33,7 +33,7 @@ from placer.plan.settings.run import TrainKeys
 class Training:
     """The content of the section, without keys that have errors.
 
-    `settings` are the fields of `TrainKeys`, also of the structs in it.
+    `settings` are the fields of `TrainKeys` and of its nested structs.
     """
 
     settings: Mapping[str, Any]
@@ -48,7 +48,7 @@ class Training:
 def read_train(
     section: SpecNode | None, rows: RowSources, context: Context
 ) -> Training:
-    """Read the section `train`; `rows` are the sources of the section `data`."""
+    """Read the section `train`. `rows` are the sources of the section `data`."""
     problems = context.problems
     good = decode(section, Train, "train", problems)
     if not isinstance(section, MappingNode):
@@ -59,7 +59,7 @@ def read_train(
     assert threads is None or isinstance(threads, ScalarNode)
     loss = section.get("minimize") if "minimize" in good else None
     assert loss is None or isinstance(loss, ScalarNode)
-    metrics: Sequence[ScalarNode] | None = None  # after an error
+    metrics: Sequence[ScalarNode] | None = None  # None after an error.
     if good.get("metrics") is not None:
         metrics = _distinct(section.entries["metrics"], problems)
     elif "metrics" in good and loss is not None:
@@ -77,8 +77,8 @@ def read_train(
         of_groups[BUCKETS] = good[BUCKETS]
     if good.get("schedule") == "gpipe" and parts == 1:
         problems.add(
-            "'schedule: gpipe' has no effect: it is an order of microbatches, and there is"
-            " one",
+            "'schedule: gpipe' has no effect: it orders microbatches, and a step has"
+            " only one",
             section.keys["schedule"].span,
             "add microbatches: 4, or leave schedule out",
         )
@@ -94,7 +94,7 @@ def read_train(
 def _microbatches(
     good: Mapping[str, Any], section: MappingNode, problems: Problems
 ) -> int | None:
-    """Return the number of microbatches, which has two names; None after an error."""
+    """Return the number of microbatches, which has two keys; None after an error."""
     if not {"microbatches", "gradient_accumulation"} <= good.keys():
         return None
     parts: int | None = good["gradient_accumulation"]
@@ -105,10 +105,10 @@ def _microbatches(
     if other is None or other.value == parts:
         return parts
     problems.add(
-        "'gradient_accumulation' and 'microbatches' are one setting, with different"
-        f" values: {parts} and {describe_value(other.value)}",
+        "'gradient_accumulation' and 'microbatches' are the same setting, but have"
+        f" different values: {parts} and {describe_value(other.value)}",
         section.keys["gradient_accumulation"].span,
-        "write only one of them",
+        "write only one of the two",
     )
     return None
 

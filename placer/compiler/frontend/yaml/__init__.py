@@ -1,1 +1,1 @@
-"""Reads YAML as a tree with positions, and collects the errors of a spec."""
+"""Parses YAML to a tree with positions, and collects the errors of a spec."""

@@ -1,7 +1,7 @@
-"""Decodes one mapping of the tree by a msgspec struct, and reports all errors in it.
+"""Decodes a mapping of the tree by a msgspec struct, and reports every error in it.
 
-Each field is decoded by itself, so that independent errors are reported together.
-Nested structs are returned as nodes, which their own readers decode.
+Each field is decoded separately, so one error does not hide another. Nested structs
+stay nodes: the reader of their section decodes them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from placer.errors import did_you_mean, nearest
 from placer.plan.settings.checks import describe_value
 
 _SECTIONS = ("the spec", "data", "data.train", "data.eval", "train", "predict")
-"""The names of sections in messages, of which users know the keys by name."""
+"""Names of sections in messages. Users know these sections by their keys."""
 
 
 @cache
 def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
-    """Return each field of a struct by key, those first that a mapping must have, and
-    whether its own reader decodes it."""
+    """Return the fields by key, required ones first, and whether each is nested."""
     fields = sorted(msgspec.structs.fields(struct), key=lambda each: not each.required)
     return {
         field.encode_name: (field, _is_nested(inspect.type_info(field.type)))
@@ -54,15 +53,16 @@ def decode(
     others: Iterable[str] = (),
     skipped: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the valid fields of a mapping: values, defaults, and nodes if nested.
+    """Decode a mapping and return its valid fields: values, defaults and nested nodes.
 
     Args:
-        node: The mapping, or None if its key is missing, which is not an error here.
-        struct: The struct whose fields the mapping has.
+        node: The mapping. None if the key of the mapping is missing: this is not an
+            error here.
+        struct: The struct that declares the fields.
         where: The name of the mapping in messages, such as `data.train`.
-        problems: Where errors are reported. Their fields are not in the result.
-        others: Keys that are not in the struct, which the caller reads itself.
-        skipped: Keys of the struct that the caller reads itself.
+        problems: Collects the errors. A field with an error is not in the result.
+        others: Valid keys that the struct does not declare. The caller reads them.
+        skipped: Keys of the struct that the caller reads.
     """
     fields = _fields_of(struct)
     hint = missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
@@ -82,16 +82,14 @@ def decode_fields(
     meant: Collection[str] = (),
     skipped: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the valid fields of a mapping that may have other keys, as `decode` does.
-
-    A missing field is no error if it is in `meant`.
-    """
+    """Like `decode`, for a mapping that may have further keys. A missing required field
+    is not reported if `meant` contains it."""
     result: dict[str, Any] = {}
     for key, (field, is_nested) in _fields_of(struct).items():
         if key in skipped:
             continue
         value = node.get(key)
-        # A nested field may have a factory instead of a default.
+        # A default factory only occurs in nested fields, which are decoded elsewhere.
         default = None if field.default is msgspec.NODEFAULT else field.default
         if value is None:
             if not field.required:
@@ -113,8 +111,8 @@ def decode_fields(
 def decode_parts(
     good: Mapping[str, Any], struct: type[Struct], where: str, problems: Problems
 ) -> dict[str, Any]:
-    """Return the fields of a struct among decoded ones, with mappings in place of nodes:
-    the valid fields of structs in it, which `where.KEY` names in messages."""
+    """Return the struct's fields from `good`, with nested structs decoded to mappings.
+    Messages call a nested field `where.KEY`."""
     result = {key: good[key] for key in _fields_of(struct) if key in good}
     for key, value in result.items():
         if isinstance(value, SpecNode):
@@ -129,10 +127,9 @@ def decode_parts(
 def report_unknown_keys(
     node: MappingNode, valid: Iterable[str], where: str, problems: Problems
 ) -> set[str]:
-    """Report every key that is not in `valid`; return the valid keys that were meant.
-
-    The hint names the nearest valid key, or explains one of the traps of YAML.
-    """
+    """Report every key that is not in `valid`. Return the valid keys that the user
+    probably meant. The hint names the closest valid key, or explains a common trap of
+    YAML."""
     names = frozenset(valid)
     meant: set[str] = set()
     if node.entries.keys() <= names:
@@ -142,7 +139,8 @@ def report_unknown_keys(
         if key not in names:
             empty = node.entries[key].value is None
             if empty and before and cut_place_hint(node, before):
-                pass  # a place that YAML cut at several commas is reported once
+                # A place with several commas is cut into several keys; report it once.
+                pass
             else:
                 hint = _unknown_key_hint(node, key, names, meant, where)
                 problems.add(f"unknown key {quote(key)} in {where}", scalar.span, hint)
@@ -170,9 +168,8 @@ def _unknown_key_hint(
 
 
 def _elsewhere_hint(key: str, where: str) -> str | None:
-    """Return where a key belongs that is in the wrong section."""
     from placer.compiler.frontend.setting_names import (
-        find_elsewhere,  # it imports the schema
+        find_elsewhere,  # Imported here because the module imports the schema.
     )
 
     path = find_elsewhere(key, where)
@@ -185,17 +182,15 @@ def _elsewhere_hint(key: str, where: str) -> str | None:
 
 
 def report_missing(node: MappingNode, key: str, where: str, problems: Problems) -> None:
-    """Report a missing key; the hint is for `{key:value}`, without a blank."""
+    """Report a missing key. The hint explains `{key:value}`, which lacks a space."""
     hints = (hint for other in node.keys if (hint := missing_blank_hint(other)))
     hint = next((each for each in hints if f"'{key}: " in each), None)
     problems.add(f"'{key}' is missing in {where}", node.span, hint)
 
 
 def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool:
-    """Return whether a value has the type; if not, report it.
-
-    Errors in a list or mapping are reported at each wrong item.
-    """
+    """Return True if a value has the type; otherwise report the error. In a list or
+    mapping, each wrong item is reported at its own position."""
     if _is_of(node.value, type_):
         return True
     misfits: list[tuple[str, SpecNode, inspect.Type]] = []
@@ -238,7 +233,7 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
 def _report_misfit(
     what: str, node: SpecNode, info: inspect.Type, problems: Problems
 ) -> None:
-    """Report a value of a wrong type; in a list of texts, each item that is no text."""
+    """Report a value of the wrong type, or each list item that is not text."""
     for option in _options(info):
         if (
             isinstance(node, SequenceNode)
@@ -269,7 +264,6 @@ def _quoted_hint(node: SpecNode) -> str | None:
 def _check_fields(
     key: str, node: MappingNode, struct: type[Struct], problems: Problems
 ) -> None:
-    """Report what is wrong in a mapping with the fields of a struct."""
     fields = {each.encode_name: each for each in msgspec.structs.fields(struct)}
     meant = report_unknown_keys(node, fields, f"'{key}'", problems)
     for name, field in fields.items():
@@ -281,7 +275,6 @@ def _check_fields(
 
 
 def _is_key(name: str, info: inspect.DictType) -> bool:
-    """Whether a mapping of a type may have a key, which may have to be a name."""
     key = info.key_type
     pattern = key.pattern if isinstance(key, inspect.StrType) else None
     return pattern is None or re.search(pattern, name) is not None
@@ -296,7 +289,7 @@ def _is_of(value: Any, type_: Any) -> bool:
 
 
 def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> None:
-    """Report a value of the wrong type: the expected type, and the value."""
+    """Report that a value has the wrong type."""
     info, hint = inspect.type_info(type_), None
     options = _options(info)
     literals = [
@@ -308,7 +301,10 @@ def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) 
         close = nearest(node.value, map(str, literals))
         hint = f"did you mean '{close}'?" if close else None
         if key == "precision" and "16" in node.value:
-            hint = "parameters are not half floats; convert values with the op 'cast'"
+            hint = (
+                "parameters cannot be float16 or bfloat16; convert values with the op"
+                " 'cast'"
+            )
     elif key == "place":
         hint = "write for example /node:worker/cpu"
     elif isinstance(node, ScalarNode) and node.value is not None:
@@ -320,7 +316,7 @@ def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) 
 
 
 def _describe_type(info: inspect.Type) -> str:
-    """Describe the values of a type, in words that follow 'must be'."""
+    """Describe the valid values of a type, to follow 'must be'."""
     return " or ".join(dict.fromkeys(map(_describe_option, _options(info))))
 
 
@@ -358,7 +354,7 @@ def _describe_option(info: inspect.Type) -> str:
 
 
 def _options(info: inspect.Type) -> list[inspect.Type]:
-    """Return the alternatives of a type without null, which means an absent key."""
+    """Return the alternatives of a union, without None: an absent key means None."""
     if isinstance(info, inspect.Metadata):
         return _options(info.type)
     if isinstance(info, inspect.UnionType):

@@ -1,4 +1,4 @@
-"""Explains the errors of libyaml, and keys that YAML reads in an unexpected way."""
+"""Explains syntax errors of libyaml, and keys that YAML reads in an unexpected way."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, Text
 from placer.errors import SpecError
 
-# `epochs:20`: to YAML this is one word, and it fails at the colon of the next line.
+# YAML reads `epochs:20` as one word, and reports an error at the colon of the next
+# line.
 _NO_BLANK = re.compile(r"\s*(?:- *)?(['\"]?[A-Za-z_]\w*['\"]?):([^\s/:][^:]*)\Z")
 
 
-# A type such as `float32[batch, 64]`, which flow style splits at its bracket.
+# In flow style, YAML splits a type such as `float32[batch, 64]` at its bracket.
 _TYPE = re.compile(r"\w+(\[)[^\[\]]*\]")
 
-# A key and its value on one line, maybe the first key of an item of a list.
+# A key and its value on one line, possibly the first key of a list item.
 _KEY_ABOVE = re.compile(r"\s*(?:- +)*(['\"]?\w+['\"]?): +[^\s#]")
 
 _OTHER_THAN_KEYS = (
@@ -27,12 +28,12 @@ _OTHER_THAN_ITEMS = (
     "items of one list start with '- ' in the same column",
 )
 
-# The rest of a place, after a comma.
+# The rest of a place after a comma.
 _PLACE_REST = re.compile(r"[0-9]+(-[0-9]+)?(/[a-z0-9_:*-]*)?")
 
 
 def explain_syntax_error(error: Any, source: Text) -> SpecError:
-    """Return an error of libyaml as a SpecError with a position and a hint."""
+    """Convert an error of libyaml to a SpecError with a position and a hint."""
     mark = error.problem_mark or error.context_mark
     problem = error.problem or "this is not YAML"
     line, column = mark.line, mark.column
@@ -91,8 +92,8 @@ def explain_syntax_error(error: Any, source: Text) -> SpecError:
 
 
 def _explain_second_value(source: Text, line: int, column: int) -> tuple[str, str]:
-    """Return the error and the hint for a text after the end of the document: it is
-    indented less than the first line, or starts something new."""
+    """Return the error and the hint for text after the end of the document. Such text
+    is indented less than the first line, or starts a new value."""
     before = source.lines[:line]
     contents = (each for each in before if each.strip() and each[0] not in "%#-")
     first = next((each for each in contents if each.lstrip()[0] != "#"), "")
@@ -108,22 +109,22 @@ def _explain_second_value(source: Text, line: int, column: int) -> tuple[str, st
 
 
 def _missing_blank_error(source: Text, *lines: int) -> SpecError | None:
-    """Return the error of the first line such as `epochs:2`, at its colon."""
+    """Return the error of the first line such as `epochs:2`, which lacks a space."""
     for line in lines:
         match = _NO_BLANK.match(source.lines[line]) if line >= 0 else None
         if match is not None:
             key, rest = match[1], match[2].strip()
             return SpecError(
-                "a blank is missing after this colon",
+                "a space is missing after this colon",
                 span=source.span(line, match.end(1)),
-                hint=f"write a blank after the colon: '{key}: {rest}'",
+                hint=f"write a space after the colon: '{key}: {rest}'",
             )
     return None
 
 
 def _indentation_error(source: Text, line: int, column: int) -> SpecError | None:
-    """Return the error of a key that is indented more than the key above it, which has a
-    value: YAML then takes the key for the rest of this value."""
+    """Return the error of a key that is indented more than the key above it. The key
+    above already has a value, so YAML reads the indented key as part of that value."""
     text = source.lines[line]
     start = len(text) - len(text.lstrip())
     if not re.fullmatch(r"['\"]?\w+['\"]?", text[start:column].strip()):
@@ -134,26 +135,24 @@ def _indentation_error(source: Text, line: int, column: int) -> SpecError | None
         return None
     more = start - match.start(1)
     return SpecError(
-        f"this key is indented by {more} {'blank' if more == 1 else 'blanks'} more than"
-        f" '{match[1]}' above it, which has a value",
+        f"this key is indented by {more} {'space' if more == 1 else 'spaces'} more"
+        f" than '{match[1]}' above it, which already has a value",
         span=source.span(line, start),
-        hint=f"begin it in column {match.start(1) + 1}, below '{match[1]}'",
+        hint=f"start it in column {match.start(1) + 1}, below '{match[1]}'",
     )
 
 
 def _open_quote_error(source: Text, line: int, column: int) -> SpecError | None:
-    """Return the error of a quote that was not closed in its value.
-
-    YAML then continues the text to the next quote, and fails just after that one: as
-    with `{source: "rows.npz, batch: 8}` and another quote on a later line.
-    """
+    """Return the error of a quote that is not closed in its value. YAML continues the
+    text up to the next quote, perhaps lines below, and fails after that quote. Example:
+    `{source: "rows.npz, batch: 8}`."""
     before = source.lines[line][:column].rstrip() if line < len(source.lines) else ""
     sign = before[-1:]
     if sign not in ("'", '"'):
         return None
     texts = [*source.lines[:line], before[:-1]]
     number = next((n for n in range(line, -1, -1) if sign in texts[n]), None)
-    # With an even number of quotes in this line, all of them are closed.
+    # An even number of quotes: all of them are closed in this line.
     if number is None or texts[number].count(sign) % 2 == 0:
         return None
     return SpecError(
@@ -167,16 +166,14 @@ def missing_blank_hint(key: str) -> str | None:
     """Return a hint for `{size:128}`, which YAML reads as one key without a value."""
     name, colon, rest = key.partition(":")
     if colon and name.isidentifier() and rest and not rest.startswith("/"):
-        return f"write a blank after the colon: '{name}: {rest}'"
+        return f"write a space after the colon: '{name}: {rest}'"
     return None
 
 
 def cut_place_hint(node: MappingNode, key: str) -> str | None:
     """Return a hint for `{place: /node:worker:0,2-3}`, which YAML cuts at the comma.
-
-    `key` is a key without a value. The hint contains the whole place: the plain text of
-    `place` and the keys after it, joined by commas.
-    """
+    `key` is a key without a value. The hint shows the whole place: the value of `place`
+    and the keys after it, joined by commas."""
     if not _PLACE_REST.fullmatch(key):
         return None
     names = list(node.entries)
@@ -195,10 +192,7 @@ def cut_place_hint(node: MappingNode, key: str) -> str | None:
 
 
 def missing_brackets_hint(node: MappingNode, key: str) -> str | None:
-    """Return a hint for `{in: logits, label}`, a list without brackets.
-
-    `key` is a key without a value.
-    """
+    """Return a hint for `{in: logits, label}`, a list without brackets."""
     names = list(node.entries)
     start = names.index(key)
     while start > 0 and node.entries[names[start]].value is None:

@@ -1,7 +1,7 @@
 """Parses YAML text to a tree, from the events of libyaml.
 
-It does not use the composer of libyaml, which overflows the C stack on deep nesting.
-Anchors, aliases, tags and duplicate keys are errors.
+The composer of libyaml is not used: deeply nested text overflows its C stack. Anchors,
+aliases, tags and duplicate keys are errors.
 """
 
 from __future__ import annotations
@@ -32,13 +32,18 @@ MAX_NODES = 1_000_000
 def parse_yaml(
     content: str, file: str, *, before: str = ""
 ) -> tuple[SpecNode | None, list[SpecError]]:
-    """Return the root node, or None for an empty document, and errors that do not end
-    the parsing, such as duplicate keys.
+    """Parse YAML text. Return the root node, and the errors that do not stop the
+    parser.
 
-    `file` is the name of the file in errors, and `before` the text that precedes the
-    YAML in its first line.
+    Duplicate keys are such errors. The root is None for an empty document.
 
-    Raises SpecError for other errors: syntax, anchors, tags and limits.
+    Args:
+        content: The YAML text.
+        file: The name of the file in errors.
+        before: Text before the YAML in its first line, for columns in errors.
+
+    Raises:
+        SpecError: Syntax errors, anchors, tags, and texts over a limit.
     """
     content = content.removeprefix("\ufeff")
     source = Text(before + content, file)
@@ -58,11 +63,11 @@ def too_big_error(file: str) -> SpecError:
     """Return the error for a spec of more than `MAX_BYTES`."""
     return SpecError(
         f"{file} is over 4 MB: too big for a spec",
-        hint="put rows in files of their own, which 'data' names",
+        hint="move rows to separate files, and name the files in 'data'",
     )
 
 
-# YAML allows only printable characters; libyaml reports others without a line.
+# YAML allows only printable characters. For other characters, libyaml reports no line.
 _UNPRINTABLE = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff"
 )
@@ -78,9 +83,11 @@ def _unprintable(source: Text, offset: int) -> SpecError:
 
 
 class _Parser:
-    """Builds the tree of a text, whose positions are those of `source`.
+    """Builds the tree of a text.
 
-    `errors` are those that do not end the parsing.
+    Attributes:
+        source: The text, which gives the positions of nodes.
+        errors: Errors that do not stop the parser.
     """
 
     def __init__(self, content: str, source: Text) -> None:
@@ -106,7 +113,7 @@ class _Parser:
         return root
 
     def _node(self, event: Any, depth: int, *, is_key: bool = False) -> SpecNode:
-        """Return the node that starts with an event, at a depth of collections."""
+        """Return the node that starts with an event, `depth` collections deep."""
         if event.anchor is not None or event.tag is not None:
             raise _unsupported_error(event, self._source)
         self._nodes += 1
@@ -161,13 +168,12 @@ class _Parser:
         return MappingNode(span, entries, keys)
 
     def _span(self, start: Any, end: Any = None) -> Span:
-        """Return the span of an event, or from one event to another."""
         return self._source.span_between(start.start_mark, (end or start).end_mark)
 
 
 def _unsupported_error(event: Any, source: Text) -> SpecError:
     span = source.span_between(event.start_mark, event.end_mark)
-    hint = "write the value out where it is used"
+    hint = "repeat the value instead"
     if event.anchor is not None:
         sign, what = (
             ("*", "alias") if type(event) is yaml.AliasEvent else ("&", "anchor")
@@ -175,7 +181,7 @@ def _unsupported_error(event: Any, source: Text) -> SpecError:
         written = f"{sign}{event.anchor}"
     else:
         what, (written, *_) = "tag", span.text[span.column - 1 :].split(maxsplit=1)
-        hint = "remove the tag: a spec contains plain values only"
+        hint = "remove the tag: a spec contains only plain values"
     return SpecError(
         f"the {what} {written} is not allowed in a spec",
         span=source.span(event.start_mark.line, event.start_mark.column, len(written)),

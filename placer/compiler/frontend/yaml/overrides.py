@@ -1,8 +1,7 @@
-"""Keys of a spec that are set from outside: `--set KEY=VALUE`, `placer.compile(...,
-overrides=...)`.
+"""Overrides of spec keys: `--set KEY=VALUE` and `placer.compile(..., overrides=...)`.
 
-They change the tree of a spec before it is decoded, so that their values are checked as
-those of the spec are.
+Overrides change the tree of a spec before it is decoded, so their values are checked
+like other values of the spec.
 """
 
 from __future__ import annotations
@@ -31,23 +30,20 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A key of a spec, in parts with their positions, and its new value."""
+    """A key of a spec, as parts with positions, and its new value."""
 
     key: tuple[ScalarNode, ...]
     value: SpecNode
 
     @property
     def text(self) -> str:
-        """The override in the form `KEY=VALUE`, with the value as JSON."""
+        """The override as `KEY=VALUE`, with the value as JSON."""
         value = json.dumps(self.value.value, ensure_ascii=False)
         return f"{_join(self.key)}={value}"
 
 
 def read_override(text: str) -> Override:
-    """Return the override of a text `KEY=VALUE`, whose value is YAML.
-
-    Raises SpecError at the position in the text.
-    """
+    """Parse `KEY=VALUE`, with a value in YAML. Raises SpecError with a position."""
     key, sign, value = text.partition("=")
     if not sign:
         raise SpecError(
@@ -64,10 +60,16 @@ def read_override(text: str) -> Override:
 
 
 def split_key(key: str, span: Span, *, each_at: bool = True) -> tuple[ScalarNode, ...]:
-    """Return the parts of a key such as `train.epochs`, which stands at `span`.
+    """Split a key such as `train.epochs` at its dots.
 
-    `each_at` is whether each part has its own position in the span; otherwise all of
-    them have the whole span. Raises SpecError.
+    Args:
+        key: The key.
+        span: The position of the key.
+        each_at: True gives each part its own position in the span. False gives all
+            parts the whole span.
+
+    Raises:
+        SpecError: A part is empty, or the key has too many parts.
     """
     parts: list[ScalarNode] = []
     column = span.column
@@ -75,8 +77,8 @@ def split_key(key: str, span: Span, *, each_at: bool = True) -> tuple[ScalarNode
         length = max(1, len(part))
         at = Span(span.file, span.line, column, length, span.text) if each_at else span
         if not part:
-            message = f"{quote(key)} is not a key: a part is empty"
-            hint = "write the keys of a spec with dots, as in train.epochs"
+            message = f"{quote(key)} has an empty part"
+            hint = "join the keys of a spec with dots, as in train.epochs"
             raise SpecError(message, span=at, hint=hint)
         parts.append(ScalarNode(at, part, part, plain=True))
         column += len(part) + 1
@@ -88,8 +90,8 @@ def split_key(key: str, span: Span, *, each_at: bool = True) -> tuple[ScalarNode
 def apply_overrides(
     root: MappingNode, overrides: Iterable[Override], problems: Problems
 ) -> MappingNode:
-    """Return a tree with the overrides applied in order, and report those that cannot
-    be applied. The tree itself is not changed."""
+    """Return a tree with the overrides applied in order. The given tree does not
+    change. Overrides that do not fit the tree are reported."""
     for override in overrides:
         try:
             changed = _set(root, override, 0)
@@ -102,7 +104,7 @@ def apply_overrides(
 
 
 def _set(node: SpecNode | None, override: Override, depth: int) -> SpecNode:
-    """Return a node in which the key from its part `depth` on has the new value."""
+    """Return a copy of a node with the new value, from the key's part `depth` on."""
     if depth == len(override.key):
         return override.value
     if isinstance(node, SequenceNode):
@@ -116,7 +118,7 @@ def _set(node: SpecNode | None, override: Override, depth: int) -> SpecNode:
             f"{before} is {describe_value(node.value)}, which has no key"
             f" {quote(part.text)}",
             span=part.span,
-            hint=f"set all of it: {before}={{{part.text}: ...}}",
+            hint=f"set the whole value: {before}={{{part.text}: ...}}",
         )
     value = _set(node.get(part.text), override, depth + 1)
     is_new = part.text not in node.keys or depth == len(override.key) - 1
@@ -125,11 +127,9 @@ def _set(node: SpecNode | None, override: Override, depth: int) -> SpecNode:
 
 
 def _set_item(node: SequenceNode, override: Override, depth: int) -> SequenceNode:
-    """Set a key of an item of a list: by its number, or by the name of an op.
-
-    A list with a single mapping that is no op, such as `train.optimizer`, is treated as
-    this mapping.
-    """
+    """Set a key of a list item, which is selected by its index or by the name of an op.
+    A list with a single mapping that is not an op, such as `train.optimizer`, counts as
+    this mapping."""
     part = override.key[depth]
     if not _NUMBER.fullmatch(part.text) and _is_one_mapping(node):
         return SequenceNode(node.span, [_set(node.items[0], override, depth)])
@@ -142,7 +142,7 @@ def _set_item(node: SequenceNode, override: Override, depth: int) -> SequenceNod
     if not 0 <= number < len(node.items):
         raise _no_item(node, override.key, depth)
     item = node.items[number]
-    # The name of an op in a scope belongs to an item of the scope.
+    # A scope contains the named op: look in the ops of the scope.
     if by_name and isinstance(item, MappingNode) and is_scope(item):
         ops = _set(item.entries["ops"], override, depth)
         changed: SpecNode = MappingNode(
@@ -162,13 +162,12 @@ def _is_one_mapping(node: SequenceNode) -> bool:
 
 
 def _index_of_op(items: Sequence[SpecNode], name: str) -> int | None:
-    """Return the index of the item that is an op with this name, or contains it."""
+    """Return the index of the op with this name, or of the scope that contains it."""
     holds = (name in _op_names([item]) for item in items)
     return next((index for index, found in enumerate(holds) if found), None)
 
 
 def _op_names(items: Iterable[SpecNode]) -> Iterator[str]:
-    """Yield the names of the ops in a list, and in the scopes of the list."""
     for item in items:
         if not isinstance(item, MappingNode):
             continue
@@ -184,12 +183,12 @@ def _no_item(node: SequenceNode, key: Sequence[ScalarNode], depth: int) -> SpecE
     names = list(_op_names(node.items))
     hint: str | None
     if names and not _NUMBER.fullmatch(part.text):
-        message = f"no op in {where} has the name {quote(part.text)}"
+        message = f"no op in {where} is called {quote(part.text)}"
         hint = did_you_mean(part.text, names)
     else:
         count = len(node.items)
         has = "1 item" if count == 1 else f"{count} items"
-        message = f"{where} is a list of {has}, without {quote(part.text)}"
+        message = f"{where} is a list of {has}; it has no item {quote(part.text)}"
         first = f"{where}.0"
         if count and isinstance(node.items[0], MappingNode):
             rest = key[depth + 1 :] if _NUMBER.fullmatch(part.text) else key[depth:]

@@ -1,4 +1,4 @@
-"""Collects the errors of a spec, and raises them together in the order of the file."""
+"""Collects the errors of a spec, and raises them together in file order."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ Settings = TypeVar("Settings", bound=Struct)
 Node = TypeVar("Node", ScalarNode, SequenceNode, MappingNode)
 
 MAX_REPORTED = 50
-"""The most errors that are reported at once."""
+"""The largest number of errors in one report."""
 
 
 class Problems:
     """The independent errors of one spec.
 
-    `unreadable` are errors of single scalars, such as a number over 64 bits.
+    Attributes:
+        unreadable: Errors of single scalars, such as a number that needs over 64 bits.
     """
 
     def __init__(self, unreadable: Iterable[SpecError] = ()) -> None:
@@ -39,14 +40,13 @@ class Problems:
         return bool(self._errors)
 
     def add(self, message: str, span: Span | None, hint: str | None = None) -> None:
-        """Add an error, unless the scalar at `span` is known to be unreadable."""
+        """Add an error, unless the scalar at `span` already has an error."""
         error = SpecError(message, span=span, hint=hint)
         if _position(error) not in self._unreadable:
             self._errors.append(error)
 
     def add_mistake(self, mistake: Mistake, node: SpecNode) -> None:
-        """Add a mistake of the settings in `node`, at the position of its path, or of the
-        part of the path that the spec has."""
+        """Add a mistake in settings, at the deepest node on its path that exists."""
         *above, at = nodes_on(mistake.path, node)
         if mistake.of_key and len(above) == len(mistake.path):
             section = above[-1]
@@ -57,8 +57,7 @@ class Problems:
     def make(
         self, kind: type[Settings], fields: Mapping[str, Any], node: SpecNode
     ) -> Settings | None:
-        """Return the settings with these fields, by their keys in `node`; report a mistake
-        in them, and return None."""
+        """Create settings from decoded fields; report a mistake and return None."""
         names = {field.encode_name: field.name for field in structs.fields(kind)}
         try:
             return kind(**{names[key]: value for key, value in fields.items()})
@@ -67,7 +66,7 @@ class Problems:
             return None
 
     def add_error(self, error: PlacerError, *, span: Span | None = None) -> None:
-        """Add an error that was raised elsewhere, at its own span or else at `span`."""
+        """Add an error raised elsewhere. `span` is used if it has no position."""
         self.add(error.message, error.span or span, error.hint)
 
     def expect(
@@ -77,10 +76,16 @@ class Problems:
         expected: str,
         hint: str | None = None,
     ) -> Node | None:
-        """Return a node of this class; report another node, and return None.
+        """Return the node if it has this class; otherwise report it and return None.
 
-        A `ScalarNode` must hold a string. `expected` begins the message, such as
-        `'nodes' must be a mapping`. A node of None is a missing key, and no error here.
+        A `ScalarNode` must hold a string. A node of None is a missing key, which is not
+        an error here.
+
+        Args:
+            node: The node.
+            kind: The required class.
+            expected: The start of the message, such as `'nodes' must be a mapping`.
+            hint: The hint of the error.
         """
         is_text = not isinstance(node, ScalarNode) or isinstance(node.value, str)
         if isinstance(node, kind) and is_text:
@@ -90,7 +95,9 @@ class Problems:
         return None
 
     def raise_any(self) -> None:
-        """Raise SpecError for one error, SpecErrors for several; else return."""
+        """Raise SpecError for one error, SpecErrors for several; return without
+        errors.
+        """
         if not self._errors:
             return
         errors = sorted(self._errors, key=_position)
@@ -103,14 +110,16 @@ class Problems:
 
 
 def all_or_none(items: Iterable[T | None]) -> list[T] | None:
-    """Return the items as a list; None if one is None, which is an error reported."""
+    """Return the items as a list, or None if an item is None (its error was
+    reported).
+    """
     listed = list(items)
     valid = [item for item in listed if item is not None]
     return valid if len(valid) == len(listed) else None
 
 
 def nodes_on(path: Iterable[str | int], node: SpecNode) -> list[SpecNode]:
-    """Return a node and those below it on a path, as far as the spec has them."""
+    """Return the node and its descendants along a path, as far as they exist."""
     found = [node]
     for key in path:
         below: SpecNode | None = None
@@ -125,7 +134,7 @@ def nodes_on(path: Iterable[str | int], node: SpecNode) -> list[SpecNode]:
 
 
 def inner_span(node: SpecNode) -> Span:
-    """Return the span of a node, of a text without its quotes."""
+    """Return the span of a node, without the quotes of a quoted text."""
     return node.inner_span if isinstance(node, ScalarNode) else node.span
 
 

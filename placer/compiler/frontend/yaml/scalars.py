@@ -1,6 +1,6 @@
 """Resolves plain scalars by the core schema of YAML 1.2, with bounds on numbers.
 
-Unlike YAML 1.1, `1e-3` is a number, and `on`, `off`, `yes` and `no` are strings.
+Unlike in YAML 1.1, `1e-3` is a number, and `on`, `off`, `yes` and `no` are strings.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ _NUMERIC = frozenset("0123456789+-.")
 
 
 def resolve(text: str) -> str | int | float | bool | None:
-    """Return the value of a plain scalar: a string, int, float, bool or None.
-
-    Raises ValueError for a number that does not fit in 64 bits or is not finite.
-    """
+    """Return the value of a plain scalar: a string, int, float, bool or None. Raises
+    ValueError if a number is not finite or does not fit in 64 bits."""
     if text[:1] not in _NUMERIC:
         return _WORDS.get(text, text)
     if _INT.match(text):

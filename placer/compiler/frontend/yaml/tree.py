@@ -1,6 +1,7 @@
-"""The tree of a spec: nodes with positions, and with the names of PyYAML's nodes.
+"""The tree of a spec: nodes with positions, with the class names of PyYAML's nodes.
 
-A tree is read from YAML by `yaml_events`, or built by `placer.compiler.frontend.python` from Python.
+`events` parses a tree from YAML text. `placer.compiler.frontend.python` builds one in
+Python.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from placer.errors import Span
 
-# The line breaks that libyaml counts, which are those of YAML 1.1.
+# The line breaks of YAML 1.1, which libyaml counts.
 LINE_BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 
@@ -27,12 +28,14 @@ class Text:
         self.lines = LINE_BREAKS.split(content)
 
     def span(self, line: int, column: int, length: int = 1) -> Span:
-        """Return the span at a line and column, which count from 0 as in libyaml."""
+        """Return the span at a line and column. Both count from 0, as in libyaml."""
         source = self.lines[line] if line < len(self.lines) else ""
         return Span(self.file, line + 1, column + 1, length, source)
 
     def span_between(self, start: Any, end: Any) -> Span:
-        """Return the span between two libyaml marks, cut at the end of the line."""
+        """Return the span between two libyaml marks, cut at the end of the first
+        line.
+        """
         line, column = start.line, start.column
         source = self.lines[line] if line < len(self.lines) else ""
         last = end.column if end.line == line else len(source.rstrip())
@@ -44,8 +47,11 @@ class Text:
 class ScalarNode:
     """A string, number, bool or null.
 
-    `text` is the scalar as written, without quotes; `value` is what it means. A `plain`
-    scalar has no quotes and is resolved by the core schema of YAML 1.2.
+    Attributes:
+        text: The scalar as written, without quotes.
+        value: The value of the text.
+        plain: True if the scalar has no quotes, so the core schema of YAML 1.2 resolves
+            it.
     """
 
     span: Span
@@ -58,7 +64,7 @@ class ScalarNode:
         """The span of the text without its quotes."""
         whole = self.span
         if self.plain or whole.length != len(self.text) + 2:
-            return whole  # escapes in the text shift its columns
+            return whole  # Escapes in the text shift its columns.
         length = max(1, len(self.text))
         return Span(whole.file, whole.line, whole.column + 1, length, whole.text)
 
@@ -77,10 +83,12 @@ class SequenceNode:
 
 @dataclass(slots=True, eq=False)
 class MappingNode:
-    """A mapping from keys to nodes, in the order of the file.
+    """A mapping from keys to nodes, in file order.
 
-    `entries` holds the node of each key, `keys` the scalar of the key itself. `span` is
-    that of the first line of a flow mapping, or the first key of a block mapping.
+    Attributes:
+        entries: The node of each key.
+        keys: The scalar of each key.
+        span: The first line of a flow mapping, or the first key of a block mapping.
     """
 
     span: Span
@@ -94,10 +102,8 @@ class MappingNode:
         return self.entries.get(key)
 
     def get_non_null(self, key: str) -> SpecNode | None:
-        """Return the node of a key; None if the key is missing or its value is null.
-
-        An optional key with the value null means the same as a missing key.
-        """
+        """Return the node of a key; None if the key is missing or null. An optional key
+        with the value null counts as a missing key."""
         node = self.entries.get(key)
         return None if isinstance(node, ScalarNode) and node.value is None else node
 
@@ -110,5 +116,5 @@ SpecNode = ScalarNode | SequenceNode | MappingNode
 
 
 def as_list(node: SpecNode) -> list[SpecNode]:
-    """Return the items of a list; a node that is not a list is the only item."""
+    """Return the items of a list. Any other node is returned as a list of one item."""
     return node.items if isinstance(node, SequenceNode) else [node]

@@ -1,28 +1,28 @@
-"""The mode of exchange of an optimizer on several nodes: all-reduce in two halves.
+"""Exchanges the gradients of an optimizer on several nodes by all-reduce in two halves.
 
-Afterwards the gradients of a group are divided into ranges, one for each node (layout
-F). `reduce_scatter` sums each range at its node. What the nodes do then depends on
-`shard_state`:
+Afterwards the gradients of an optimizer group are divided into ranges, one per node
+(layout F). `reduce_scatter` sums each range at its node. The next step depends on the
+settings:
 
-- Without it, `all_gather` gives every node all sums, and every node updates all
+- By default, `all_gather` gives every node all sums, and every node updates all
   parameters, with the same result:
 
       %w.grad.reduce_scatter F = reduce_scatter(%w.grad)
       %w.grad.all_gather R = all_gather(%w.grad.reduce_scatter)
       %w.new R = adam(%w, %w.grad.all_gather)
 
-- With it, parameters and slots are in the same ranges. A node updates its own, and
-  `all_gather` gives the new parameters to all nodes, at the start of the next step:
+- With `shard_state`, parameters and slots have the same ranges. A node updates its own
+  range. At the start of the next step, `all_gather` gives all nodes the new parameters:
 
       %w F = parameter()
       %w.all_gather R = all_gather(%w)
       %w.grad.reduce_scatter F = reduce_scatter(%w.grad)
       %w.new F = adam(%w, %w.grad.reduce_scatter)
 
-- With `sum`, the ranges are those of servers, which sum them, and `all_gather` gives the
-  workers all sums.
+- With `sum`, servers hold the ranges and sum them, and `all_gather` gives the workers all
+  sums.
 
-Norms of ranges are sums over the nodes, like any other partial value.
+Norms of ranges are sums over the nodes, like any partial value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from placer.place.layouts.ranges import Flat, pack
 
 
 def all_reduce(graph: Graph, updates: Sequence[Op]) -> Graph:
-    """Return the graph with the exchange of these updates, each on several nodes."""
+    """Insert the exchange of these updates; each of them runs on several nodes."""
     if not updates:
         return graph
     return _Exchange(graph, updates).rewritten()
@@ -59,7 +59,7 @@ class _Exchange:
             for value, parameter in owning_parameters(graph).items()
             if parameter in self._updates
         }
-        # What optimizers and other ops use in place of a value, by its name.
+        # The replacements of values for optimizers and for other ops, by name.
         self._for_optimizers: dict[str, str] = {}
         self._for_others: dict[str, str] = {}
 
@@ -94,8 +94,7 @@ class _Exchange:
         return self._graph.optimizers[group].attrs
 
     def _with_ranges(self, op: Op) -> Op:
-        """Return the op on the values that it now uses, with results in ranges if its
-        parameter is."""
+        """Return the op with replaced operands, and results in ranges if sharded."""
         is_part = is_optimizer_part(op.kind) or op.kind == "store"
         names = self._for_optimizers if is_part else self._for_others
         op = op.with_operands(tuple(names.get(name, name) for name in op.operands))
@@ -112,9 +111,10 @@ class _Exchange:
         return op.operands[0] if op.structure.update == "value" else None
 
     def _exchange(self, name: str) -> None:
-        """Insert the ops that exchange a value that an optimizer uses, if it is a
-        gradient: when it is used first, so that gradients are in the order of their
-        parameters."""
+        """Insert the exchange of a gradient before its first use by an optimizer.
+
+        Gradients are then in the order of their parameters. Other values are ignored.
+        """
         parameter = self._owners.get(name)
         producer = self._graph.producers[name]
         if parameter is None or name in self._for_optimizers:
@@ -131,12 +131,12 @@ class _Exchange:
         self._for_optimizers[name] = exchanged.name
 
     def _gathered(self, ranges: str, name: str, parameter: str) -> Op:
-        """Return the op that gives all nodes a value that is in ranges."""
+        """Return the op that gives all nodes the whole of a value in ranges."""
         whole = self._rewriter.new_value(name, "all_gather")
         return self._op("all_gather", ranges, whole, parameter)
 
     def _op(self, kind: str, operand: str, result: Value, parameter: str) -> Op:
-        """Return a conversion of a value of a parameter, at the parameter's nodes."""
+        """Return a conversion at the nodes of a parameter."""
         settings = self._settings(parameter)
         update = self._updates[parameter]
         attrs: dict[str, object] = {"group": update.attrs["group"]}
@@ -149,8 +149,7 @@ class _Exchange:
         return Op(kind, (operand,), (result,), attrs, place, source, why)
 
     def _sums_of_squares(self, op: Op) -> list[Op]:
-        """Return a sum of squares as one sum of whole values and one of ranges, if it
-        has both."""
+        """Split a sum of squares into whole values and ranges if it has both."""
         whole: list[str] = []
         ranges: list[str] = []
         for name in op.operands:
@@ -168,13 +167,13 @@ class _Exchange:
 
 
 def place_of_sums(graph: Graph, update: Op) -> Place:
-    """Return where the gradients of an update are summed: `sum` of its optimizer."""
+    """Return the place of an optimizer's `sum`, where gradients are summed."""
     place = graph.optimizers[update.attrs["group"]].attrs["sum"]
     return graph.cluster.host_memory(graph.cluster.complete(place))
 
 
 def _why(kind: str, settings: Mapping[str, object]) -> str:
-    """Return why a conversion is there, for all values of the optimizer."""
+    """Return the reason that is recorded for a conversion."""
     ring = settings.get("all_reduce") == "ring"
     way = "from node to node in a ring" if ring else "directly"
     if "sum" in settings and kind == "reduce_scatter":
@@ -183,14 +182,14 @@ def _why(kind: str, settings: Mapping[str, object]) -> str:
         order = "the order of the ring" if ring else "the order of the nodes"
         return f"inserted: each node sums its range of the gradients, sent {way}, in {order}"
     if "sum" in settings:
-        return "inserted: each worker gets the sums of all servers"
+        return "inserted: each worker receives the sums of all servers"
     what = "new parameters" if settings.get("shard_state") else "summed gradients"
-    return f"inserted: each node gets the ranges of the {what} that it lacks, {way}"
+    return f"inserted: each node receives the missing ranges of the {what}, {way}"
 
 
 def divide(graph: Graph, updates: Sequence[Op]) -> dict[str, Flat]:
-    """Return where each parameter is in its group: the parameters of one optimizer,
-    place and dtype."""
+    """Return the range of each parameter in its group of equal optimizer, place and
+    dtype."""
     groups: dict[tuple[int, Place, str], list[str]] = {}
     for op in updates:
         (name, *_), place = op.operands, op.known_place

@@ -1,21 +1,21 @@
-"""The mode of exchange of a group whose workers do not go in lockstep: push and pull.
+"""Exchanges the gradients of asynchronous workers with servers: push and pull.
 
-In a group of parameters with `update: async`, workers get each block of a parameter by
+In an optimizer group with `update: async`, workers receive each block of a parameter by
 `pull`, and send its gradient by `push`. A `pull` gives every worker the newest version
-that it has received, which may be another one than that of other workers. The result of
-a `push` is the gradient of one worker: a server runs the ops that use it once for each
-push, in the order in which pushes arrive:
+that it has received, which may differ between workers. The result of a `push` is the
+gradient of one worker. A server runs the ops that use it once for each push, in order
+of arrival:
 
     %w.pull = pull(%w)
     %w.pulled = if_training(%w.pull, %w)
     %w.grad.push = push(%w.grad)
     %w.new = adam(%w, %w.grad.push)
 
-A rule with two phases, such as `lamb`, has the gradient in the first one, and norms of
-parameters that are whole on the server.
+A two-phase rule, such as `lamb`, uses the gradient in its first phase. Its norms need the
+whole parameter on one server.
 
-Afterwards the updates of such a group use pushed gradients only, and other ops use
-pulled parameters only in a training step. Evaluations and predictions use those of the
+Afterwards the updates of such a group use pushed gradients only. Other ops use pulled
+parameters only in a training step; evaluations and predictions use the parameters on the
 server.
 """
 
@@ -37,9 +37,9 @@ from placer.plan.settings.training.update_modes import name_of
 
 
 def asynchronous(graph: Graph, updates: Sequence[Op]) -> Graph:
-    """Return the graph with the exchange of these updates, all without lockstep.
+    """Insert the exchange of these asynchronous updates.
 
-    Raises GraphError for a group that cannot do without lockstep.
+    Raises GraphError if an optimizer group does not support asynchronous updates.
     """
     if not updates:
         return graph
@@ -57,7 +57,7 @@ def asynchronous(graph: Graph, updates: Sequence[Op]) -> Graph:
         for op in updates
     }
     names = {block: pull[-1].name for block, pull in pulls.items()}
-    # A two-phase rule takes the gradient in its first phase.
+    # A two-phase rule uses the gradient in its first phase.
     not_pushed = {*names}
     for op in rewriter:
         if op.structure.update and op.operands[0] in not_pushed:
@@ -73,35 +73,34 @@ def asynchronous(graph: Graph, updates: Sequence[Op]) -> Graph:
 
 
 def _is_of_server(op: Op) -> bool:
-    """Whether an op that uses a parameter belongs to its update, so that it uses the
-    server's own values."""
+    """Whether an op is part of an update, and so uses the server's values."""
     return op.kind == "store" or is_optimizer_part(op.kind)
 
 
 def _check_optimizer(graph: Graph, op: Op) -> None:
-    """Raise GraphError for settings of a group that its place does not allow."""
+    """Raise GraphError if the optimizer's place does not allow its settings."""
     mode = graph.modes[op.attrs["group"]]
     in_memory = graph.cluster.host_memory(op.known_place) == op.known_place
     if mode is not None and mode.compensate and not in_memory:
         raise GraphError(
-            "'compensate' needs the optimizer in host memory, where the parameters that"
-            f" workers have used are kept, not at {op.place}",
+            "'compensate' needs the optimizer in host memory, which stores the parameters"
+            f" that each worker pulled, not at {op.place}",
             span=op.source,
             hint="place: /node:ps/cpu",
         )
 
 
 def _push(rewriter: Rewriter, graph: Graph, update: Op, pull: Op) -> Op:
-    """Return the op that sends the gradient of an update to it. `pull` is the op that
-    gets its parameter."""
+    """Return the op that sends a gradient to its update, given the pull op."""
     name = update.operands[1]
     nodes = graph.nodes(graph.producers[name])
     if nodes != graph.nodes(pull) or len(update.operands) > 2:
         raise GraphError(
-            f"the gradient of '{update.operands[0]}' is computed on other nodes than"
-            " those that use it",
+            f"the gradient of '{update.operands[0]}' is not computed on the nodes that"
+            " use the parameter",
             span=update.source,
-            hint="without lockstep each worker computes the gradient by itself",
+            hint="let each worker compute the gradient where it uses the parameter, or use"
+            " 'update: sync'",
         )
     pushed = rewriter.new_value(name, "push")
     attrs = {"group": update.attrs["group"]}
@@ -111,8 +110,8 @@ def _push(rewriter: Rewriter, graph: Graph, update: Op, pull: Op) -> Op:
 def pulled(
     rewriter: Rewriter, graph: Graph, update: Op, kind: str, users: Sequence[Op]
 ) -> tuple[Op, Op]:
-    """Return the op of a kind that gets a block of a parameter for its users in a step,
-    and the one that gives other graphs the block itself."""
+    """Return the pull op for training, and the `if_training` that gives other graphs the
+    stored block."""
     name, group = update.operands[0], update.attrs["group"]
     parameter, optimizer = graph.producers[name], graph.optimizers[group]
     kinds = (WORKER, HETER) if kind == "pull" else (WORKER,)
@@ -120,10 +119,10 @@ def pulled(
         if op.known_place.node not in kinds:
             mode = name_of(optimizer.attrs["update"])
             raise GraphError(
-                f"'{parameter.attrs.get('whole', name)}' is used at {op.place}, and its"
+                f"'{parameter.attrs.get('whole', name)}' is used at {op.place}, but its"
                 f" optimizer has 'update: {mode}'",
                 span=op.source or optimizer.source,
-                hint="place what uses it on workers, or use 'update: sync'",
+                hint="place the ops that use it on workers, or use 'update: sync'",
             )
     place = graph.cluster.union([op.known_place for op in users])
     if users and place is None:
@@ -132,11 +131,10 @@ def pulled(
         )
         raise GraphError(
             f"'{parameter.attrs.get('whole', name)}' is used at {users[0].place} and at"
-            f" {other.place}: without lockstep one of them gets it, and sends its"
-            " gradient",
+            f" {other.place}, but only one kind of node can train it asynchronously",
             span=other.source or optimizer.source,
-            hint="place what uses it on workers, or all on heter nodes, or use 'update:"
-            " sync'",
+            hint="place the ops that use it on workers, or all on heter nodes, or use"
+            " 'update: sync'",
         )
     source = parameter.source
     new = rewriter.new_value(name, kind)

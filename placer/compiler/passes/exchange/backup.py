@@ -1,16 +1,15 @@
-"""The mode of exchange of a group with backup workers: offer and sum_of_first.
+"""Exchanges gradients in steps with backup workers: offer and sum_of_first.
 
-A step of such a group takes the gradients of the workers that are first, and does not
-wait for the others (Chen et al., "Revisiting distributed synchronous SGD", 2016):
+A step uses the gradients of the fastest workers and ignores the stragglers (Chen et al.,
+"Revisiting distributed synchronous SGD", 2016):
 
     %w.offer = offer(%w)
     %w.pulled = if_training(%w.offer, %w)
     %w.grad.sum_of_first = sum_of_first(%w.grad) {first = 3}
     %w.new = adam(%w, %w.grad.sum_of_first)
 
-Whatever servers compute from values of workers, such as the norm of clipping, they
-compute from these sums. A worker that is late abandons its step, so nothing else of a
-step may need it.
+Servers compute everything else from these sums as well, such as the norm for clipping.
+A straggler abandons its step, so no other op of the step may need its values.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from placer.place.node_kinds import HETER, SERVER, WORKER
 
 
 def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
-    """Return the graph with the exchange of these updates, all with backup workers.
+    """Insert the exchange of these updates, all with backup workers.
 
-    Raises GraphError for a group that cannot have backup workers.
+    Raises GraphError if an optimizer group does not support backup workers.
     """
     if not updates:
         return graph
@@ -39,7 +38,7 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
     first = _check_groups(graph, groups)
     blocks = {op.operands[0]: op for op in updates}
     users: dict[str, list[Op]] = {name: [] for name in blocks}
-    others: dict[str, Op] = {}  # the first op on servers that uses each block
+    others: dict[str, Op] = {}  # by block: the first server op outside optimizers
     for op in resolve_if_training(graph, 0, is_training_effect):
         for name in filter(users.__contains__, dict.fromkeys(op.operands)):
             if op.known_place.node == WORKER:
@@ -56,7 +55,7 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
         name: pulled(rewriter, graph, op, "offer", users[name])
         for name, op in blocks.items()
     }
-    sums: dict[tuple[str, Place], str] = {}  # of values of workers
+    sums: dict[tuple[str, Place], str] = {}  # by value of workers, and place
     owners = owning_parameters(graph)
     for op in rewriter:
         for name in dict.fromkeys(op.operands):
@@ -76,9 +75,9 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
 
 
 def _check_groups(graph: Graph, groups: set[int]) -> int:
-    """Return how many workers a step takes the gradients of, in each of the groups.
+    """Return how many workers a step waits for.
 
-    Raises GraphError for settings that do not fit the nodes or one another.
+    Raises GraphError if settings contradict the nodes or each other.
     """
     number = min(groups)
     op = graph.optimizers[number]
@@ -88,8 +87,8 @@ def _check_groups(graph: Graph, groups: set[int]) -> int:
         different = graph.optimizers[other]
         if graph.backups[other] != count:
             raise GraphError(
-                f"this optimizer has another 'update' than one with {count} backup"
-                f" {_workers(count)}, which does not wait for the last workers of a step",
+                f"another optimizer has {count} backup {_workers(count)}, so this one"
+                " must have the same 'update'",
                 span=different.source,
                 hint=f"use 'update: {{sync: {{backup: {count}}}}}' for all optimizers",
             )
@@ -103,10 +102,10 @@ def _check_groups(graph: Graph, groups: set[int]) -> int:
     workers = graph.cluster.workers
     if count >= workers:
         raise GraphError(
-            f"{count} backup {_workers(count)} of {workers} leave none whose gradients a"
-            " step takes",
+            f"{count} backup {_workers(count)} of {workers} leave no worker that a step"
+            " waits for",
             span=op.source,
-            hint=f"backup: {workers - 1} at most, or more nodes of kind worker",
+            hint=f"use at most backup: {workers - 1}, or more nodes of kind worker",
         )
     return workers - count
 
@@ -116,7 +115,7 @@ def _workers(count: int) -> str:
 
 
 def _comes_from_workers(graph: Graph, op: Op, name: str) -> bool:
-    """Whether an op of another node uses a value of workers."""
+    """Whether a non-worker op uses a value of workers."""
     made = graph.producers[name].known_place
     return made.node == WORKER and op.known_place.node != WORKER
 
@@ -124,25 +123,25 @@ def _comes_from_workers(graph: Graph, op: Op, name: str) -> bool:
 def _used_elsewhere(graph: Graph, name: str, op: Op) -> GraphError:
     whole = graph.producers[name].attrs.get("whole", name)
     return GraphError(
-        f"'{whole}' is used at {op.place}, and a step with backup workers takes the"
-        " gradients of the workers that are first",
+        f"'{whole}' is used at {op.place}, but a step with backup workers uses only the"
+        " gradients of the fastest workers",
         span=op.source,
-        hint="place it on workers, or use 'update: sync'",
+        hint="place the op on workers, or use 'update: sync'",
     )
 
 
 def _waits_for_workers(op: Op, name: str) -> GraphError:
     return GraphError(
-        f"{op.forward_kind} at {op.place} uses '{name}' of all workers, and with backup"
-        " workers a step does not wait for all of them",
+        f"{op.forward_kind} at {op.place} needs '{name}' of all workers, but a step with"
+        " backup workers does not wait for stragglers",
         span=op.source,
-        hint="place it on workers, or use 'update: sync'",
+        hint="place the op on workers, or use 'update: sync'",
     )
 
 
 def _insert_sum(rewriter: Rewriter, name: str, update: Op, first: int) -> str:
-    """Insert the op that adds up a value of the first workers, where its parameter is
-    updated. Return the name of the sum."""
+    """Insert the sum of the first workers' values at the update's place; return its
+    name."""
     kind = "sum_of_first"
     result = rewriter.new_value(name, kind)
     attrs = {"group": update.attrs["group"], "first": first}

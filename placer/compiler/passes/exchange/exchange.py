@@ -1,22 +1,20 @@
-"""exchange: insert how the nodes of a parameter's optimizer exchange its gradients.
+"""exchange: insert the ops by which nodes exchange gradients and parameters.
 
-Needs a sliced graph. There is one file for each mode of exchange, whose docstring says
-what the ops of a group are afterwards. The mode of a group follows from the place of
-its optimizer and from its settings:
+Needs a sliced graph. The place and the settings of an optimizer group determine its mode
+of exchange. Each mode has a module, whose docstring shows the resulting ops:
 
-- `placer.compiler.passes.exchange.all_reduce`: the optimizer is on several nodes.
-- `placer.compiler.passes.exchange.asynchronous`: servers update, and workers do not wait for one
-  another, as with `update: async`.
-- `placer.compiler.passes.exchange.updates_at_workers`: the same, with the optimizer on the workers.
-- `placer.compiler.passes.exchange.geo`: workers have values of their own, as the pass `local_updates` has
-  made it for `update: geo`.
-- `placer.compiler.passes.exchange.backup`: a step does not wait for its last workers.
+- `all_reduce`: the optimizer is on several nodes.
+- `asynchronous`: servers update asynchronously, as with `update: async`.
+- `updates_at_workers`: workers update asynchronously.
+- `geo`: workers train local values, which the pass `local_updates` has created for
+  `update: geo`.
+- `backup`: a step ignores stragglers.
 
-Where workers do not wait for all others, `placer.compiler.passes.exchange.state_of_first_worker` says whose
-state it is that steps update, such as running statistics.
+With asynchronous workers or backup workers, `state_of_first_worker` decides which worker
+keeps state such as running statistics.
 
-Other updates on a single node, such as those of blocks on servers, stay as they are:
-the layout pass sums their gradients where they are needed.
+Other updates on a single node, such as blocks on servers, do not change. The layout pass
+sums their gradients where needed.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from placer.plan.settings.training.optimizers import OF_SEVERAL_NODES
 from placer.plan.settings.training.update_modes import Geo
 
 _Exchange = Callable[[Graph, Sequence[Op]], Graph]
-"""A function from a graph and some of its updates to the graph with their exchange."""
+"""A function that inserts the exchange of some updates into a graph."""
 _EXCHANGES: Final[tuple[_Exchange, ...]] = (
     all_reduce,
     asynchronous,
@@ -56,13 +54,13 @@ _EXCHANGES: Final[tuple[_Exchange, ...]] = (
 def exchange(graph: Graph) -> Graph:
     """Run the pass.
 
-    Raises GraphError for settings of an optimizer that do not fit its place or rule.
+    Raises GraphError if an optimizer's settings do not suit its place or rule.
     """
     updates: dict[_Exchange, list[Op]] = {each: [] for each in _EXCHANGES}
     for op in graph.ops:
         if not is_update(op.kind) or _is_local(graph, op):
             continue
-        if is_keyed(graph, op.operands[0]):  # see `sparse_tables`
+        if is_keyed(graph, op.operands[0]):  # handled by `sparse_tables`
             _check_settings(graph, op)
             continue
         chosen = _choose(graph, op)
@@ -79,12 +77,12 @@ def exchange(graph: Graph) -> Graph:
 
 
 def _is_local(graph: Graph, update: Op) -> bool:
-    """Whether an update is of a worker's own values, which are not exchanged."""
+    """Whether an update changes a worker's local values, which are not exchanged."""
     return graph.producers[update.operands[0]].kind == "local_parameter"
 
 
 def _choose(graph: Graph, update: Op) -> _Exchange | None:
-    """Return the exchange of an update; None for one that has none."""
+    """Return the exchange of an update, if any."""
     group = update.attrs["group"]
     mode = graph.modes[group]
     if isinstance(mode, Geo):
@@ -106,15 +104,15 @@ def _check_settings(graph: Graph, update: Op) -> None:
             continue
         if is_keyed(graph, update.operands[0]):
             raise GraphError(
-                f"'{setting}' is for dense parameters, and '{update.operands[0]}' is a"
-                " sparse table",
+                f"'{setting}' works only with dense parameters, but"
+                f" '{update.operands[0]}' is a sparse table",
                 span=optimizer.source,
-                hint=f"match the table by an optimizer of its own, without {setting}",
+                hint=f"give the table a separate optimizer without {setting}",
             )
         at = "servers" if update.known_place.node == SERVER else "one node"
         raise GraphError(
-            f"'{setting}' is for an optimizer on several workers: here"
+            f"'{setting}' needs an optimizer on several workers, but"
             f" '{update.operands[0]}' is updated on {at}",
             span=optimizer.source,
-            hint=f"place it on several workers, or leave {setting} out",
+            hint=f"place the optimizer on several workers, or leave {setting} out",
         )

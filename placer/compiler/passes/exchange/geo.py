@@ -1,17 +1,17 @@
-"""The mode of exchange of a group with `update: geo`: differences and new values.
+"""Exchanges differences and new values in optimizer groups with `update: geo`.
 
-The pass `local_updates` has put the optimizer of the group at the workers. Here the
-differences go to the servers by `push_delta`, and the values of the servers come back by
-`pull`, both every so many steps:
+The pass `local_updates` has placed the optimizer of the group on the workers. This module
+sends the differences to servers by `push_delta`, and the servers' values back by `pull`.
+Both happen once in several steps:
 
     %w.pull = pull(%w)
     %w.local = local_parameter(%w.pull)
     %w.delta.push = push_delta(%w.delta)
     %w.new = sgd(%w, %w.delta.push)
 
-The result of a `push_delta` is the difference of one worker: a server runs the update
-once for each, in the order in which they arrive. With `outer` it runs it once for those
-of all workers.
+The result of a `push_delta` is the difference of one worker. A server runs the update once
+per difference, in order of arrival. With `outer` it runs the update once per round, for the
+differences of all workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from placer.plan.settings.training.update_modes import Geo
 
 
 def exchange_deltas(graph: Graph, updates: Sequence[Op]) -> Graph:
-    """Return the graph with the exchange of these updates, which are those of servers."""
+    """Insert the exchange of these updates on servers."""
     if not updates:
         return graph
     by_parameter = {op.operands[0]: op for op in updates}
@@ -36,7 +36,7 @@ def exchange_deltas(graph: Graph, updates: Sequence[Op]) -> Graph:
         if op.kind == "local_parameter":
             for name in op.operands:
                 attrs, why = _settings(graph, by_parameter[name])
-                attrs.pop("dtype", None)  # new values are not rounded
+                attrs.pop("dtype", None)  # pulled values are not rounded
                 pulled = rewriter.new_value(name, "pull")
                 rewriter.insert(
                     Op("pull", (name,), (pulled,), attrs, op.place, op.source, why)
@@ -54,8 +54,7 @@ def exchange_deltas(graph: Graph, updates: Sequence[Op]) -> Graph:
 
 
 def _settings(graph: Graph, update: Op) -> tuple[dict[str, Any], str]:
-    """Return the attributes of the ops that exchange a parameter, and why they are
-    there."""
+    """Return the attributes of a parameter's exchange ops, and the recorded reason."""
     group = update.attrs["group"]
     mode = graph.modes[group]
     assert isinstance(mode, Geo)

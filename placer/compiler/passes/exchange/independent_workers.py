@@ -1,4 +1,4 @@
-"""Checks that workers need not go in lockstep: that each computes its gradients by itself."""
+"""Checks that asynchronous workers compute their gradients independently."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from placer.place.node_kinds import HETER, WORKER, NodeId
 
 
 def check_independent_workers(graph: Graph) -> None:
-    """Raise GraphError if a gradient that a worker pushes, or anything in a step with
-    backup workers, needs something of another worker, or if gradients are pushed by
-    different workers.
+    """Raise GraphError unless workers compute pushed gradients independently.
 
-    A heter node goes in step with the one worker that it computes for. `graph` has
-    layouts. The error names the op that needs it.
+    A worker must not need values of another worker, and the same workers must push all
+    gradients. With backup workers the rule holds for all ops of a step. A heter node
+    belongs to the one worker that it computes for.
+
+    Args:
+        graph: a graph with layouts. The error names the op at fault.
     """
     pushes = _pushes(graph)
     if not pushes:
@@ -39,8 +41,10 @@ def check_independent_workers(graph: Graph) -> None:
 
 
 def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
-    """Raise GraphError unless each gradient is computed by the same workers, or by heter
-    nodes for all of them. With backup workers these are all workers."""
+    """Raise GraphError unless the same workers, or heter nodes, compute all gradients.
+
+    With backup workers these must be all workers.
+    """
     gradients = [_computed(graph, op.operands[0]) for op in pushes]
     of_workers = [op for op in gradients if op.known_place.node != HETER]
     if not of_workers:
@@ -51,7 +55,7 @@ def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
     for gradient in of_workers:
         if graph.nodes(gradient) != graph.nodes(most):
             raise GraphError(
-                f"{places} and at {gradient.place}: without lockstep each worker must"
+                f"{places} and at {gradient.place}, but each asynchronous worker must"
                 " compute all of them",
                 span=gradient.source,
                 hint=hint,
@@ -59,15 +63,15 @@ def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
     has_backup = any(not op.is_push for op in pushes)
     if has_backup and len(graph.nodes(most)) < len(graph.cluster.worker_nodes):
         raise GraphError(
-            f"{places}, and a step with backup workers takes those of the workers that"
-            " are first: each worker must compute them",
+            f"{places}, but a step with backup workers needs every worker to compute"
+            " gradients",
             span=most.source,
             hint=hint,
         )
 
 
 def _computed(graph: Graph, name: str) -> Op:
-    """Return the op of a worker or a heter node that a gradient comes from."""
+    """Return the op on a worker or heter node that computed a gradient."""
     op = graph.producers[name]
     while op.known_place.node not in (WORKER, HETER):
         op = graph.producers[op.operands[0]]
@@ -84,17 +88,17 @@ def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:
         nodes = graph.nodes(op)
         if len(nodes) != len(workers):
             raise GraphError(
-                f"without lockstep each of the {len(workers)} workers needs a heter node,"
-                f" or a thread of one: {op.place} has {len(nodes)}",
+                f"each of the {len(workers)} asynchronous workers needs its own heter node"
+                f" or heter thread, but {op.place} has {len(nodes)}",
                 span=op.source,
-                hint=f"place: /node:{HETER}, of which there are up to {len(workers)}, or"
+                hint=f"place: /node:{HETER}, with {len(workers)} such nodes or threads, or"
                 " use 'update: sync' for all optimizers",
             )
         for worker, node in zip(workers, nodes, strict=True):
             if worker_of.setdefault(node, worker) != worker:
                 raise GraphError(
-                    f"{node} computes for {worker_of[node]}, and at {op.place} for"
-                    f" {worker}: they must go in lockstep",
+                    f"{node} computes for {worker_of[node]}, but at {op.place} for"
+                    f" {worker}: an asynchronous heter node serves one worker",
                     span=op.source,
                     hint="use the same heter nodes in the same order, or 'update: sync'"
                     " for all optimizers",
@@ -102,7 +106,7 @@ def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:
 
 
 def _independence_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
-    """Return the error about an op that uses something of several workers."""
+    """Return the error about an op that needs values of several workers."""
     (name,) = conversion.operands
     forward = graph.producers[user.operands[0]] if user.is_gradient else user
     hint = "use 'update: sync' for all optimizers"
@@ -118,38 +122,37 @@ def _independence_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
     if forward.kind == "variance":
         hint = f"scope: replica, or {hint}"
     return GraphError(
-        f"'{forward.name.partition('.')[0]}' needs {what}, so they must go in lockstep",
+        f"'{forward.name.partition('.')[0]}' needs {what}, so workers cannot be"
+        " asynchronous",
         span=user.source or conversion.source,
         hint=hint,
     )
 
 
 def has_pushes(graph: Graph) -> bool:
-    """Whether some gradients are pushed without lockstep, or with backup workers."""
+    """Whether workers push gradients asynchronously or with backup workers."""
     return bool(_pushes(graph))
 
 
 def pushing_nodes(graph: Graph) -> set[tuple[NodeId, ...]]:
-    """Return the places, as their nodes, where gradients are pushed without lockstep or
-    with backup workers: workers, and heter nodes."""
+    """Return the sets of workers or heter nodes that push gradients."""
     return {graph.nodes(graph.producers[op.operands[0]]) for op in _pushes(graph)}
 
 
 def _pushes(graph: Graph) -> Sequence[Op]:
-    """Return the ops that take gradients of workers without waiting for all of them."""
+    """Return the ops that receive gradients without waiting for all workers."""
     of_first = (op for op in graph.ops if op.exchange and op.exchange.takes_first)
     return [*(op for op in graph.ops if op.is_push), *of_first]
 
 
 def _joins_workers(graph: Graph, op: Op) -> bool:
-    """Whether a node gets something of several workers, or of another one than that
-    which it computes for."""
+    """Whether a node receives data of a worker other than its own."""
     source = graph.producers[op.operands[0]]
-    while source.kind == CONVERSIONS["R", "R"]:  # the same value as at its first place
+    while source.kind == CONVERSIONS["R", "R"]:  # a replica equals its source
         source = graph.producers[source.operands[0]]
     sources = graph.nodes(source)
     layouts = graph.layout(op.operands[0]), graph.layout(op.name)
     targets = graph.nodes(op)
     if layouts == ("R", "P") and len(targets) > 1:
-        return True  # it counts on one worker only, and not in what others push
+        return True  # the value counts on one worker, and the others' pushes lack it
     return joins_workers(layouts, sources, targets, graph.cluster.worker_nodes)

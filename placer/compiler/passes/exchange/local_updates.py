@@ -1,10 +1,10 @@
-"""local_updates: workers train values of their own, in groups with `update: geo`.
+"""local_updates: let workers train local values, in optimizer groups with `update: geo`.
 
-Needs places. Afterwards the ops of the optimizer of such a group are at the workers, on
-values of the worker's own, `local_parameter`. Each worker uses its own estimate of the
-gradients. On the servers another optimizer updates the parameters by the difference
-that training made, `delta`: by default it only subtracts, `sgd` with the rate 1, since
-the difference is the old values minus the new ones.
+Needs places. Afterwards the optimizer of such a group is on the workers and updates a local
+copy of each parameter, `local_parameter`. Each worker uses its own estimate of the
+gradients. On the servers, an outer optimizer updates the parameters by the `delta`, the
+difference between old and trained values. By default the outer optimizer is `sgd` with
+rate 1, which subtracts the difference:
 
     %w.local = local_parameter(%w)
     %w.trained = if_training(%w.local, %w)
@@ -15,8 +15,8 @@ the difference is the old values minus the new ones.
     %w.new = sgd(%w, %w.delta)
     store(%w, %w.new)
 
-Evaluations and predictions use the parameters of the servers. The pass `slice` cuts
-these and the differences into blocks, and `exchange` says how they move.
+Evaluations and predictions use the parameters on the servers. Later, the pass `slice` cuts
+parameters and differences into blocks, and `exchange` inserts the ops that move them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from placer.plan.settings.training.update_modes import Geo, Sync
 def local_updates(graph: Graph) -> Graph:
     """Run the pass.
 
-    Raises GraphError for an optimizer that is not on servers, and for a parameter that
-    other nodes than workers use.
+    Raises GraphError if such an optimizer is not on servers, or if nodes other than
+    workers use its parameters.
     """
     modes = {g: mode for g, mode in graph.modes.items() if isinstance(mode, Geo)}
     if not modes:
@@ -71,7 +71,7 @@ class _LocalUpdates:
         ]
         self._places = _local_places(graph, updates)
         self._updates = {op.operands[0]: op for op in updates}
-        # What the optimizer and other ops use at workers, by the name in the graph.
+        # The replacements of values at workers: for the optimizer, and for other ops.
         self._at_workers: dict[str, str] = {}
         self._trained: dict[str, str] = {}
         self._parts = self._optimizer_parts()
@@ -96,8 +96,7 @@ class _LocalUpdates:
         return rewriter.graph()
 
     def _optimizer_parts(self) -> dict[Op, str]:
-        """Return the ops of the optimizers of these groups, each with the parameter that
-        it belongs to."""
+        """Return the optimizer ops of these groups, each with its parameter."""
         parts: dict[Op, str] = {}
         owners = {name: name for name in self._updates}
         for op in self._graph.ops:
@@ -110,7 +109,7 @@ class _LocalUpdates:
         return parts
 
     def _estimate_ops(self) -> dict[Op, list[Op]]:
-        """Return the ops that estimate gradients, by the op that computes them."""
+        """Return the ops that estimate gradients, by the op that computed the gradient."""
         found: dict[Op, list[Op]] = {}
         for op, parameter in self._parts.items():
             if not op.structure.update or op.operands[0] != parameter:
@@ -133,14 +132,14 @@ class _LocalUpdates:
             self._places[update.operands[0]]
         ):
             raise GraphError(
-                f"the gradient of '{update.operands[0]}' is computed on other nodes than"
-                " those that use it",
+                f"the gradient of '{update.operands[0]}' is not computed on the nodes"
+                " that use the parameter",
                 span=update.source,
-                hint="with 'update: geo' each worker computes the gradient by itself",
+                hint="let each worker compute the gradient where it uses the parameter",
             )
 
     def _split_optimizer(self, op: Op) -> None:
-        """Replace an optimizer by that of the servers and that of the workers."""
+        """Replace an optimizer by one for the servers and one for the workers."""
         group = op.attrs["group"]
         outer = _outer(self._modes[group])
         kept = ("update", "slicing", "shard_state", "all_reduce")
@@ -187,8 +186,7 @@ class _LocalUpdates:
         return replace(op, operands=operands, results=results, attrs=attrs, place=place)
 
     def _result_at_worker(self, value: Value) -> Value:
-        """Return a result of an optimizer at the workers: new values have another name
-        there."""
+        """Return a result of an optimizer op at the workers, with new values renamed."""
         producer = self._graph.producers[value.name]
         if not is_update(producer.kind):
             return value
@@ -198,8 +196,7 @@ class _LocalUpdates:
         return renamed
 
     def _insert_local_store(self, op: Op) -> None:
-        """Insert the store of a worker's own values before that of the servers', and the
-        update of these."""
+        """Insert the local store at workers, then the update on servers."""
         name, new = op.operands
         local, local_new = self._at_workers[name], self._at_workers[new]
         place = self._places[name]
@@ -218,7 +215,7 @@ class _LocalUpdates:
 
 
 def _outer(mode: Geo) -> dict[str, Any]:
-    """Return the optimizer of the servers; by default they add what workers send."""
+    """Return the outer optimizer; by default it adds the changes of workers."""
     outer = dict(mode.outer or {"op": "sgd", "learning_rate": 1.0})
     return {**outer, "learning_rate": read_rate(outer["learning_rate"])}
 
@@ -226,18 +223,17 @@ def _outer(mode: Geo) -> dict[str, Any]:
 def _check_place(op: Op) -> None:
     if op.known_place.node != SERVER:
         raise GraphError(
-            f"'update: geo' needs the optimizer on servers, which have the values that"
-            f" workers exchange, not at {op.place}",
+            f"'update: geo' needs the optimizer on servers, not at {op.place}",
             span=op.source,
-            hint="place: /node:ps/cpu, with nodes of kind ps; the workers update their"
-            " own values in any case",
+            hint="place: /node:ps/cpu, with nodes of kind ps; workers still train their"
+            " local values",
         )
 
 
 def _local_places(graph: Graph, updates: Sequence[Op]) -> dict[str, Place]:
     """Return where each parameter of these updates is trained: where a step uses it.
 
-    Raises GraphError if that is not on workers, or not where its gradient is computed.
+    Raises GraphError if a node other than a worker uses a parameter.
     """
     names = {op.operands[0] for op in updates}
     used: dict[str, list[Op]] = {name: [] for name in names}
@@ -252,10 +248,10 @@ def _local_places(graph: Graph, updates: Sequence[Op]) -> dict[str, Place]:
         for op in used[name]:
             if op.known_place.node != WORKER:
                 raise GraphError(
-                    f"'{op.name}' at {op.place} uses '{name}', whose optimizer has"
+                    f"'{op.name}' at {op.place} uses '{name}', but its optimizer has"
                     " 'update: geo'",
                     span=op.source or optimizer.source,
-                    hint="place it on workers, or use 'update: sync'",
+                    hint="place the op on workers, or use 'update: sync'",
                 )
         place = graph.cluster.union([op.known_place for op in used[name]])
         assert place is not None

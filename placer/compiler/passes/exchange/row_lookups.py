@@ -1,5 +1,5 @@
-"""The lookups of sparse tables: which ops use rows, at which place, and for which tables
-workers do not wait for one another. The pass `sparse_tables` rewrites them."""
+"""Finds the lookups of sparse tables, for the pass `sparse_tables`: their ops, places, and
+whether updates are asynchronous."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placer.place.node_kinds import CPU, SERVER
 from placer.plan.settings.training.update_modes import Geo
 
 _LOOKUP = "embedding"
-"""The kind of op that looks up rows; its last operand is the table."""
+"""The op kind that looks up rows; its last operand is the table."""
 
 
 def check_place_of_table(graph: Graph, table: Op) -> None:
@@ -23,9 +23,9 @@ def check_place_of_table(graph: Graph, table: Op) -> None:
     memory = graph.cluster.host_memory(place)
     if memory == place:
         return
-    why = "its rows are found by a hash of their keys, and grow in host memory"
+    why = "it finds rows by hashing keys, and grows, which needs host memory"
     if place.device == CPU:
-        why = "of several CPU devices of a node, the first has its tables"
+        why = "a node stores its sparse tables on its first CPU device"
     raise GraphError(
         f"the sparse table '{table.name}' cannot be at {place}: {why}",
         span=table.source,
@@ -41,11 +41,11 @@ class Lookup:
         table: the table.
         place: the host memory of the nodes that look up.
         users: the ops that use rows.
-        asked: the keys as the nodes of the table have them.
-        rows: the rows as the users have them.
-        positions: what replaces the indices of each user.
-        trained: how many users have a gradient of their rows.
-        gradients: these gradients, so far, each with its place.
+        asked: the name of the keys at the nodes of the table.
+        rows: the name of the rows at the users.
+        positions: by user, the positions that replace its indices.
+        trained: the number of users with a gradient of their rows.
+        gradients: the gradients found so far, each with its place.
     """
 
     table: Op
@@ -59,7 +59,7 @@ class Lookup:
 
 
 def find_lookups(graph: Graph) -> dict[Op, Lookup]:
-    """Return the lookup of each op that uses rows of a table."""
+    """Return the lookup of each op that uses a table's rows."""
     tables = {op.name: op for op in graph.sparse_tables}
     found: dict[tuple[str, Place, str], Lookup] = {}
     of_user: dict[Op, Lookup] = {}
@@ -83,7 +83,7 @@ def find_lookups(graph: Graph) -> dict[Op, Lookup]:
 
 
 def gradient_of_rows(op: Op, lookup: Lookup) -> int | None:
-    """Return which result of the gradient of a lookup is that of the rows, if one is."""
+    """Return the index of the row gradient among the results of a gradient op, if any."""
     of_rows = (
         i for i, v in enumerate(op.results) if v.type == lookup.table.result.type
     )
@@ -91,10 +91,10 @@ def gradient_of_rows(op: Op, lookup: Lookup) -> int | None:
 
 
 def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
-    """Return the tables that are updated without lockstep.
+    """Return the tables with asynchronous updates.
 
-    Raises GraphError for a mode that sparse tables do not have, and for a table whose rows
-    several places use without lockstep.
+    Raises GraphError for a mode that sparse tables do not support, and if several places
+    use rows of an asynchronous table.
     """
     free: dict[str, Lookup] = {}
     updated = {op.operands[0]: op for op in graph.ops if is_update(op.kind)}
@@ -107,52 +107,51 @@ def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
         _refuse_backup(graph, name)
         if isinstance(mode, Geo):
             raise GraphError(
-                f"the sparse table '{name}' cannot have 'update: geo'",
+                f"the sparse table '{name}' does not support 'update: geo'",
                 span=optimizer.source,
-                hint="match it by an optimizer of its own, with 'update: sync' or async",
+                hint="give the table a separate optimizer with 'update: sync' or async",
             )
         if mode is None:
             continue
         if mode.compensate is not None:
             raise GraphError(
-                f"the sparse table '{name}' cannot have 'compensate'",
+                f"the sparse table '{name}' does not support 'compensate'",
                 span=optimizer.source,
-                hint="match it by an optimizer of its own",
+                hint="give the table a separate optimizer without compensate",
             )
         if graph.microbatches > 1:
             raise GraphError(
-                f"the sparse table '{name}' cannot have microbatches without lockstep:"
-                " each push would be of one of them",
+                f"the sparse table '{name}' cannot combine microbatches with asynchronous"
+                " updates",
                 span=optimizer.source,
                 hint="leave out 'microbatches', or use 'update: sync' for the table",
             )
         place = lookup.table.known_place
         if place.node != SERVER:
             raise GraphError(
-                f"the sparse table '{name}' is at {place}: without lockstep tables are on"
-                " servers",
+                f"the asynchronous sparse table '{name}' must be on servers, not at"
+                f" {place}",
                 span=optimizer.source,
                 hint="place: /node:ps/cpu, or use 'update: sync'",
             )
         if (other := free.setdefault(name, lookup)) is not lookup:
             raise GraphError(
-                f"rows of '{name}' are used at {other.place} and at {lookup.place}, or by"
-                " computed indices: without lockstep one lookup gets them, and sends"
-                " their gradients",
+                f"the asynchronous table '{name}' is looked up at {other.place} and at"
+                f" {lookup.place}, or by computed indices, but only one lookup can train"
+                " it",
                 span=lookup.users[0].source,
-                hint="place the ops together, or use 'update: sync'",
+                hint="place the lookups together, or use 'update: sync'",
             )
     return {*free}
 
 
 def _refuse_backup(graph: Graph, table: str) -> None:
-    """Raise GraphError if an optimizer has backup workers, in a model that trains a sparse
-    table."""
+    """Raise GraphError if a model that trains a sparse table has backup workers."""
     for group, optimizer in graph.optimizers.items():
         if graph.backups[group]:
             raise GraphError(
-                f"a model with the sparse table '{table}' cannot have backup workers: the"
-                " update of a table needs the keys of all workers",
+                f"backup workers do not work with the sparse table '{table}', whose update"
+                " needs the keys of all workers",
                 span=optimizer.source,
                 hint="leave 'backup' out for all optimizers, or use 'update: async'",
             )
@@ -160,7 +159,7 @@ def _refuse_backup(graph: Graph, table: str) -> None:
 
 def _not_a_lookup(table: Op, op: Op) -> GraphError:
     return GraphError(
-        f"the sparse table '{table.name}' is used by {op.kind}: only lookups by key can"
-        " use it",
+        f"{op.kind} uses the sparse table '{table.name}', but only lookups by key may use"
+        " it",
         span=op.source or table.source,
     )

@@ -1,9 +1,9 @@
-"""sparse_tables: look up the rows of sparse tables by key, and update them by key.
+"""sparse_tables: look up and update the rows of sparse tables by key.
 
-Needs a placed graph. In it, an `embedding` has a whole sparse table as its operand, and
-gives a gradient of the whole. Afterwards each place that uses a table has the distinct
-keys of its batch, asks the nodes that hold the table for their rows, and computes with
-these rows as with a small dense table, whose indices are the positions of the keys:
+Needs a placed graph, in which an `embedding` has the whole table as its operand, and its
+gradient op gives a gradient of the whole table. Afterwards each place collects the distinct
+keys of its batch, requests their rows from the nodes of the table, and computes with these
+rows. The rows act as a small dense table, and the indices are the positions of the keys:
 
     %v.keys, %v.position = distinct_keys(%ids)
     %v.keys.ask_rows = ask_rows(%v.keys)
@@ -11,18 +11,19 @@ these rows as with a small dense table, whose indices are the positions of the k
     %v.rows = give_rows(%v.found)
     %v = embedding(%v.position, %v.rows)
 
-The gradients of these rows go back the same way, and the nodes of the table add them up
-by key:
+The gradients of the rows go back the same way, and the nodes of the table add them up by
+key:
 
     %v.rows.grad.push_rows = push_rows(%v.rows.grad)
     %v.table.grad.sum = sum_by_key(%v.keys.ask_rows, %v.rows.grad.push_rows)
     %v.table.new = adam(%v.table, %v.table.grad.sum)
 
-Without lockstep (`update: async`), what moves has the `group` of the optimizer: each push is
-applied by itself.
+With asynchronous updates (`update: async`), the messages have the `group` of the
+optimizer, and each push is applied separately.
 
-A node that alone holds a table and alone looks up its rows sends nothing. Lookups at one
-place whose indices are inputs are one; those with computed indices are apart.
+If a single node both stores a table and looks up all its rows, it sends nothing. Lookups at
+one place share their keys if their indices are inputs; lookups with computed indices stay
+separate.
 """
 
 from __future__ import annotations
@@ -59,16 +60,16 @@ from placer.place import SERVER, Place
 from placer.place.types import TensorType, ValueType
 
 LOOK_UP = "distributed_lookup_table"
-"""The kind of op that finds the rows of keys in a table."""
+"""The op kind that finds the rows of keys in a table."""
 PADDED = -1
-"""The position of a key that stands for none."""
+"""The position that stands for padding."""
 
 
 def sparse_tables(graph: Graph) -> Graph:
     """Run the pass.
 
-    Raises GraphError for a table on accelerators, and for a use of a table that is not a
-    lookup.
+    Raises GraphError if a table is on accelerators, or if an op other than a lookup uses a
+    table.
     """
     tables = graph.sparse_tables
     if not tables:
@@ -86,7 +87,7 @@ def sparse_tables(graph: Graph) -> Graph:
 
 
 def _norms_with_tables(graph: Graph) -> set[str]:
-    """Return the sums of squares of the norms that gradients of tables are in."""
+    """Return the sums of squares whose norm includes gradients of tables."""
     names: set[str] = set()
     for op in graph.ops:
         sums = [graph.producers[name] for name in op.operands if op.kind in SCALES]
@@ -100,14 +101,15 @@ class _Writer:
     """Rewrites ops in program order.
 
     Attributes:
-        graph, rewriter: the graph before the pass, and its rewriter.
+        graph: the graph before the pass.
+        rewriter: the rewriter of this graph.
         lookups: the lookup of each op that uses rows.
-        free: the tables that are updated without lockstep.
-        exact: the names of the sums of squares in norms with gradients of tables.
-        sums: the sum by key that replaces each gradient of a table.
-        exact_parts, rounded_parts: the sums that replace each of these.
-        limits: what the update clips elements of the sum to, by the clipped gradient.
-        read: the ops that read inputs, so far.
+        free: the tables with asynchronous updates.
+        exact: the names of sums of squares in norms that include gradients of tables.
+        sums: by gradient of a table, the sum by key that replaces it.
+        exact_parts, rounded_parts: by sum of squares, the sums that replace it.
+        limits: by clipped gradient, the limit to which the update clips elements.
+        read: the input ops inserted so far.
     """
 
     graph: Graph
@@ -132,7 +134,7 @@ class _Writer:
         elif op.is_gradient and self._forward(op) in self.lookups:
             rewriter.replace(self._gradient(op))
         elif op.kind == "accumulate" and self._is_table(op.attrs["of"]):
-            rewriter.erase()  # the gradients are summed by key
+            rewriter.erase()  # gradients are summed by key
         elif op.kind == "sum_of_squares" and op.name in self.exact:
             self._insert_sums_of_squares(op)
             rewriter.erase()
@@ -141,7 +143,7 @@ class _Writer:
         elif op.kind == CLIP_PART:
             rewriter.replace(self._clip_part(op))
         elif op.kind == "clip_value" and self._is_of_table(op.name):
-            # The sum of all microbatches is clipped, by the update.
+            # The update clips the sum of all microbatches.
             self.sums[op.name] = self._sum_by_key(op.operands[0])
             self.limits[op.name] = op.attrs["limit"]
             rewriter.erase()
@@ -149,14 +151,13 @@ class _Writer:
             rewriter.replace(self._update(op))
 
     def _read(self, op: Op) -> None:
-        """Insert an op that reads an input, unless it is there: it comes before the first
-        op that has need of it."""
+        """Insert the read op of an input once, before its first user."""
         if op not in self.read:
             self.read.add(op)
             self.rewriter.insert(op)
 
     def _read_input(self, name: str, kind: str, lookup: Lookup) -> Op:
-        """Return the op that reads an input where keys are looked up."""
+        """Return the op that reads an input at the place of a lookup."""
         for op in self.graph.ops:
             is_read = op.structure.anywhere and op.attrs.get("input") == name
             if is_read and op.place == lookup.place:
@@ -166,7 +167,7 @@ class _Writer:
         return Op("read", (), (value,), {"input": name}, lookup.place, source)
 
     def _look_up(self, op: Op, lookup: Lookup) -> Op:
-        """Return a lookup in the rows that its place has."""
+        """Return a lookup that uses the rows at its place."""
         if not lookup.rows:
             self._begin(lookup)
         _, *others, _ = op.operands
@@ -177,14 +178,14 @@ class _Writer:
         return replace(op, operands=operands, attrs=attrs)
 
     def _begin(self, lookup: Lookup) -> None:
-        """Insert the ops that give a place the rows of its keys."""
+        """Insert the ops that bring the rows of a lookup's keys to its place."""
         graph, table = self.graph, lookup.table
         stem, source = lookup.users[0].name, lookup.users[0].source
         for user in lookup.users:
             indices = graph.producers[user.operands[0]]
             if indices.structure.anywhere:
                 self._read(indices)
-        # Ops that look up the same indices share their positions.
+        # Ops with the same indices share the positions.
         ids = {(op.operands[0], op.attrs.get("padding")): op for op in lookup.users}
         keys = self._value(f"{stem}.keys", DISTINCT_KEYS)
         positions = {}
@@ -226,7 +227,7 @@ class _Writer:
         )
 
     def _gradient(self, op: Op) -> Op:
-        """Return the op that computes a gradient of the rows."""
+        """Return a gradient op with the rows in place of the table."""
         forward = self._forward(op)
         lookup = self.lookups[forward]
         declaration, types, attrs = declared(self.graph, forward)
@@ -248,8 +249,7 @@ class _Writer:
         return replace(op, operands=changed, results=tuple(results), attrs=new_attrs)
 
     def _sum_by_key(self, gradient: str) -> str:
-        """Insert the ops that add up the gradients of a table by key, unless they are
-        there. Return the name of the sum."""
+        """Insert the sum by key of a table's gradients, once. Return its name."""
         if gradient in self.sums:
             return self.sums[gradient]
         table = self._table_of(gradient)
@@ -270,8 +270,7 @@ class _Writer:
         return result.name
 
     def _clip_part(self, op: Op) -> Op:
-        """Return the op that clips what one worker has computed, on the sum of the
-        gradients of each table."""
+        """Return a per-worker clip op that clips the sum of each table's gradients."""
         operands = []
         for name, result in zip(op.operands, op.results, strict=True):
             if self._is_of_table(name):
@@ -284,8 +283,7 @@ class _Writer:
         return op.with_operands(tuple(operands))
 
     def _gradient_of(self, lookup: Lookup) -> str:
-        """Return the name of the gradient of rows. With several users, insert its sum over
-        them."""
+        """Return the name of the row gradient; insert a sum if it has several users."""
         term, *more = lookup.gradients
         if not more:
             return term
@@ -297,10 +295,10 @@ class _Writer:
         return total.name
 
     def _insert_sums_of_squares(self, op: Op) -> None:
-        """Insert the sums that replace a sum of squares in a norm with gradients of tables.
+        """Replace a sum of squares in a norm that includes gradients of tables.
 
-        Those of tables and those at servers are exact, so that the norm has the same bits
-        on any number of servers.
+        Sums of tables and sums at servers are exact, so the bits of the norm do not depend
+        on the number of servers.
         """
         tables = [name for name in op.operands if self._is_of_table(name)]
         rest = tuple(name for name in op.operands if name not in tables)
@@ -325,7 +323,7 @@ class _Writer:
         return Op("exact_squares", operands, (result,), {}, place, op.source)
 
     def _scale(self, op: Op) -> Op:
-        """Return a scale that is computed from a norm with gradients of tables."""
+        """Return the scale computed from a norm that includes gradients of tables."""
         cluster, names = self.graph.cluster, op.operands
         exact = [part for name in names for part in self.exact_parts[name]]
         others = [part for name in names for part in self.rounded_parts.get(name, ())]
@@ -346,8 +344,8 @@ class _Writer:
         if op.structure.update != "value":
             rule = op.kind.partition(".")[0]
             raise GraphError(
-                f"'{rule}' needs norms of a whole parameter, which the sparse table"
-                f" '{op.operands[0]}' does not have",
+                f"'{rule}' needs norms of whole parameters, which sparse tables such as"
+                f" '{op.operands[0]}' do not support",
                 span=op.source,
                 hint="use adam, or another rule without trust ratios",
             )
@@ -358,21 +356,21 @@ class _Writer:
         return op.with_operands((name, total, *scales))
 
     def _move(self, kind: str, value: Value, lookup: Lookup, to: Place) -> str:
-        """Insert the op that moves a value to a place. Return the name of the result."""
+        """Insert the op that moves a value to a place; return the result's name."""
         result = self._value(f"{value.name}.{kind}", value.type)
         attrs, source = self._group(lookup.table), lookup.users[0].source
         self.rewriter.insert(Op(kind, (value.name,), (result,), attrs, to, source))
         return result.name
 
     def _group(self, table: Op) -> dict[str, Any]:
-        """Return the attributes of what moves rows of a table."""
+        """Return the attributes of ops that move rows of a table."""
         return {"group": table.attrs["group"]} if table.name in self.free else {}
 
     def _value(self, name: str, kind: ValueType) -> Value:
         return Value(self.rewriter.new_name(name), kind)
 
     def _is_local(self, lookup: Lookup) -> bool:
-        """Whether the one node that holds a table is the one that looks up."""
+        """Whether a single node both stores the table and looks up its rows."""
         nodes = self.graph.cluster.nodes(lookup.place)
         return len(nodes) == 1 and nodes == self.graph.nodes(lookup.table)
 
@@ -389,7 +387,7 @@ class _Writer:
         return isinstance(kind, TensorType) and kind.is_keyed
 
     def _table_of(self, gradient: str) -> Op:
-        """Return the table that a value is the gradient of."""
+        """Return the table of a gradient."""
         op = self.graph.producers[gradient]
         if op.kind == "accumulate":
             return self.graph.producers[op.attrs["of"]]

@@ -1,14 +1,14 @@
-"""State without lockstep: that of the first worker.
+"""Keeps the state of asynchronous training on the first worker.
 
-A step updates some state by itself, such as the running statistics of `batch_norm`. In
-lockstep that needs all rows of a step. Without lockstep each worker would have a state of
-its own, and only the first worker, or its heter node, keeps one, from its own rows:
+Some ops update state in a step, such as the running statistics of `batch_norm`.
+Synchronous training computes the state from all rows of a step. With asynchronous workers,
+only the first worker, or its heter node, keeps the state, computed from its own rows:
 
     %bn.mean.row_estimate = row_estimate(%bn.mean) @/node:worker/cpu
     %new = moving_average(%bn.running_mean, %bn.mean.row_estimate) @/node:worker:0/cpu
     store(%bn.running_mean, %new) @/node:worker:0/cpu
 
-Evaluations and predictions copy it to the others.
+Evaluations and predictions copy the state to the other workers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from placer.compiler.graph.structural_ops import ROW_ESTIMATE
 from placer.place.node_kinds import HETER, WORKER
 from placer.place.types import BATCH
 
-_WHY = "without lockstep, state is that of the first worker"
+_WHY = "asynchronous: only the first worker keeps state"
 
 
 def state_of_first_worker(graph: Graph) -> Graph:
-    """Return the graph in which state of workers, or of heter nodes, is updated on the
-    first of them."""
+    """Move the updates of state to the first worker or heter node."""
     stores = {op for op in graph.ops if _is_state_of_workers(graph, op)}
     if not stores:
         return graph
@@ -53,8 +52,10 @@ def state_of_first_worker(graph: Graph) -> Graph:
 
 
 def _ops_of_states(graph: Graph, stores: set[Op], states: set[str]) -> set[Op]:
-    """Return the ops that compute new states from old ones, and nothing else. What they
-    use of a step, such as the mean of its rows, is computed where the rows are."""
+    """Return the ops that only compute new states from old ones.
+
+    Their operands from a step, such as the mean of its rows, stay where the rows are.
+    """
     of_others = {
         *needed_ops(graph.ops, lambda op: op.structure.effect and op not in stores)
     }
@@ -69,7 +70,7 @@ def _ops_of_states(graph: Graph, stores: set[Op], states: set[str]) -> set[Op]:
 
 
 def _is_state_of_workers(graph: Graph, op: Op) -> bool:
-    """Whether an op stores state that several workers have."""
+    """Whether an op stores the state of several workers."""
     if op.kind != "store" or not graph.producers[op.operands[0]].attrs.get("state"):
         return False
     return op.known_place.node in (WORKER, HETER) and len(graph.nodes(op)) > 1

@@ -1,17 +1,16 @@
-"""The modes of exchange of an optimizer on workers that do not go in lockstep.
+"""Exchanges gradients between asynchronous workers that run the optimizer themselves.
 
-Every worker has parameters and slots of its own. What its updates use are not the
-gradients of a step, but what has come from all workers when the next step begins.
+Every worker has its own parameters and slots. Before a step, it applies the gradients
+received from all workers so far.
 
 - Without a server, each worker sends its gradients to all workers. The result of a
-  `push_all` is the sum of those that have come:
-
+  `push_all` is the sum of the received gradients:
       %w.grad.push_all = push_all(%w.grad)
       %w.new = adam(%w, %w.grad.push_all)
 
-- With `sum`, each worker sends its gradients to servers, which have ranges of them
-  (layout F) and add them up for each worker. The result of a `pull_sum` is the sum since
-  this worker has asked last:
+- With `sum`, each worker sends its gradients to servers, which store ranges of them
+  (layout F) and add them up separately for each worker. The result of a `pull_sum` is the
+  sum since the worker's last request:
 
       %w.grad.push_sum F = push_sum(%w.grad)
       %w.grad.pull_sum = pull_sum(%w.grad.push_sum)
@@ -40,26 +39,26 @@ from placer.plan.settings.training.update_modes import (
 )
 
 _Exchange = Callable[[Rewriter, Op, str], Sequence[Op]]
-"""A function from an update and the name of its gradient to the ops that exchange it; the
-last of them gives what the update uses."""
+"""A function from an update and its gradient's name to the exchange ops; the last op has the
+value that the update uses."""
 
 
 def push_to_workers(graph: Graph, updates: Sequence[Op]) -> Graph:
-    """Return the graph with the exchange of these updates, without a server.
+    """Insert the exchange of these updates between workers, without a server.
 
-    Raises GraphError for a group that cannot do without lockstep, or without a server.
+    Raises GraphError if an optimizer group does not support such updates.
     """
     for optimizer, mode in _optimizers(graph, updates):
         if mode.bound is None:
             why = (
-                "without a server, the gradients of faster workers wait at slower ones:"
-                " they must be bounded by 'max_staleness'"
+                "without a server, fast workers queue gradients at slow ones: set"
+                " 'max_staleness' to bound the queue"
             )
             _check(optimizer, why, "update: {async: {max_staleness: 4}}")
         if mode.max_merge > 1:
-            why = "'max_merge' is for gradients that wait for a server"
-            _check(optimizer, why, "leave it out")
-        _check(optimizer, _why_not_at_workers(mode), "leave it out")
+            why = "'max_merge' works only with gradients that are sent to a server"
+            _check(optimizer, why, "leave 'max_merge' out")
+        _check(optimizer, _why_not_at_workers(mode), "leave this setting out")
 
     def exchange(rewriter: Rewriter, update: Op, name: str) -> Sequence[Op]:
         place = graph.cluster.host_memory(update.known_place)
@@ -69,12 +68,12 @@ def push_to_workers(graph: Graph, updates: Sequence[Op]) -> Graph:
 
 
 def push_to_sums(graph: Graph, updates: Sequence[Op]) -> Graph:
-    """Return the graph with the exchange of these updates, by servers that sum.
+    """Insert the exchange of these updates by servers that only sum.
 
-    Raises GraphError for a group that cannot do without lockstep.
+    Raises GraphError if an optimizer group does not support asynchronous updates.
     """
     for optimizer, mode in _optimizers(graph, updates):
-        _check(optimizer, _why_not_at_workers(mode), "leave it out")
+        _check(optimizer, _why_not_at_workers(mode), "leave this setting out")
     flats = divide(graph, updates)
 
     def exchange(rewriter: Rewriter, update: Op, name: str) -> Sequence[Op]:
@@ -96,7 +95,7 @@ def _with_exchanged_gradients(
     _check_users(graph, by_parameter)
     rewriter = Rewriter(graph)
     for op in rewriter:
-        # A two-phase rule takes the gradient in its first phase.
+        # A two-phase rule uses the gradient in its first phase.
         if op.structure.update and op.operands[0] in by_parameter:
             update, name = by_parameter.pop(op.operands[0]), op.operands[1]
             _check_gradient(graph, update, name)
@@ -114,7 +113,7 @@ def _op(
     place: Place,
     flat: Flat | None = None,
 ) -> Op:
-    """Return an op of the exchange of a gradient."""
+    """Return an exchange op of a gradient."""
     layout: Layout | None = None if flat is None else "F"
     result = rewriter.new_value(name, kind, layout=layout, flat=flat)
     attrs = {"group": update.attrs["group"]}
@@ -122,7 +121,7 @@ def _op(
 
 
 def _optimizers(graph: Graph, updates: Sequence[Op]) -> list[tuple[Op, GradientMode]]:
-    """Return the optimizers of updates, each with its mode."""
+    """Return the optimizers of updates with their modes."""
     found = []
     for group in dict.fromkeys(op.attrs["group"] for op in updates):
         optimizer, mode = graph.optimizers[group], graph.modes[group]
@@ -131,10 +130,10 @@ def _optimizers(graph: Graph, updates: Sequence[Op]) -> list[tuple[Op, GradientM
             if setting in optimizer.attrs:
                 name = name_of(optimizer.attrs["update"])
                 why = (
-                    f"'{setting}' needs all workers in each step, and 'update: {name}'"
+                    f"'{setting}' needs all workers in each step, but 'update: {name}'"
                 )
                 hint = f"leave {setting} out, or use 'update: sync'"
-                _check(optimizer, f"{why} does without", hint)
+                _check(optimizer, f"{why} is asynchronous", hint)
         found.append((optimizer, mode))
     return found
 
@@ -145,10 +144,10 @@ def _check(optimizer: Op, why: str, hint: str) -> None:
 
 
 def _why_not_at_workers(mode: GradientMode) -> str:
-    """Return which setting of a mode needs servers that update, if there is one."""
+    """Return an error if a setting needs updates on servers, else ""."""
     for name in changed_settings(mode):
         if name in OF_SERVERS:
-            return f"'{name}' is for updates on servers: a worker updates by a sum"
+            return f"'{name}' works only with updates on servers, not on workers"
     return ""
 
 
@@ -157,23 +156,22 @@ def _check_gradient(graph: Graph, update: Op, name: str) -> None:
     nodes, producer = graph.nodes(update), graph.producers[name]
     if any(node.kind != WORKER for node in nodes):
         raise GraphError(
-            f"without lockstep an optimizer is on workers or on servers, not at"
+            "an asynchronous optimizer must be on workers or on servers, not at"
             f" {update.place}",
             span=graph.optimizers[update.attrs["group"]].source,
             hint="place: /node:ps/cpu",
         )
     if graph.nodes(producer) != nodes:
         raise GraphError(
-            f"the gradient of '{update.operands[0]}' is computed at {producer.place}, and"
+            f"the gradient of '{update.operands[0]}' is computed at {producer.place}, but"
             f" its optimizer is at {update.place}",
             span=update.source,
-            hint="without lockstep each worker computes the gradient by itself",
+            hint="place the optimizer on the workers that compute the gradient",
         )
 
 
 def _check_users(graph: Graph, updates: Mapping[str, Op]) -> None:
-    """Raise GraphError if another node than those of an update uses its parameter in a
-    step."""
+    """Raise GraphError if a step uses a parameter on a node that does not update it."""
     for op in resolve_if_training(graph, 0, is_training_effect):
         if op.kind == "store" or is_optimizer_part(op.kind):
             continue
@@ -184,7 +182,7 @@ def _check_users(graph: Graph, updates: Mapping[str, Op]) -> None:
                 mode = name_of(optimizer.attrs["update"])
                 raise GraphError(
                     f"'{op.name if op.results else op.kind}' at {op.place} uses '{name}',"
-                    f" whose optimizer at {update.place} has 'update: {mode}'",
+                    f" but its optimizer at {update.place} has 'update: {mode}'",
                     span=op.source or optimizer.source,
-                    hint="place it on the same workers, or use 'update: sync'",
+                    hint="place the op on the same workers, or use 'update: sync'",
                 )

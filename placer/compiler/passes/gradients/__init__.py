@@ -1,1 +1,1 @@
-"""The passes that differentiate, update and recompute."""
+"""Passes for gradients, parameter updates and recomputation."""

@@ -1,12 +1,11 @@
 """differentiate: reverse-mode differentiation of the loss, and the parameter updates.
 
-Needs the graph of a front end. Afterwards each op on a path from a trainable parameter
-to the loss has a residual as its last result, `%h1.res`, and one gradient op, such as
-`fc.grad`. The operands of the gradient op are the residual, the operands that the
-declaration of the forward op saves, and the cotangents of the results that lead to the
-loss. If a value has several uses, `accumulate` sums its gradients in program order.
-Gradient ops of ops without a place get the place of `minimize`. The ops of
-`placer.compiler.passes.gradients.updates` replace `minimize`.
+Needs the graph of a front end. Afterwards each op between a trainable parameter and the
+loss has a residual as its last result, `%h1.res`, and a gradient op, such as `fc.grad`. The
+operands of the gradient op are the residual, the saved forward operands, and the cotangents
+of the results that lead to the loss. If a value has several uses, `accumulate` sums its
+gradients in program order. If a forward op has no place, its gradient op takes the place of
+`minimize`. The ops of `placer.compiler.passes.gradients.updates` replace `minimize`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from placer.place.types import ResidualType, TensorType
 def differentiate(graph: Graph) -> Graph:
     """Run the pass.
 
-    Raises GraphError if the loss depends on no trainable parameter, if an optimizer would
-    update nothing, or if a scope with `remat` has nothing to recompute.
+    Raises GraphError if the loss depends on no trainable parameter, if an optimizer has
+    nothing to update, or if a scope with `remat` has nothing to recompute.
     """
     minimize_ops = graph.of_kind("minimize")
     if not minimize_ops:
@@ -37,7 +36,7 @@ def differentiate(graph: Graph) -> Graph:
     loss = minimize.operands[0]
     if graph.producers[loss] in graph.weights:
         raise GraphError(
-            f"'{loss}' is a parameter: only the result of an op can be minimized",
+            f"'{loss}' is a parameter, but only the result of an op can be minimized",
             span=minimize.source,
         )
     _check_remat(graph, loss)
@@ -59,7 +58,7 @@ def differentiate(graph: Graph) -> Graph:
 
 
 def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
-    """Raise GraphError at an optimizer that would update nothing."""
+    """Raise GraphError if an optimizer has nothing to update."""
     used_groups = {op.attrs["group"] for op in trained}
     for group, optimizer in graph.optimizers.items():
         if group in used_groups:
@@ -76,8 +75,8 @@ def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
 
 
 def _check_remat(graph: Graph, loss: str) -> None:
-    """Raise GraphError at a scope with `remat` whose ops have no gradients, whichever
-    parameters are trained, or cannot be recomputed, wherever they are placed."""
+    """Raise GraphError if `remat` has no effect on a scope, for any trained parameters and
+    any places."""
     scopes: dict[int, list[Op]] = {}
     for op in graph.ops:
         if "remat" in op.attrs:
@@ -90,7 +89,7 @@ def _check_remat(graph: Graph, loss: str) -> None:
         if active.keys().isdisjoint(scope):
             why = f"is between a parameter and '{loss}', so none has a gradient"
         elif not any(works_by_rows(graph, op) for op in scope):
-            why = "works row by row, and the results of other ops are saved"
+            why = "works row by row, so all results are saved"
         if why:
             raise GraphError(
                 f"'remat' of the scope with '{scope[0].name}' has no effect: none of its"
@@ -103,8 +102,8 @@ def _check_remat(graph: Graph, loss: str) -> None:
 def _active_operands(
     graph: Graph, loss: str, parameters: AbstractSet[str]
 ) -> dict[Op, tuple[int, ...]]:
-    """Return the ops on a path from one of the parameters to the loss, with the indices
-    of the operands that such a path goes through."""
+    """Return the ops on a path from a parameter to the loss, with the indices of the
+    operands on such a path."""
     dependent = {*parameters}
     candidates: dict[Op, tuple[int, ...]] = {}  # ops that depend on a parameter
     for op in graph.ops:
@@ -128,7 +127,7 @@ def _active_operands(
             )
     if loss not in dependent:
         raise GraphError(
-            f"'{loss}' depends on no trainable parameter: there is nothing to minimize",
+            f"'{loss}' depends on no trainable parameter, so minimizing it has no effect",
             span=graph.producers[loss].source,
         )
     active = needed_ops(
@@ -140,11 +139,11 @@ def _active_operands(
 
 
 _Use = tuple[Op, int]
-"""One use of a value: an op, and the index of the operand."""
+"""A use of a value: the op, and the index of the operand."""
 
 
 def _uses(graph: Graph, active: Mapping[Op, Sequence[int]]) -> dict[str, list[_Use]]:
-    """Return the uses of each value that have a gradient, in program order."""
+    """Return the uses of each value with a gradient, in program order."""
     uses: dict[str, list[_Use]] = {}
     for op in graph.ops:
         for index in active.get(op, ()):
@@ -161,8 +160,8 @@ def _with_residual(graph: Graph, op: Op) -> Op:
 
 @lru_cache
 def _residual_type(parts: tuple[TensorType, ...]) -> ResidualType:
-    """Return one object for equal types: there are few, and the verifier compares them
-    by identity first."""
+    """Share one object between equal types, which the verifier compares by identity
+    first."""
     return ResidualType(parts)
 
 
@@ -172,7 +171,7 @@ def _backward(
     active: Mapping[Op, Sequence[int]],
     uses: Mapping[str, Sequence[_Use]],
 ) -> Iterator[Op]:
-    """Yield the gradient ops and the sums of gradients, from the loss backwards."""
+    """Yield gradient ops and sums of gradients, from the loss backwards."""
     (loss,) = minimize.operands
     loss_type = graph.tensor_type(loss)
     seed = {"value": 1.0, "dtype": loss_type.dtype, "shape": ()}
@@ -210,9 +209,12 @@ def _gradient_op(
 ) -> Op:
     """Return the gradient op of a forward op.
 
-    `wrt` are the operands that it is taken with respect to, `cotangents` the results
-    that lead to the loss; `gradients` are the names of its results, by op and
-    operand.
+    Args:
+        graph: the graph.
+        op: the forward op.
+        wrt: the indices of operands to differentiate with respect to.
+        cotangents: the indices of results that lead to the loss.
+        gradients: the name of each gradient, by op and operand index.
     """
     declaration, types, complete_attrs = declared(graph, op)
     saved = declaration.saves(types, complete_attrs)

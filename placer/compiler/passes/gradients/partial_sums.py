@@ -1,10 +1,9 @@
 """partial_sums: sum the gradients of a value where they are computed, before they move.
 
-Needs places. If several ops of one place use a value from another place, they compute
-several gradients of it. These are summed at their place first, so that one gradient is
-sent, however many ops there are; then the same is done for each node, so that the sums
-of its devices are copied to one of them. Gradients of parameters are left alone: their
-sum is on all nodes that compute a part of it, and each node sums its own.
+Needs places. If several ops at one place use a value from another place, each computes a
+gradient of it. The pass first sums these at their place, then on each node over its
+devices, so that a single gradient is sent. Gradients of parameters do not change: their sum
+is on all nodes that compute a part, and each node adds up its own part.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ def partial_sums(graph: Graph) -> Graph:
 
 
 def _split_sum(graph: Graph, op: Op) -> Iterator[Op]:
-    """Yield the op; before a sum of gradients, also the partial sums of its
-    operands."""
+    """Yield the op, preceded by partial sums if it is a sum of gradients."""
     if op.kind != "accumulate" or graph.producers[op.attrs["of"]].kind == "parameter":
         yield op
         return
@@ -54,7 +52,7 @@ def _place(op: Op) -> Hashable:
 
 
 def _partial_sum(op: Op, names: Sequence[str], first: Op, number: int) -> Op:
-    """Return the sum of some operands of the op, at the place of the op `first`."""
+    """Return the sum of some operands, at the place of the op `first`."""
     value = replace(op.result, name=f"{op.name}.part{number}")
     attrs = {**op.attrs, "part": True}
     return Op(op.kind, tuple(names), (value,), attrs, first.place, op.source)

@@ -1,15 +1,13 @@
 """recompute: recompute the forward values of `remat` blocks for the backward pass.
 
 Needs a laid-out training step. Afterwards the gradient ops of a block use recomputed
-values, so that the values of the forward pass need no memory in between. At each place,
-copies of the block's forward ops come before the first gradient op there, with results
-such as `%h.again`. Only ops that work on each row by itself are recomputed. Values of
-other ops, such as sums over the batch, are kept, and so are the values that other
-places sent: nothing is sent a second time.
+values, so that forward values need no memory until the backward pass. At each place, copies
+of the block's forward ops precede the first gradient op, with results such as `%h.again`.
+Only row-by-row ops are recomputed. Results of other ops, such as sums over the batch, are
+kept. Values received from other places are also kept, so nothing is sent twice.
 
-The inputs of the copies go through `hold` ops, which wait for a cotangent. Otherwise
-XLA would merge a copy with the original op, which has equal operands, and keep its
-value.
+The inputs of the copies go through `hold` ops, which wait for a cotangent. Otherwise XLA
+would merge each copy with the equal original op, and keep its value in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ def recompute(graph: Graph) -> Graph:
     for op in graph.ops:
         if op.is_gradient and op.operands[0] in part_of_residual:
             part_of_residual[op.operands[0]].backward.append(op)
-    recomputed_before: dict[Op, list[Op]] = {}  # by the first gradient op of a part
+    recomputed_before: dict[Op, list[Op]] = {}  # by first gradient op of a part
     recomputed: set[Op] = set()
     used_parts = [part for part in parts if part.backward and part.forward]
     for number, part in enumerate(used_parts, 1):
@@ -54,10 +52,12 @@ def recompute(graph: Graph) -> Graph:
 
 @dataclass(slots=True)
 class _BlockPart:
-    """The ops of a `remat` block at one place, that run once a step or per microbatch.
+    """The ops of a `remat` block at one place that run equally often in a step.
 
-    `forward` are the ops that can be recomputed, `backward` the gradient ops of all its
-    ops. `names` maps values to their recomputed values.
+    Attributes:
+        forward: the ops that can be recomputed.
+        backward: the gradient ops of all ops of the block.
+        names: the name of the recomputed value, by value.
     """
 
     forward: list[Op] = field(default_factory=list)
@@ -66,14 +66,16 @@ class _BlockPart:
 
 
 def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]:
-    """Return the parts in program order, without their gradient ops, and the part of
-    each residual."""
+    """Return the parts in program order, and the part of each residual.
+
+    The gradient ops are not filled in yet.
+    """
     parts: dict[tuple[int, Place | None, bool], _BlockPart] = {}
     part_of_residual: dict[str, _BlockPart] = {}
     for op in graph.ops:
         if "remat" in op.attrs and not op.is_gradient:
-            # Ops that run once a step are apart: they must not wait for the cotangents
-            # of a microbatch.
+            # Ops that run once a step are separate: they must not wait for a
+            # microbatch's cotangents.
             key = op.attrs["remat"], op.place, graph.is_repeated(op)
             part = parts.setdefault(key, _BlockPart())
             if works_by_rows(graph, op):
@@ -84,7 +86,7 @@ def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]
 
 
 def _needed_forward_ops(part: _BlockPart) -> list[Op]:
-    """Return the ops that the gradient ops need recomputed, in program order."""
+    """Return the forward ops to recompute, in program order."""
     used = {name for op in part.backward for name in op.operands}
     return needed_ops(
         part.forward, lambda op: any(value.name in used for value in op.results)
@@ -94,8 +96,10 @@ def _needed_forward_ops(part: _BlockPart) -> list[Op]:
 def _recomputed_ops(
     graph: Graph, part: _BlockPart, needed: list[Op], suffix: str
 ) -> Iterator[Op]:
-    """Yield copies of the needed ops, and a `hold` for each of their inputs with rows,
-    which waits for the first cotangent of the part."""
+    """Yield copies of the needed ops, with a `hold` for each input that has rows.
+
+    The holds wait for the first cotangent of the part.
+    """
     cotangent = part.backward[0].operands[-1]
     for op in needed:
         for name in op.operands:

@@ -1,9 +1,8 @@
-"""The ops that replace `minimize`: clipping, updates and stores.
+"""Creates the ops that replace `minimize`: clipping, updates and stores.
 
-The attribute `group` of an update is the number of its optimizer. A two-phase rule,
-such as lamb, is three ops: `lamb.direction` computes the update direction,
-`trust_ratio` the ratio of the norms of the whole parameter and the whole direction, and
-`lamb` the update.
+The attribute `group` of an update is the number of its optimizer. A two-phase rule such as
+lamb becomes three ops. `lamb.direction` computes the update direction, `trust_ratio` the
+ratio of the norms of parameter and direction, and `lamb` applies the update.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from placer.plan.settings.training.update_modes import Geo, Mode, name_of
 
 
 def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op]:
-    """Yield the ops from the gradients of the trained parameters to their new values.
+    """Yield the ops from the gradients of trained parameters to their new values.
 
     Raises GraphError if both `train` and an optimizer clip gradients.
     """
@@ -36,9 +35,9 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
     modes = graph.modes
     if clips and common_clip:
         raise GraphError(
-            "both train.clip and an optimizer's own clip are given",
+            "both train.clip and the clip of an optimizer are set",
             span=optimizer_ops[next(iter(clips))].source,
-            hint="keep one: train.clip is one norm over all optimizers",
+            hint="keep one of them; train.clip is a single norm over all optimizers",
         )
     scales: dict[str, str] = {}
     if common_clip and any(modes.values()):
@@ -72,8 +71,10 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
 
 
 def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
-    """Return the error for a norm over several groups, some of them without lockstep. It
-    names these by their first parameters."""
+    """Return the error for one norm over several groups with asynchronous ones among them.
+
+    The error lists the asynchronous groups by their first parameters.
+    """
     groups: dict[int, list[str]] = {}
     for parameter in trained:
         groups.setdefault(parameter.attrs["group"], []).append(parameter.name)
@@ -84,10 +85,10 @@ def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             modes[group] = f"'update: {mode}' of '{names[0]}'{more}"
     return GraphError(
-        f"train.clip is one norm over {len(groups)} optimizers, which needs all workers"
-        f" in lockstep: see {', '.join(modes.values())}",
+        f"train.clip is one norm over {len(groups)} optimizers, which needs synchronous"
+        f" workers, not {', '.join(modes.values())}",
         span=graph.optimizers[next(iter(modes))].source,
-        hint="give each optimizer a clip of its own, or use 'update: sync' for all",
+        hint="give each optimizer its own clip, or use 'update: sync' for all",
     )
 
 
@@ -98,9 +99,15 @@ def _update(
     scale: str | None,
     gradient: str = "",
 ) -> Iterator[Op]:
-    """Yield the ops that update and store one parameter. `scale` is the name of a
-    scalar that the gradient is multiplied by; `gradient` the name of another gradient
-    than that of the parameter."""
+    """Yield the ops that update and store one parameter.
+
+    Args:
+        parameter: the parameter.
+        optimizer: its optimizer.
+        clip: the clipping by value or norm.
+        scale: the name of a scalar factor of the gradient, if any.
+        gradient: the name of the gradient, unless it is the parameter's default.
+    """
     name, value_type = parameter.name, parameter.result.type
     rule = optimizer.attrs["rule"]
     gradient = gradient or f"{name}.grad"
@@ -130,17 +137,17 @@ def _update(
 
 
 def _check_rules(parameter: Op, optimizer: Op, mode: Mode | None) -> None:
-    """Raise GraphError for a rule that a parameter cannot have: that of its optimizer, or
-    that of the outer one."""
+    """Raise GraphError if a parameter does not support the rule of its optimizer, or of
+    the outer optimizer."""
     name, own = parameter.name, optimizer.attrs["rule"]
     is_geo = isinstance(mode, Geo)
     if optimizers.RULES[own].row_slot and parameter.kind != "sparse_table":
         use = f"use {optimizers.nearest_dense(own)}"
         raise GraphError(
-            f"parameter '{name}': '{own}' is a rule of sparse tables, with one number for"
-            " each row",
+            f"parameter '{name}': '{own}' works only with sparse tables, since it keeps"
+            " one number for each row",
             span=optimizer.source,
-            hint=use if is_geo else f"match sparse tables only, or {use}",
+            hint=use if is_geo else f"apply it to sparse tables only, or {use}",
         )
     rules = [(own, f"'{own}'")]
     if isinstance(mode, Geo) and mode.outer is not None:
@@ -158,8 +165,7 @@ def _check_rules(parameter: Op, optimizer: Op, mode: Mode | None) -> None:
 def _clip_parts(
     trained: Sequence[Op], clip: Mapping[str, float], optimizer: Op
 ) -> Iterator[Op]:
-    """Yield the op that clips what one worker has computed of the gradients of a group
-    without lockstep."""
+    """Yield the op with which each asynchronous worker clips its own gradients."""
     gradients = tuple(f"{op.name}.grad" for op in trained)
     clipped = tuple(Value(f"{op.name}.grad.clipped", op.result.type) for op in trained)
     limits = {name: float(limit) for name, limit in clip.items()}
@@ -167,8 +173,7 @@ def _clip_parts(
 
 
 def _unused_name(graph: Graph, wish: str) -> str:
-    """Return `wish`, or the first of `wish_2`, `wish_3`, … under which the model has no
-    values: a layer of the model may have this name."""
+    """Return `wish`, or `wish_2`, `wish_3`, … if a layer of the model has the name."""
     name, i = wish, 2
     while f"{name}.scale" in graph.values or f"{name}.square" in graph.values:
         name, i = f"{wish}_{i}", i + 1
@@ -178,8 +183,8 @@ def _unused_name(graph: Graph, wish: str) -> str:
 def _clip_scale(
     name: str, max_norm: float, trained: Sequence[Op], optimizer: Op
 ) -> Iterator[Op]:
-    """Yield the ops of the scalar by which the gradients of some parameters are
-    multiplied, so that their common norm is at most `max_norm`."""
+    """Yield the ops that compute a factor for gradients, which limits their common norm to
+    `max_norm`."""
     gradients = [f"{op.name}.grad" for op in trained]
     square = _sum_of_squares(f"{name}.square", gradients, trained, optimizer)
     yield square
@@ -189,8 +194,10 @@ def _clip_scale(
 
 
 def _trust_ratio(parameter: Op, optimizer: Op) -> Iterator[Op]:
-    """Yield the ops of the trust ratio of a two-phase rule, which is computed from the
-    norms of the whole parameter and of its whole update direction."""
+    """Yield the ops of a two-phase rule's trust ratio.
+
+    The ratio depends on the norms of the whole parameter and its update direction.
+    """
     name, direction = parameter.name, f"{parameter.name}.direction"
     of_value = _sum_of_squares(f"{name}.square", [name], (parameter,), optimizer)
     of_direction = _sum_of_squares(
@@ -209,7 +216,7 @@ def _trust_ratio(parameter: Op, optimizer: Op) -> Iterator[Op]:
 def _sum_of_squares(
     name: str, operands: Sequence[str], parameters: Sequence[Op], optimizer: Op
 ) -> Op:
-    """Return the sum of squares of values that have the types of these parameters."""
+    """Return the sum of squares of values with the types of these parameters."""
     types = [p.result.type for p in parameters if isinstance(p.result.type, TensorType)]
     (value_type,) = ops.find("sum_of_squares").infer(types, {})
     square = Value(name, value_type)
@@ -217,8 +224,8 @@ def _sum_of_squares(
 
 
 def owning_parameters(graph: Graph) -> dict[str, str]:
-    """Return the parameter that a value belongs to, by the name of the value: the
-    parameter itself, its gradient, clipped or not, and its update direction."""
+    """Return the parameter of each gradient, clipped gradient and update direction, by
+    name. Parameters map to themselves."""
     owners: dict[str, str] = {}
     for op in reversed(graph.ops):
         if is_update(op.kind) or is_update_direction(op.kind):

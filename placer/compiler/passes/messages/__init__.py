@@ -1,1 +1,1 @@
-"""The passes that insert conversions, copies and messages."""
+"""Passes that insert conversions, copies and messages."""

@@ -1,16 +1,16 @@
-"""buckets: divide the gradients that go to servers, so that some leave during the backward.
+"""buckets: divide the gradients for servers into messages that leave during the backward pass.
 
-Needs a laid-out graph. Afterwards the conversions that bring the gradients of a group with
-`bucket_cap_mb` to servers have a `bucket`, a number from 0. The gradients that the
-backward pass computes first, those of the last layers, are in the first bucket of their
-group and place. A bucket has `bucket_cap_mb` MiB at most, unless one op computes more: the
-gradients of an op exist together, so they are not divided. Ops that only later buckets need
-have the attribute `after_bucket`: they run after the message of that bucket was sent.
+Needs a laid-out graph. Afterwards the conversions that bring gradients to servers have a
+`bucket`, a number from 0, if their optimizer group sets `bucket_cap_mb`. The gradients that
+the backward pass computes first, those of the last layers, go into the first bucket of
+their group and place. A bucket holds up to `bucket_cap_mb` MiB, or more if one op computes
+more, since the gradients of an op are not divided. Ops that only later buckets need have
+the attribute `after_bucket`: they run after the message of this bucket is sent.
 
-Servers send parameters in the order in which they update them, so that they can send them
-back as they do.
+Servers send parameters in the order of the updates, so that they can send each parameter
+right after its update.
 
-The buckets are those of Li et al., "PyTorch Distributed: experiences on accelerating data
+The buckets follow Li et al., "PyTorch Distributed: experiences on accelerating data
 parallel training", 2020.
 """
 
@@ -37,10 +37,10 @@ def buckets(graph: Graph) -> Graph:
     before = _buckets_before(found)
     stages = _stages(graph, number_of)
     ranked: list[tuple[int, Op]] = []
-    ranks: dict[str, int] = {}  # of values: that of the op
+    ranks: dict[str, int] = {}  # by value: the rank of its op
     for op in graph.ops:
         stage = stages.get(op)
-        # What no bucket needs comes after what it uses.
+        # Ops outside all buckets run after their operands.
         after = max((ranks[name] for name in op.operands), default=0)
         rank = after if stage is None else stage
         ranks.update((value.name, rank) for value in op.results)
@@ -54,9 +54,15 @@ def buckets(graph: Graph) -> Graph:
 
 
 class _Bucket(NamedTuple):
-    """Gradients of a group that are computed at one place, and go to servers together: their
-    `nbytes`, and their conversions. Op number `last` of the graph computes the last of
-    them."""
+    """Gradients of a group, computed at one place, that go to servers in one message.
+
+    Attributes:
+        last: the position in the graph of the op that computes the last gradient.
+        group: the optimizer group.
+        place: the place that computes the gradients.
+        nbytes: the size of the gradients in bytes.
+        conversions: the conversions that bring the gradients to servers.
+    """
 
     last: int
     group: int
@@ -66,14 +72,14 @@ class _Bucket(NamedTuple):
 
 
 def _buckets(graph: Graph) -> list[_Bucket]:
-    """Return the buckets in the order in which their gradients are complete."""
+    """Return the buckets in the order in which their gradients are completed."""
     caps = {
         group: op.attrs["bucket_cap_mb"] * MIB
         for group, op in graph.optimizers.items()
         if "bucket_cap_mb" in op.attrs
     }
     full: list[_Bucket] = []
-    last: dict[tuple[int, Place], _Bucket] = {}  # of a group and place, which may grow
+    last: dict[tuple[int, Place], _Bucket] = {}  # by group and place: still growing
     for new in _gradients_of_ops(graph, caps) if caps else ():
         key = new.group, new.place
         old = last.get(key)
@@ -89,8 +95,10 @@ def _buckets(graph: Graph) -> list[_Bucket]:
 
 
 def _gradients_of_ops(graph: Graph, groups: Container[int]) -> list[_Bucket]:
-    """Return the gradients of these groups that go to servers: a bucket for each group of
-    each op that computes some, in the order of these ops."""
+    """Return the gradients that go to servers, one bucket per op and group.
+
+    Buckets are in the order of the ops that compute their gradients.
+    """
     owners = owning_parameters(graph)
     position = {op: i for i, op in enumerate(graph.ops)}
     found: dict[tuple[int, int], list[Op]] = {}
@@ -117,8 +125,10 @@ def _gradients_of_ops(graph: Graph, groups: Container[int]) -> list[_Bucket]:
 
 
 def _computed_by(graph: Graph, conversion: Op) -> Op:
-    """Return the op that computes the gradient of which a conversion brings a block. Between
-    them the gradient may be cut, and added up over the threads of each process."""
+    """Return the op that computed the gradient behind a conversion.
+
+    A cut, or a sum over the threads of each process, may come in between.
+    """
     op = conversion
     while op.kind == "cut" or is_conversion(op.kind):
         op = graph.producers[op.operands[0]]
@@ -135,8 +145,7 @@ def _goes_to_a_server(graph: Graph, conversion: Op) -> bool:
 def _buckets_before(
     found: Sequence[_Bucket],
 ) -> dict[tuple[int | None, Place | None], int]:
-    """Return the number of the bucket at the same place that comes before each bucket, by
-    its number and place."""
+    """Return the previous bucket at the same place, by number and place of each bucket."""
     before: dict[tuple[int | None, Place | None], int] = {}
     last: dict[Place, int] = {}
     for number, bucket in enumerate(found):
@@ -147,9 +156,9 @@ def _buckets_before(
 
 
 def _stages(graph: Graph, number_of: Mapping[Op, int]) -> dict[Op, int]:
-    """Return the first bucket that needs each op, of the ops that buckets need."""
+    """Return the first bucket that needs each op, for the ops that buckets need."""
     stages: dict[Op, int] = {}
-    needed: dict[str, int] = {}  # by the name of a value
+    needed: dict[str, int] = {}  # by value
     for op in reversed(graph.ops):
         numbers = [needed[v.name] for v in op.results if v.name in needed]
         if op in number_of:
@@ -162,8 +171,11 @@ def _stages(graph: Graph, number_of: Mapping[Op, int]) -> dict[Op, int]:
 
 
 def _in_order_of_updates(graph: Graph, ops: Sequence[Op]) -> Iterator[Op]:
-    """Yield the ops; first the parameters, and what brings those with buckets to the nodes
-    that use them, in the order in which their gradients come."""
+    """Yield the ops with parameters first, in the order of their updates.
+
+    Conversions that bring bucketed parameters to their users come right after the
+    parameters, in the order in which the gradients arrive.
+    """
     owners = owning_parameters(graph)
     order = [owners[op.name] for op in ops if "bucket" in op.attrs]
     brought: dict[str, list[Op]] = {name: [] for name in order}

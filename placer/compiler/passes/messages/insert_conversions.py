@@ -1,16 +1,16 @@
 """layout: give every value a layout, and insert the conversions that ops need.
 
-Needs a placed, sliced graph. Afterwards every value has a layout (R, S or P), and every
-op has its operands on its own nodes, in the layouts that it needs: conversions such as
-`all_reduce` come before their first user. A value is converted once for each layout and
-place, however many ops use it there.
+Needs a placed, sliced graph. Afterwards every value has a layout (R, S or P), and every op
+has its operands on its own nodes, in the layouts it needs. Conversions such as
+`all_reduce` precede their first user. A value is converted once per layout and place, for
+all users.
 
-Between processes with several threads, a sum is first added up over the threads of each
-process, in their order, at its first thread; a replica goes to the first thread of each
-process, and from there to the others.
+Between processes with several threads, a sum is first added up within each process, in
+thread order, at the first thread. A replica goes to the first thread of each process, and
+from there to the other threads.
 
-Where a replica (R) becomes a part of a sum (P), it counts on one node, `partial`; in a step
-with groups without lockstep it counts on every node by its rows, `row_share`.
+When a replica (R) becomes part of a sum (P), it counts on one node, by `partial`. In a step
+with asynchronous groups it counts on every node in proportion to its rows, by `row_share`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from placer.place.types import TensorType
 def lay_out(graph: Graph) -> Graph:
     """Run the layout pass.
 
-    Raises GraphError if the batch cannot be split evenly where a value is split, and if
-    workers that do not go in lockstep need each other.
+    Raises GraphError if the batch cannot be split evenly where a value is split, or if
+    asynchronous workers need values of each other.
     """
     layouts: dict[str, Layout] = {}
     needed: list[Layouts] = []
@@ -94,8 +94,11 @@ def _arriving_layout(
     value_type: TensorType,
     layouts: Mapping[str, Layout],
 ) -> Layout:
-    """Return the layout in which an operand arrives: that of the value, except that the
-    rows of a value from a single other node are split, so that the work is shared."""
+    """Return the layout in which an operand arrives.
+
+    It is the layout of the value. But rows from a single other node are split, so that
+    the nodes share the work.
+    """
     producer = graph.producers[name]
     if producer.place is op.place:
         return layouts[name]
@@ -105,16 +108,16 @@ def _arriving_layout(
 
 
 def check_rows(graph: Graph) -> None:
-    """Check that the batch can be split evenly for every value that needs it.
+    """Check that the batch splits evenly for every value.
 
-    Rows are split over microbatches, over nodes, and over the devices of a node that
-    compute together; their product must divide the batch. Raises GraphError, with the
-    nearest batch sizes as the hint.
+    Rows are split over microbatches, over nodes, and over devices of a node that compute
+    together. The product of these numbers must divide the batch. Raises GraphError with
+    the nearest valid batch sizes as hint.
     """
     checked: set[tuple[object, ...]] = set()
     for op in graph.ops:
         if op.structure.anywhere and op.name not in graph.uses:
-            continue  # users need the whole batch, and have a `read` of their own
+            continue  # users read the whole batch with their own `read`
         for value in op.results:
             value_type = value.type
             if is_keyed(graph, value.name):
@@ -132,7 +135,7 @@ def check_rows(graph: Graph) -> None:
             if value.layout == "S":
                 shards = row_shards(graph.nodes(op), graph.cluster.workers)
                 # A heter node with the rows of k workers splits k parts over its d
-                # devices at once. A part need only be divisible by d / gcd(d, k).
+                # devices at once. A part must be divisible by d / gcd(d, k) only.
                 device_parts = lcm(
                     *(
                         device_parts // gcd(device_parts, len(shard.part_indices))
@@ -150,7 +153,7 @@ def check_rows(graph: Graph) -> None:
 
 
 def _noun_of_parts(graph: Graph, op: Op, shards: Sequence[RowShard]) -> str:
-    """Return what has one of the parts into which the nodes of an op split the rows."""
+    """Return the noun for the nodes that split the rows of an op."""
     by_worker = shards[0].num_parts > len(shards)
     nodes = graph.cluster.worker_nodes if by_worker else graph.nodes(op)
     if all(node.thread is None for node in nodes):
@@ -174,31 +177,34 @@ def _uneven_batch(
     if graph.name.endswith(EVALUATION):
         rows, batch = f"{rows} of an evaluation", "data.eval.batch"
     return GraphError(
-        f"a batch of {rows} cannot be split evenly over the {what} of"
-        f" {op.place}, as '{name}' needs",
+        f"a batch of {rows} cannot be split evenly over the {what} of {op.place}, as"
+        f" '{name}' needs",
         span=source,
         hint=f"the nearest {batch} {near}",
     )
 
 
 COMPUTING = {WORKER, HETER}
-"""The kinds of nodes that compute gradients without lockstep."""
+"""The node kinds that compute gradients in asynchronous training."""
 
 _Chain = tuple[Op, ...]
-"""The ops that convert a value, one after the other. The last one gives the result."""
+"""Ops that convert a value one after another; the last op gives the result."""
 
 
 def _insert_conversions(
     graph: Graph, layouts: Mapping[str, Layout], needed: Sequence[Layouts]
 ) -> Graph:
-    """Return the graph with layouts, and with conversions before their first users.
+    """Set layouts, and insert conversions before their first users.
 
-    `needed` are the layouts that each op needs of its operands. All users of a value
-    are collected before the conversions of the value are planned, so that users share
-    them.
+    All users of a value are collected first, so that they share its conversions.
+
+    Args:
+        graph: the graph.
+        layouts: the layout of each value.
+        needed: for each op, the layouts that its operands need.
     """
     requests: dict[str, list[tuple[Layout, Place]]] = {}
-    to_convert: dict[int, list[int]] = {}  # by op: the indices of operands
+    to_convert: dict[int, list[int]] = {}  # by op: the indices of the operands
     for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
         for i, (name, layout) in enumerate(zip(op.operands, needs, strict=True)):
             if not _is_satisfied(graph, name, layouts[name], layout, op):
@@ -246,7 +252,7 @@ def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -
     if producer.place is op.place:
         return True
     if op.kind in ("reduce_scatter", "all_gather") and "ring" not in op.attrs:
-        # It sums the parts, or joins the ranges, of any nodes, one of each process.
+        # These ops sum the parts, or join the ranges, of one node per process.
         return graph.cluster.first_threads(producer.known_place) == producer.place
     nodes, source_nodes = graph.nodes(op), graph.nodes(producer)
     if nodes is source_nodes:
@@ -259,8 +265,8 @@ def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -
 
 
 def _needed_at(graph: Graph, name: str, op: Op) -> Place:
-    """Return where an op needs an operand: on its own nodes, except that what sums parts
-    needs one of each process."""
+    """Return where an op needs an operand: on its own nodes, or for a sum of parts, on
+    one node per process."""
     if op.kind == "reduce_scatter" and "ring" not in op.attrs:
         return graph.cluster.first_threads(graph.producers[name].known_place)
     return op.known_place
@@ -274,12 +280,12 @@ def _plan_conversions(
     requests: Sequence[tuple[Layout, Place]],
     is_free: bool,
 ) -> list[_Chain]:
-    """Plan the conversions of one value, for all its users. `is_free`: some gradients are
-    pushed without lockstep.
+    """Plan the conversions of one value for all its users.
 
-    A replica is the same on every node, so one conversion to R serves all users of a
-    node kind, at the union of their places. S and P depend on the set of nodes: one
-    conversion per set. The result is on the devices of the first user.
+    A replica is equal on all nodes, so one conversion to R serves all users of a node kind,
+    at the union of their places. S and P need one conversion per set of nodes. The result
+    is on the devices of the first user. `is_free` is true if some gradients are pushed
+    asynchronously.
     """
     nodes_of = graph.cluster.nodes
     producer = graph.producers[name]
@@ -300,8 +306,8 @@ def _plan_conversions(
             if counts_by_rows:
                 kind = ROW_SHARE
             result = rewriter.new_value(name, kind, layout=layout)
-            # If some op needs the whole value on these nodes, it moves there anyway:
-            # the local rows are taken from that replica and do not move a second time.
+            # If another op needs the whole value on these nodes, take the local rows
+            # from that replica, so that they do not move twice.
             at_target = (c for c in chains if _serves(graph, c, "R", target))
             takes_replica = layout == "S" or counts_by_rows
             replica = next(at_target, ()) if takes_replica else ()
@@ -321,8 +327,8 @@ def _plan_conversions(
                 )
             ends = {producer.known_place.node, target.node}
             if replica or not conversion.operands or (is_free and ends <= COMPUTING):
-                # Without lockstep a replica of workers is another one on each of them,
-                # so it stays between companions.
+                # Replicas of asynchronous workers differ, so a value moves only
+                # between companions.
                 chains.append((*replica, conversion))
             else:
                 chains.append(_over_first_threads(rewriter, graph, conversion, have))
@@ -332,9 +338,11 @@ def _plan_conversions(
 def _over_first_threads(
     rewriter: Rewriter, graph: Graph, conversion: Op, have: Layout
 ) -> _Chain:
-    """Return the ops of a conversion from a layout: it sums a value over the threads of
-    each process first, and gives a replica to the first thread of each process before the
-    others."""
+    """Return the ops of a conversion, in two levels for processes with threads.
+
+    Sums are added up within each process first. Replicas go to the first thread of each
+    process, and then to the other threads.
+    """
     cluster, (name,) = graph.cluster, conversion.operands
     want = conversion.result.layout
     assert want is not None
@@ -371,11 +379,11 @@ def _over_first_threads(
 
 
 def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
-    """Whether each node has its share of a replica that becomes a part of a sum.
+    """Whether each node counts a replica in proportion to its rows when summing.
 
-    In lockstep the replica counts on one node. Without lockstep each worker has a value
-    of its own, computed from the parameters that it pulled, and what it or its heter
-    node pushes must contain its share of it.
+    In synchronous training, the replica counts on one node. An asynchronous worker computes
+    its own value from the parameters it pulled, and the gradients that it or its heter
+    node pushes must contain the worker's share.
     """
     if producer.known_place.node not in (WORKER, HETER):
         return False
@@ -385,8 +393,8 @@ def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
 def _companions_replica(
     rewriter: Rewriter, graph: Graph, name: str, target: Place
 ) -> _Chain:
-    """Return the op that copies a replica from workers to their heter nodes, or back;
-    nothing if the target has it."""
+    """Return the op that copies a replica between workers and their heter nodes, if
+    needed."""
     producer = graph.producers[name]
     if graph.nodes(producer) == graph.cluster.nodes(target):
         return ()

@@ -1,10 +1,10 @@
 """memcpy: copy operands to the devices of the ops that use them.
 
-Needs a transferred graph. Afterwards every op has its operands on its own devices. A
-value from another device of the node is copied by `memcpy_h2d` from host memory,
-`memcpy_d2h` to host memory, or `memcpy_d2d`. A value is copied once for all its users
-on the same devices, and values that are copied between the same devices at the same
-level are one op. Reading, sending, receiving, cutting and recording use host memory.
+Needs a graph with messages. Afterwards every op has its operands on its own devices. Values
+move between the devices of a node by `memcpy_h2d` from host memory, `memcpy_d2h` to host
+memory, or `memcpy_d2d`. A value is copied once for all users on the same devices. Copies
+between the same devices at the same level are one op. Reading, sending, receiving, cutting
+and recording use host memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def memcpy(graph: Graph) -> Graph:
 
 
 def _insert_copies(graph: Graph) -> Graph:
-    """Insert each copy as an op of its own, directly after the op that it copies."""
+    """Insert each copy as a separate op, directly after the op that it copies."""
     copies: dict[str, dict[str, str]] = {}  # by devices and value
     rewriter = Rewriter(graph)
     for op in rewriter:
@@ -48,10 +48,10 @@ def _insert_copies(graph: Graph) -> Graph:
 def _copy(
     rewriter: Rewriter, graph: Graph, op: Op, value: Value, users: list[Op]
 ) -> Op:
-    """Return the copy of a value for some users, which are on the same devices.
+    """Return the copy of a value for some users on the same devices.
 
-    A replica is copied on the nodes of the users. Of other layouts every node has a
-    part, so all nodes of the value copy theirs.
+    A replica is copied on the nodes of the users. In other layouts every node holds a
+    part, so all nodes of the value copy their part.
     """
     place = op.known_place
     (devices,) = {graph.devices(user) for user in users}
@@ -75,12 +75,14 @@ def _direction(graph: Graph, origin: Place, devices: str) -> str:
 
 
 _When = tuple[bool, int, bool, LevelPhase]
-"""What ops are sorted by: `once` ops first, level, not repeated ops first, phase."""
+"""Sort key of ops: `once` ops first, level, unrepeated ops first, phase."""
 
 
 def _merge_copies(graph: Graph) -> Graph:
-    """Merge copies between the same devices at the same level into one op, and sort all
-    ops by level and phase. What comes without lockstep is copied when its message has."""
+    """Merge copies between the same devices at the same level, and sort all ops.
+
+    Ops are sorted by level and phase. Asynchronous values are copied when they arrive.
+    """
     groups: dict[tuple[_When, str, str, Place, int | None], list[Op]] = defaultdict(
         list
     )
@@ -104,7 +106,7 @@ def _merge(graph: Graph, copies: list[Op]) -> Op:
     """Return one op for all copies.
 
     If the target is several devices, values with rows come first, and the attribute
-    `rows` is their number: these are split over the devices, the others replicated.
+    `rows` is their number. These values are split over the devices; others are replicated.
     """
     first = copies[0]
     has_several_devices = len(graph.cluster.device_ids(first.known_place)) > 1

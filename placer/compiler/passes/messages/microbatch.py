@@ -1,18 +1,17 @@
 """microbatch: give every value a microbatch layout, and insert conversions.
 
-Needs a training step. The rows of a batch pass through the step in microbatches, one
-after the other. Microbatches are to time what nodes are to space, so the same three
-layouts describe both. A value that is computed for every microbatch is split (S: each
-microbatch has its own rows), partial (P: the value is the sum over the microbatches) or
-replicated (R: the same in all), according to the batch rule of the op that computes it.
-A value that is computed once a step, such as a parameter or an update, has the
-microbatch layout None.
+Needs a training step. Microbatches of a batch pass through the step one after another. The
+three layouts describe how a value is distributed over microbatches, as they do for nodes.
+The batch rule of the op determines the layout of a value computed in every microbatch:
+split (S, each microbatch has its own rows), partial (P, the value is the sum over all
+microbatches), or replicated (R, equal in all). A value computed once a step, such as a
+parameter or an update, has the microbatch layout None.
 
 Afterwards every op has its operands in the microbatch layout that it needs.
-`sum_microbatches`, `join_microbatches` and `one_microbatch` reduce the values of all
-microbatches to one value of the step. In the other direction, `split_microbatches`
-gives each microbatch its rows of a value, and `first_microbatch` makes a value a
-partial one: it counts in the first microbatch, and the others have zeros.
+`sum_microbatches`, `join_microbatches` and `one_microbatch` turn the values of all
+microbatches into one value of the step. In the other direction, `split_microbatches` gives
+each microbatch its rows. `first_microbatch` makes a value partial: the first microbatch
+has the value, and the others have zeros.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from placer.place import Place
 from placer.place.layouts import Layout
 
 MicrobatchLayout = Layout | None
-"""A microbatch layout; None for a value that is computed once a step."""
+"""A microbatch layout, or None for a value computed once a step."""
 MicrobatchLayouts = tuple[MicrobatchLayout, ...]
 
 
@@ -59,9 +58,12 @@ def microbatch(graph: Graph) -> Graph:
 class _Microbatches:
     """Rewrites ops in program order.
 
-    `layouts` are the microbatch layouts of the values so far. `needed` are those that
-    ops need of their operands, by the name of the first result of the op. `converted`
-    contains the names of converted values, by value, microbatch layout and place.
+    Attributes:
+        graph: the graph before the pass.
+        rewriter: the rewriter of this graph.
+        layouts: the microbatch layout of each value so far.
+        needed: the layouts that an op needs, by the name of its first result.
+        converted: the name of each converted value, by value, layout and place.
     """
 
     graph: Graph
@@ -73,7 +75,7 @@ class _Microbatches:
     )
 
     def rewrite(self, op: Op) -> None:
-        """Insert the missing conversions of the operands, and use the converted ones."""
+        """Insert the missing conversions of an op's operands, and use them."""
         needs, gives = self._signature(op)
         operands = tuple(
             self._convert(op, name, need)
@@ -85,8 +87,7 @@ class _Microbatches:
         )
         self.layouts.update((value.name, value.microbatch_layout) for value in results)
         if op.results:
-            # An operand that is needed as R may be a value of the step, with layout
-            # None.
+            # R also accepts a value computed once a step, with layout None.
             self.needed[op.name] = tuple(
                 self.layouts[name] if need == "R" else need
                 for name, need in zip(operands, needs, strict=True)
@@ -94,8 +95,10 @@ class _Microbatches:
         self.rewriter.replace(op.with_values(operands, results))
 
     def _signature(self, op: Op) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the microbatch layouts that an op needs of its operands, and those of
-        its results. An op whose operands are the same in all microbatches runs once."""
+        """Return the microbatch layouts of an op's operands and results.
+
+        An op whose operands are equal in all microbatches runs once.
+        """
         have = [self.layouts[name] for name in op.operands]
         once = uniform_signature(op, None)
         if not op.is_computed:
@@ -113,7 +116,7 @@ class _Microbatches:
     def _structural_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the signature of a structural op, as declared."""
+        """Return the declared signature of a structural op."""
         match op.structure.microbatches:
             case "rows":
                 types = (self.graph.tensor_type(value.name) for value in op.results)
@@ -133,8 +136,8 @@ class _Microbatches:
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
         """Return the signature of a sum of gradients: the dual of the value's layout.
 
-        A value without an entry is a parameter that servers store in blocks, which is
-        read once a step.
+        A value without an entry is a parameter stored in blocks, which is read once a
+        step.
         """
         layout: MicrobatchLayout = None
         match self.layouts.get(op.attrs["of"]):
@@ -159,9 +162,10 @@ class _Microbatches:
         return gradient_signature(self.graph, op, needed, layouts)
 
     def _convert(self, op: Op, name: str, need: MicrobatchLayout) -> str:
-        """Insert the conversions that an operand needs and that do not exist yet, a
-        reduction to one value of the step and a scatter from it. Returns the name of
-        the converted operand."""
+        """Insert the missing conversions of an operand, and return its new name.
+
+        The conversions are a reduction to one value of the step, and a scatter of it.
+        """
         have = self.layouts[name]
         if have == need or (need == "R" and have is None):
             return name
@@ -177,8 +181,8 @@ class _Microbatches:
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:
         """Return the reduction of a value over the microbatches.
 
-        It is at the place of the value. But rows of several nodes are gathered for it
-        (see the layout pass), so then it is at the place of its first user.
+        It is at the place of the value. If the rows of several nodes must be gathered
+        first, it is at the place of the first user (see the layout pass).
         """
         producer = self.graph.producers[name]
         total = Value(f"{name}.total", self.graph.values[name].type)
@@ -206,8 +210,8 @@ class _Microbatches:
 
 
 def _is_once(op: Op) -> bool:
-    """Whether a computed op belongs to the optimizers, or exchanges their values, or
-    computes a node's part of a step."""
+    """Whether a computed op runs once a step: an optimizer op, a conversion, or a node's
+    own part of a step."""
     if is_optimizer_part(op.kind) or is_conversion(op.kind):
         return True
     return ops.find(op.kind).own_part is not None

@@ -1,13 +1,12 @@
 """segment: group the computed ops of a node into jitted functions.
 
-Needs a graph with its copies. Afterwards every computed op has the attribute `segment`,
-the level at which it runs: the ops of one level on the same devices of a node are one
-jitted function. A new level starts only where a message, or a copy of computed values,
-arrives.
+Needs a graph with copies. Afterwards every computed op has the attribute `segment`, the
+level at which it runs. The ops of one level on the same devices of a node form one jitted
+function. A new level starts only where a message, or a copy of computed values, arrives.
 
-An op may run at any level from the first that its operands allow to the last that its
-users allow. It runs at the first of these at which its place has other work, else at
-the last: no jitted function is created for it alone.
+An op may run at any level between the first that its operands allow and the last that its
+users allow. It runs at the first level where its place has other work, else at the last
+level, so that no function is created for it alone.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ def segment(graph: Graph) -> Graph:
         repeated = graph.is_repeated(op)
         level = first
         if op.structure.level != "fixed":
-            # An operand from another place may have been moved to a later level.
+            # An operand at another place may have moved to a later level.
             level = max((first, *(available_at[name] for name in op.operands)))
             if op.structure.level != "early":
-                # A computed op should run when its devices have work, any other op
-                # when its nodes have.
+                # A computed op should run when its devices have work, other ops when
+                # their nodes have work.
                 at_place, on_nodes = workers[id(op.place)]
                 worker = at_place if op.is_computed else on_nodes
                 busy = busy_levels.get((worker, repeated), ())
@@ -63,8 +62,10 @@ def segment(graph: Graph) -> Graph:
 
 
 def _number_workers(graph: Graph) -> dict[int, tuple[int, int]]:
-    """Return a number for each place and one for its nodes, by the identity of the
-    place. Equal places, and equal nodes, have the same number."""
+    """Return a number for each place and for its nodes, by the id of the place.
+
+    Equal places, and equal sets of nodes, share a number.
+    """
     numbers: dict[object, int] = {}
     workers: dict[int, tuple[int, int]] = {}
     for op in graph.ops:
@@ -81,14 +82,14 @@ def _busy_levels(
     earliest: Sequence[int],
     latest: Sequence[int],
 ) -> dict[tuple[int, bool], set[int]]:
-    """Return the levels at which places and nodes have computed ops in any case.
+    """Return the levels at which places and nodes certainly have computed ops.
 
     These are the latest levels of all computed ops, where users wait for them, and the
-    earliest levels of those that use a received value. The keys are the number of a
-    place or of its nodes, and whether the ops are repeated for each microbatch.
+    earliest levels of ops that use a received value. Keys are the number of a place or its
+    nodes, and whether the ops are repeated for each microbatch.
     """
     busy_levels: dict[tuple[int, bool], set[int]] = {}
-    received: set[str] = set()  # values that messages carried, and copies of them
+    received: set[str] = set()  # received values, and their copies
     for op, first, last in zip(graph.ops, earliest, latest, strict=True):
         uses_received = not received.isdisjoint(op.operands)
         if op.is_computed:
@@ -104,8 +105,10 @@ def _busy_levels(
 
 
 def _latest_levels(graph: Graph, earliest: Sequence[int]) -> list[int]:
-    """Return the latest level of each op at which its users, at their latest levels, do
-    not wait for it. Fixed ops have their earliest level, and so have unused results."""
+    """Return the latest level at which each op does not delay its users.
+
+    Fixed ops and unused results keep their earliest level.
+    """
     needed_at: dict[str, int] = {}
     latest = list(earliest)
     for i in range(len(graph.ops) - 1, -1, -1):

@@ -1,8 +1,8 @@
-"""send_and_recv: merge a worker's message to a heter node and the wait for the reply.
+"""send_and_recv: merge a worker's request to a heter node with the wait for the reply.
 
-Needs segments. A heter node runs blocks of ops for the workers. If a worker does nothing between the
-message that starts a block and the reply, both become one `send_and_recv` op, at the
-position of the block in the worker's program.
+Needs segments. Heter nodes run blocks of ops for workers. If a worker does nothing between
+request and reply, one `send_and_recv` op replaces both, at the position of the block in the
+worker's program.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from placer.place import HETER, WORKER
 def send_and_recv(graph: Graph) -> Graph:
     """Run the pass.
 
-    Ops between a request and its reply are moved before the request. A graph with
-    microbatches is returned as it is: while a worker waits for one reply, it can go on
-    with other microbatches. Messages of a sparse table on a heter node stay apart.
+    Ops between a request and its reply move before the request. Graphs with microbatches
+    stay unchanged, since a worker can process other microbatches while it waits. Messages
+    of a sparse table on a heter node stay separate.
     """
     if graph.microbatches > 1:
         return graph
@@ -34,8 +34,7 @@ def send_and_recv(graph: Graph) -> Graph:
 
 
 def _pairs(graph: Graph) -> dict[int, list[int]]:
-    """Return the positions of the workers' ops between each request and its reply, and
-    of the reply, by the position of the request."""
+    """Return the positions of the ops from each request to its reply, by request."""
     pairs: dict[int, list[int]] = {}
     claimed: set[int] = set()
     for i, op in enumerate(graph.ops):
@@ -44,7 +43,7 @@ def _pairs(graph: Graph) -> dict[int, list[int]]:
         if op.known_place.node != WORKER or _is_by_key(op):
             continue
         to_reply = _find_reply(graph, i, op)
-        # An op can be moved for one pair only.
+        # An op can move for one pair only.
         if to_reply is not None and claimed.isdisjoint(to_reply):
             claimed.update(to_reply)
             pairs[i] = to_reply
@@ -52,8 +51,10 @@ def _pairs(graph: Graph) -> dict[int, list[int]]:
 
 
 def _find_reply(graph: Graph, position: int, send: Op) -> list[int] | None:
-    """Return the positions up to that of the reply to a request, if the reply is the
-    next thing that its senders wait for."""
+    """Return the positions up to the reply of a request.
+
+    None if the senders wait for something else before the reply.
+    """
     workers = set(graph.nodes(send))
     between: list[int] = []
     for i in range(position + 1, len(graph.ops)):
@@ -61,7 +62,7 @@ def _find_reply(graph: Graph, position: int, send: Op) -> list[int] | None:
         if workers.isdisjoint(graph.nodes(op)):
             continue
         if op.is_once != send.is_once:
-            return None  # in an evaluation only one of them runs for every batch
+            return None  # in an evaluation, only one of the two runs for every batch
         if _runs_last(op):
             between.append(i)
             continue
@@ -80,14 +81,14 @@ def _is_by_key(op: Op) -> bool:
 
 
 def _runs_last(op: Op) -> bool:
-    """Whether the op only uses what its level has computed, so that a worker can run it
-    before the request as well as after it."""
+    """Whether an op can also run before the request, since it only uses results of its
+    level."""
     return op.structure.phase >= LevelPhase.EXIT and op.structure.update is None
 
 
 def _depends_on(graph: Graph, edge: int, request: int) -> bool:
-    """Whether the values of an edge are computed from those of the edge `request`, on
-    the nodes that receive the latter."""
+    """Whether an edge's values depend on the values of `request`, on the nodes that receive
+    the request."""
     pending = list(graph.sends[edge].operands)
     seen: set[str] = set()
     while pending:

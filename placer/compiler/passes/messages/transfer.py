@@ -1,15 +1,15 @@
-"""transfer: replace conversions that cross nodes by send and listen_and_serv.
+"""transfer: replace conversions between nodes by send and listen_and_serv.
 
-Needs a laid-out graph. Afterwards values cross nodes only in messages, from host memory
-to host memory. A message is an edge: all values that go from one place to another at
-the same level are sent together. See `placer.compiler.graph.levels` for levels.
+Needs a laid-out graph. Afterwards values cross nodes only as messages, from host memory to
+host memory. A message is an edge: all values that go from one place to another at the same
+level travel together. `placer.compiler.graph.levels` defines levels.
 
-The order of ops prevents deadlocks. Ops are sorted by level, and within a level a node
-first receives, then computes, then sends. A message that is sent at level n is received
-at level n + 1, and depends on messages that are received at levels up to n only. So
-once every node has finished the levels before n, every node can finish level n: all
-messages that it receives there are sent already. By induction no nodes wait for each
-other in a cycle, although each node runs its ops strictly in this order.
+The order of ops prevents deadlocks. Ops are sorted by level; within a level, a node first
+receives, then computes, then sends. A message sent at level n is received at level n + 1,
+and depends only on messages received at levels up to n. Once every node has finished the
+levels before n, all messages that level n receives are sent, so every node can finish level
+n. By induction, nodes never wait for each other in a cycle, even though each node runs its
+ops strictly in this order.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ def transfer(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """One value that goes from one place to another.
+    """A value that moves from one place to another.
 
-    `operand` and `result` are the value on both sides, with its layouts; `conversion`
-    is the op that this replaces: a conversion, a `pull`, a `push` or a `push_delta`.
+    Attributes:
+        operand: the value at the origin, with its layout.
+        result: the value at the target, with its layout.
+        origin: the place that sends.
+        target: the place that receives.
+        conversion: the replaced op: a conversion, `pull`, `push` or `push_delta`.
     """
 
     operand: Value
@@ -55,9 +59,9 @@ class _Transfer:
 
 
 def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
-    """Replace conversions by transfers, unless they move nothing between nodes."""
+    """Replace conversions by transfers, unless they stay within nodes."""
     items: list[Op | _Transfer] = []
-    local: dict[tuple[object, ...], bool] = {}  # by layouts, and places by identity
+    local: dict[tuple[object, ...], bool] = {}  # by layouts and the ids of places
     for op in graph.ops:
         if op.structure.moves:
             items.extend(_transfers(graph, op))
@@ -83,8 +87,8 @@ def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
 def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
     """Return the transfers of a conversion: one, or two for an all_reduce.
 
-    A sum for several nodes is computed at the first of them, which sends it to the
-    others: the additions are done once, and all nodes have the same bits.
+    The first node computes a sum for several nodes and sends it to the others, so that
+    additions are done once and all nodes have the same bits.
     """
     operand, result = graph.values[op.operands[0]], op.result
     source = graph.producers[operand.name]
@@ -105,7 +109,7 @@ def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
 
 def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
-        # A table takes what a node pushes in one message, and a bucket is one.
+        # A table applies a node's push from one message, and a bucket is one message.
         attrs = item.conversion.attrs
         exchange = item.conversion.exchange
         is_free = item.conversion.is_asynchronous
@@ -124,12 +128,12 @@ def _level_item(item: Op | _Transfer) -> LevelItem:
 def _merge_messages(
     graph: Graph, items: Sequence[Op | _Transfer], levels: Sequence[int]
 ) -> Graph:
-    """Merge transfers between the same places at the same level into one message, and
-    sort all ops by level."""
-    # By what the transfers of one message have in common, and first what edges are
-    # sorted by.
+    """Merge transfers between the same places at the same level into messages, and sort
+    all ops by level."""
+    # Keyed by the properties that the transfers of a message share; the first fields are
+    # the sort order of edges.
     edges: dict[tuple[bool, int, bool, Place, Place, Hashable], list[_Transfer]] = {}
-    # Sorted by: `once` ops first, level, then 0 to receive, 1 to compute, 2 to send.
+    # Sort key: `once` ops first, level, then 0 to receive, 1 to compute, 2 to send.
     timed: list[tuple[bool, int, int, Op]] = []
     for item, level in zip(items, levels, strict=True):
         if isinstance(item, _Transfer):
@@ -150,9 +154,11 @@ def _merge_messages(
 
 
 def _exchange_of(item: _Transfer) -> Hashable:
-    """Return what transfers have in common that go in one message; None for those that
-    any other goes with. Those of ranges, and those without lockstep, are of one group
-    and dtype, so that one table uses the whole message; gradients are of one bucket."""
+    """Return the key that transfers in one message share, or None if any may join.
+
+    A message with ranges or asynchronous values belongs to one group and dtype, so that a
+    single table uses all of it. A message of gradients belongs to one bucket.
+    """
     is_flat = "F" in (item.operand.layout, item.result.layout)
     if not is_flat and not item.conversion.structure.moves:
         return item.conversion.attrs.get("bucket")
@@ -168,7 +174,7 @@ def _exchange_of(item: _Transfer) -> Hashable:
 
 
 def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
-    """Return the two ops of an edge."""
+    """Return the send and the receive of an edge."""
     first = transfers[0]
     keys = ("once", "ring")
     marks: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""The passes that give ops and parameters their places."""
+"""Passes that place ops and parameters."""

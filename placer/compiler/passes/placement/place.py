@@ -2,13 +2,13 @@
 
 Needs a differentiated graph. Afterwards every op has a canonical place:
 
-- A forward op has its place in the spec, with defaults for what is left out. Without a
-  place, it is with its gradient op, if that has one, else with its first operand.
-- A gradient op is with its forward op.
-- A parameter and its update are with the optimizer.
+- A forward op has the place from the spec, completed by defaults. Without one, it follows
+  its gradient op, else its first operand.
+- A gradient op follows its forward op.
+- A parameter and its update follow the optimizer.
 
-Inputs and constants are not sent: there is one `read` or `constant` for each place that
-uses them.
+Inputs and constants are not sent: each place that uses them has its own `read` or
+`constant`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def place(graph: Graph) -> Graph:
     """Run the pass."""
     graph = _place_with_gradients(graph)
     forward_ops = [op for op in graph.ops if _is_forward(op)]
-    # Servers are chosen before all else: other ops follow their operands there.
+    # Choose servers first, because other ops follow their operands to them.
     choices = choose_servers(graph, forward_ops)
     places = _forward_places(graph, forward_ops, choices)
     whys = {op: _why_forward(graph, op, places[op], choices) for op in forward_ops}
@@ -57,8 +57,10 @@ def place(graph: Graph) -> Graph:
 
 
 def _place_with_gradients(graph: Graph) -> Graph:
-    """Give ops without a place that of their gradient op, if that has one: the residual
-    then does not move."""
+    """Give ops without a place the place of their gradient op, if set.
+
+    Their residuals then stay at one place.
+    """
     gradient_places = {
         graph.producers[op.operands[0]]: op.place
         for op in graph.ops
@@ -80,7 +82,7 @@ def _place_with_gradients(graph: Graph) -> Graph:
 def _why_forward(
     graph: Graph, op: Op, place: Place, choices: Mapping[Op, ServerChoice]
 ) -> str:
-    """Return why a forward op is at its place, if the spec does not say it all."""
+    """Return the reason for a forward op's place, unless the spec states all of it."""
     if op.place is None:
         default = Place(graph.cluster.default.name)
         return f"it has no place: with its first placed operand, else on {default}"
@@ -94,13 +96,15 @@ def _why_forward(
 def _forward_places(
     graph: Graph, forward: Iterable[Op], choices: Mapping[Op, ServerChoice]
 ) -> dict[Op, Place]:
-    """Return the places of the forward ops: the place in the spec, the chosen
-    server, or the place of the first operand that has one."""
+    """Return the places of forward ops.
+
+    The place is from the spec, the chosen server, or the first operand with a place.
+    """
     cluster = graph.cluster
     default = Place(cluster.default.name)
     places: dict[Op, Place] = {}
     place_of: dict[str, Place] = {}  # by value
-    # Keys are ids of places that ops or this function reference: hashing is slow.
+    # Keys are ids of places that stay referenced, because hashing places is slow.
     cache: dict[tuple[int, int, int | None], Place] = {}
     for op in forward:
         nearest = next((place_of[o] for o in op.operands if o in place_of), default)
@@ -117,7 +121,7 @@ def _forward_places(
 
 
 def _is_forward(op: Op) -> bool:
-    """Whether the op is a computed op of the model, before differentiation."""
+    """Whether the op is a computed op of the model, not of its gradients."""
     if not op.is_computed or is_optimizer_part(op.kind) or op.is_gradient:
         return False
     if op.kind in ("accumulate", CLIP_PART):
@@ -126,8 +130,10 @@ def _is_forward(op: Op) -> bool:
 
 
 def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
-    """Return the places of sums of gradients: for a parameter all places of its
-    gradients, for another value the place of the value."""
+    """Return the places of sums of gradients.
+
+    A parameter's sum is at all places of its gradients, any other sum at its value.
+    """
     producers = graph.producers
     places: dict[Op, Place] = {}
     for op in graph.of_kind("accumulate"):
@@ -136,8 +142,8 @@ def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, P
             places[op] = placed[source]
             continue
         candidates = [placed[producers[name]] for name in op.operands]
-        # A place has nodes of one kind, that of the first gradient; the gradients on
-        # other kinds of nodes are sent there.
+        # A place has nodes of one kind, here that of the first gradient. Gradients on
+        # other kinds of nodes are sent to it.
         same_kind = [each for each in candidates if each.node == candidates[0].node]
         union = graph.cluster.union(same_kind)
         assert union is not None
@@ -151,16 +157,15 @@ def _user_places(graph: Graph, name: str, placed: Mapping[Op, Place]) -> list[Pl
     return [placed[op] for op in users if op.is_computed and op in placed]
 
 
-_ON_ONE_SERVER = "unsliced, on the server whose ops alone use it"
+_ON_ONE_SERVER = "unsliced, on the only server that uses it"
 
 
 def _parameter_places(
     graph: Graph, placed: Mapping[Op, Place]
 ) -> tuple[dict[Op, Place], dict[Op, str]]:
-    """Return the places of parameters, their updates and optimizers, and why they are
-    there.
+    """Return the places of parameters, updates and optimizers, with reasons.
 
-    An optimizer without a place is on the servers; if there are none, each parameter is
+    An optimizer without a place is on the servers. Without servers, each parameter is
     updated where it is first used. A parameter without an update is where it is used.
     """
     cluster, producers = graph.cluster, graph.producers
@@ -178,23 +183,23 @@ def _parameter_places(
         used_at = _user_places(graph, parameter.name, placed)
         nearest = servers or used_at[0]
         written = nearest if op.place is None else op.place
-        whys[parameter] = f"a parameter is where its optimizer ({op.kind}) is"
+        whys[parameter] = f"a parameter is stored with its optimizer ({op.kind})"
         if op.place is None:
             whys[op] = (
                 "it has no place: on the servers, which share parameters by size"
                 if servers
-                else "it has no place, and there is no server: with its parameter's "
-                "first op"
+                else "it has no place, and the cluster has no servers: with the first op"
+                " of its parameter"
             )
         if _is_used_on_one_server(cluster, written, used_at):
-            # The update is on the server that uses the parameter: nothing is sent.
+            # The update is on the server that uses the parameter, so nothing is sent.
             written = Place.merge(used_at[0], replace(written, node=None))
             whys[parameter] = _ON_ONE_SERVER
             if op.place is None:
                 whys[op] = f"it has no place: with its parameter, {_ON_ONE_SERVER}"
         completed = cluster.complete(written, nearest)
         if graph.modes[op.attrs["group"]] is None:
-            # In lockstep all threads of a process have the same parameters.
+            # In synchronous training, all threads of a process share the parameters.
             completed = cluster.first_threads(completed)
         places[op] = places[parameter] = completed
         of_group.setdefault(op.attrs["group"], completed)
@@ -224,9 +229,11 @@ def _first_default_node(cluster: Cluster) -> Place:
 
 
 def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
-    """Return the places of the ops that follow others: of structural ops and optimizer
-    parts, which follow their operands, and of inputs and constants, which follow their
-    users. Unused inputs and constants have none."""
+    """Return the places of ops that follow others.
+
+    Structural ops and optimizer ops follow their operands. Inputs and constants follow
+    their users; unused ones have no place.
+    """
     cluster, producers = graph.cluster, graph.producers
     anywhere = _first_default_node(cluster)
     places = dict(placed)
@@ -234,16 +241,16 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
         if op in places or op.is_computed or not op.operands:
             continue
         if op.structure.update is not None:
-            continue  # optimizer parts are placed below
+            continue  # optimizer ops are placed below
         source = producers[op.operands[0]]
         if op.kind == "store":
-            # On the nodes of the new value, on the devices of the parameter.
+            # Uses the nodes of the new value, and the devices of the parameter.
             nodes = cluster.nodes(places[producers[op.operands[1]]])
             places[op] = cluster.place_of(nodes, places[source])
             continue
         if source.is_computed and source in placed:
             at = placed[source]
-        else:  # a parameter, an input or a constant: one of its nodes is enough
+        else:  # for a parameter, an input or a constant, one node is enough
             used_at = _user_places(graph, op.operands[0], placed)
             at = cluster.first_node(used_at[0]) if used_at else anywhere
         places[op] = _memory_at(graph, op, at)
@@ -267,7 +274,7 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
 def _is_used_on_one_server(
     cluster: Cluster, written: Place, used_at: Sequence[Place]
 ) -> bool:
-    """Whether an optimizer may be on any server, and a single server uses its
+    """Whether an optimizer may be on any server, and one server alone uses its
     parameter."""
     if written.node != SERVER or written.node_ids is not None:
         return False
@@ -279,8 +286,7 @@ def _is_used_on_one_server(
 def _split_norms(graph: Graph) -> Graph:
     """Split each norm into one sum of squares per place of optimizers.
 
-    The scale is computed from all of them, at the first node if there are several
-    places.
+    The scale combines all sums, at the first node if the places differ.
     """
     owners = owning_parameters(graph)
     parts: dict[str, list[Op]] = {}
@@ -300,8 +306,8 @@ def _split_norms(graph: Graph) -> Graph:
 
 
 def _split_clips(graph: Graph) -> Graph:
-    """Split each op that clips what one worker has computed into one for each kind of
-    nodes: a worker clips its gradients, and its heter node others.
+    """Split each per-worker clip op by node kind: workers and heter nodes clip their own
+    gradients.
 
     Raises GraphError for one norm over both.
     """
@@ -316,11 +322,11 @@ def _split_clips(graph: Graph) -> Graph:
         if len(parts) > 1 and "global_norm" in op.attrs:
             at = [places[indices[0]] for indices in parts.values()]
             raise GraphError(
-                f"'global_norm' is one norm of gradients that are computed at {at[0]} and"
-                f" at {at[1]}: without lockstep each of them clips its own",
+                f"'global_norm' covers gradients computed at {at[0]} and at {at[1]}, but"
+                " asynchronous nodes clip their own gradients only",
                 span=op.source,
-                hint="give the parameters of workers and those of heter nodes an"
-                " optimizer each, or clip by 'norm' or 'value'",
+                hint="use separate optimizers for the parameters of workers and of heter"
+                " nodes, or clip by 'norm' or 'value'",
             )
         for indices in parts.values():
             operands = tuple(op.operands[i] for i in indices)
@@ -331,10 +337,9 @@ def _split_clips(graph: Graph) -> Graph:
 
 
 def _copy_sources(graph: Graph) -> Graph:
-    """Duplicate inputs and constants: one `read` or `constant` for each place with
-    users.
+    """Duplicate inputs and constants, so that each place with users has its own op.
 
-    The first keeps its name, `%x`; the others are `%x.1`, `%x.2`.
+    The first keeps its name, `%x`; the copies are `%x.1`, `%x.2`.
     """
     copies: dict[str, dict[Place, str]] = {}
     sources = {op.name: op for op in graph.ops if _is_anywhere(op)}
@@ -364,7 +369,7 @@ def _copy_sources(graph: Graph) -> Graph:
 
 
 def _memory_at(graph: Graph, op: Op, at: Place) -> Place:
-    """Return a place, or the host memory there if that is where the op runs."""
+    """Return the place `at`, or its host memory if the op runs there."""
     return graph.cluster.host_memory(at) if op.structure.host_memory else at
 
 
@@ -373,4 +378,4 @@ def _is_anywhere(op: Op) -> bool:
     return op.structure.anywhere or (op.kind == "constant" and not op.operands)
 
 
-_READ_ANYWHERE = "each node reads the inputs that it uses: inputs are not sent"
+_READ_ANYWHERE = "each node reads its own inputs: inputs are not sent"

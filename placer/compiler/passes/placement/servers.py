@@ -1,15 +1,15 @@
-"""Choose servers for the forward ops whose place is `/node:ps` without a number.
+"""Chooses servers for the forward ops whose place is `/node:ps` without a number.
 
-Ops that use each other's results form a group and run on the same server, so that
-nothing is sent between them. A group has three loads: the bytes of the parameters that
-only its ops use, with the state of their optimizers; the bytes that it receives and
-sends in a step; and its declared FLOPs. To compare them, each load is divided by the
-sum over all groups.
+Ops that use each other's results form a group. A group runs on one server, so that its ops
+send nothing to each other. A group has three loads: the bytes of the parameters that only
+its ops use, with their optimizer state; the bytes that it receives and sends in a step; and
+its declared FLOPs. Each load is divided by the sum over all groups, to make them
+comparable.
 
-The choice is greedy, as in longest-processing-time scheduling: the group with the
-largest sum of relative loads comes first, and each group goes to the server whose
-largest relative load is smallest afterwards. Ties go to the smaller sum, then to the
-first server. Ops with a given server are part of that server's load from the beginning.
+The choice is greedy, as in longest-processing-time scheduling. The group with the largest
+sum of relative loads comes first. Each group goes to the server whose largest relative load
+is then the smallest. Ties go to the smaller sum, then to the first server. Ops with a fixed
+server count as initial load of this server.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from placer.compiler.graph.structural_ops import is_optimizer_part
 from placer.place import SERVER
 
 Load = tuple[int, ...]
-"""Stored bytes, bytes moved in a step, FLOPs of a step; or all three relative to their
-sums over all groups, in units of 1 / _ONE."""
+"""Stored bytes, moved bytes and FLOPs of a step. Relative loads divide each by the sum over
+all groups, in units of 1 / _ONE."""
 NO_LOAD: Load = (0, 0, 0)
 _LOAD_NAMES = ("bytes stored", "bytes moved", "FLOPs")
 _ONE = 1 << 40  # fixed point: integers give the same choice on every machine
@@ -35,8 +35,13 @@ _ONE = 1 << 40  # fixed point: integers give the same choice on every machine
 
 @dataclass(frozen=True, slots=True)
 class ServerChoice:
-    """The server of a group, the load of the group, and that of the server before
-    it."""
+    """The server chosen for a group.
+
+    Attributes:
+        server: the number of the server.
+        group_load: the load of the group.
+        previous_load: the load of the server before the group.
+    """
 
     server: int
     group_load: Load
@@ -44,27 +49,28 @@ class ServerChoice:
 
     @property
     def why(self) -> str:
-        """Why the group is on the server, as a part of a sentence."""
+        """The reason for the choice, as part of a sentence."""
         stored, moved, flops = (f"{each:,}" for each in self.group_load)
         loads = zip(self.previous_load, _LOAD_NAMES, strict=True)
         before = ", ".join(f"{each:,} {name}" for each, name in loads if each)
         return (
-            "the server with the least load after it. The op, with the ops that it "
-            f"shares values with, stores {stored} bytes of parameters and slots, and in "
-            f"a step moves {moved} bytes and computes {flops} FLOPs; the server had "
-            f"{before or 'nothing'} before"
+            "this server then has the least load. The op and the ops connected to it store"
+            f" {stored} bytes of parameters and slots. Per step they move {moved} bytes and"
+            f" compute {flops} FLOPs. Before, the server had {before or 'no load'}"
         )
 
 
 def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[Op, ServerChoice]:
     """Return the chosen server of each op that `is_on_any_server`.
 
-    `forward` are the forward ops in program order.
+    Args:
+        graph: the graph.
+        forward: the forward ops in program order.
     """
     group_of_op = _find_groups(forward)
     if not group_of_op:
         return {}
-    # The ops with a given server form one more group per server: ~server, below 0.
+    # Ops with a fixed server form one group per server, numbered ~server (negative).
     for op in forward:
         if (server := _given_server(op)) is not None:
             group_of_op[op] = ~server
@@ -76,13 +82,13 @@ def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[Op, ServerChoice
 
 
 def is_on_any_server(op: Op) -> bool:
-    """Whether the place of the op is the node kind of servers without a number."""
+    """Whether the op's place is the servers, without a number."""
     place = op.place
     return place is not None and place.node == SERVER and place.node_ids is None
 
 
 def _given_server(op: Op) -> int | None:
-    """Return the number of the one server that the op's place names, if it does."""
+    """Return the number of the only server in the op's place, if fixed."""
     place = op.place
     if place is None or place.node != SERVER or not isinstance(place.node_ids, tuple):
         return None
@@ -91,7 +97,7 @@ def _given_server(op: Op) -> int | None:
 
 def _find_groups(forward: Iterable[Op]) -> dict[Op, int]:
     """Return the group of each op that `is_on_any_server`."""
-    parents: dict[int, int] = {}  # union-find: the smallest group is its own parent
+    parents: dict[int, int] = {}  # union-find; the smallest group is the root
     group_of_op: dict[Op, int] = {}
     group_of: dict[str, int | None] = {}  # by value; None if computed elsewhere
 
@@ -109,8 +115,8 @@ def _find_groups(forward: Iterable[Op]) -> dict[Op, int]:
             group = group_of_op[op] = joined[0] if joined else len(parents)
             parents.update(dict.fromkeys(joined or [group], group))
         elif op.place is None and operand_groups:
-            # The place pass puts the op with its first operand, so its users are
-            # connected with the group of that operand.
+            # The place pass puts this op with its first operand, so it connects its
+            # users to the group of the operand.
             group = operand_groups[0]
         group_of.update((value.name, group) for value in op.results)
     return {op: find(group) for op, group in group_of_op.items()}
@@ -119,8 +125,8 @@ def _find_groups(forward: Iterable[Op]) -> dict[Op, int]:
 def _group_loads(
     graph: Graph, forward: Iterable[Op], group_of_op: Mapping[Op, int]
 ) -> dict[int, Load]:
-    """Return the load of each group, in the order of their first ops."""
-    with_gradients = dict(group_of_op)  # a gradient op runs where its forward op does
+    """Return the load of each group, in order of the groups' first ops."""
+    with_gradients = dict(group_of_op)  # a gradient op runs with its forward op
     for op in graph.ops:
         if op.is_gradient:
             forward_op = graph.producers[op.operands[0]]
@@ -140,7 +146,7 @@ def _group_loads(
     for op in graph.ops:
         for value in op.results:
             if is_keyed(graph, value.name):
-                continue  # not the whole table is moved, but the rows of some keys
+                continue  # only the rows of some keys move, not the whole table
             for group in _senders_and_receivers(graph, op, value.name, with_gradients):
                 _add_load(loads, group, (0, value.type.nbytes(graph.batch), 0))
     return loads
@@ -153,8 +159,7 @@ def _add_load(loads: dict[int, Load], group: int, load: Load) -> None:
 def _only_user(
     graph: Graph, parameter: Op, group_of_op: Mapping[Op, int]
 ) -> int | None:
-    """Return the group whose ops alone use a parameter, if its optimizer may be on any
-    server: then the group's server will store the parameter."""
+    """Return the only group that uses a parameter, if any server may store it."""
     users = [
         op
         for op in graph.uses.get(parameter.name, ())
@@ -171,8 +176,8 @@ def _senders_and_receivers(
 ) -> set[int]:
     """Return the groups that send or receive a value.
 
-    Inputs, parameters, their gradients and constants are not counted: inputs are read
-    where they are used, and the others stay on the server.
+    Inputs do not count, since each user reads them. Parameters, their gradients and
+    constants do not count either, since they stay on the server.
     """
     if not op.is_computed or op.kind == "constant" or is_optimizer_part(op.kind):
         return set()
@@ -198,9 +203,9 @@ def _sums_for_parameter(graph: Graph, op: Op) -> bool:
 def _assign(
     groups: Mapping[int, Load], server_loads: Mapping[int, Load], servers: int
 ) -> dict[int, ServerChoice]:
-    """Assign a server to each group, as the module's docstring says.
+    """Assign a server to each group, as described at the top of this module.
 
-    All servers without a load are equal, so only the first of them is a candidate.
+    Servers without load are equal, so only the first of them is a candidate.
     """
     totals = [
         sum(load) for load in zip(*groups.values(), *server_loads.values(), strict=True)

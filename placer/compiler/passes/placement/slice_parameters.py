@@ -1,12 +1,12 @@
-"""slice: slice the parameters on servers into blocks, with an update for each.
+"""slice: slice the parameters on servers into blocks, with an update for each block.
 
-Needs a placed graph. Afterwards every parameter whose optimizer is on servers has one
-`parameter` op per block, `%h1.w.block0`, on the server that stores the block, with its
-update and its store. `cut` takes the block's range of the gradient, where the gradient
-is computed; `assemble` concatenates the blocks where the parameter is used. A norm over
-several servers is a sum of partial sums, at the first of them. A parameter with a
-single block keeps its name, and its gradient is not cut. A rule that needs norms, without
-lockstep, keeps each parameter in one block.
+Needs a placed graph. Afterwards each parameter with an optimizer on servers has one
+`parameter` op per block, `%h1.w.block0`, on the server of the block, with its update and
+store. `cut` takes a block's range of the gradient where the gradient is computed.
+`assemble` joins the blocks where the parameter is used. A norm over several servers is a
+sum of partial sums, at the first server. A parameter with a single block keeps its name,
+and its gradient is not cut. Asynchronous updates by a rule that needs norms keep each
+parameter in one block.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import name_of
 
 Placement = tuple[tuple[Block, Place], ...]
-"""The blocks of a parameter, each with the place of its server."""
+"""The blocks of a parameter, each with its server's place."""
 
 
 Assembled = dict[str, dict[str, tuple[str, Place]]]
-"""The name and the place of each assembled parameter, by the name of the parameter and
-the kind of the nodes that use it."""
+"""The name and place of each assembled parameter, by parameter and by node kind of its
+users."""
 
 
 def slice_parameters(graph: Graph) -> Graph:
@@ -46,7 +46,7 @@ def slice_parameters(graph: Graph) -> Graph:
     if not placements:
         return graph
     assembled = _assembled_parameters(graph, placements)
-    # Gradients and update directions are sliced as their parameters are.
+    # Gradients and update directions are sliced like their parameters.
     value_placements = {
         value: placements[parameter]
         for value, parameter in owning_parameters(graph).items()
@@ -91,7 +91,7 @@ def slice_parameters(graph: Graph) -> Graph:
 
 
 def _place_blocks(graph: Graph) -> dict[str, Placement]:
-    """Return the blocks of every parameter whose optimizer is on servers."""
+    """Return the blocks of every parameter with an optimizer on servers."""
     updates = [
         op
         for op in graph.ops
@@ -107,23 +107,23 @@ def _place_blocks(graph: Graph) -> dict[str, Placement]:
     placements: dict[str, Placement] = {}
     stored = stored_bytes(graph)
     load = _unsliced_load(graph, stored, {op.operands[0] for op in updates})
-    # Parameters that can only be on one server come first, so that the dispatch of the
-    # others takes their load into account.
+    # Parameters with only one possible server come first, so that the others are
+    # dispatched around their load.
     for group in sorted(groups.values(), key=lambda ops: len(graph.nodes(ops[0])) > 1):
         placements |= _dispatch(graph, group, stored, load)
     return {op.operands[0]: placements[op.operands[0]] for op in updates}
 
 
 def _settings(graph: Graph, update: Op) -> Mapping[str, Any]:
-    """Return the settings of `slicing` in the spec, for the parameter of an update."""
+    """Return the `slicing` settings for the parameter of an update."""
     optimizer = graph.optimizers[update.attrs["group"]]
     settings: Mapping[str, Any] = optimizer.attrs.get("slicing", {})
     return settings
 
 
 def _is_kept_whole(graph: Graph, update: Op) -> bool:
-    """Whether the parameter of an update is on one server, because the update needs its
-    norm while workers do not wait for one another, so that no server waits for another."""
+    """Whether a parameter stays whole: its asynchronous update needs norms, and servers do
+    not wait for each other."""
     group = update.attrs["group"]
     rule = optimizers.RULES[graph.optimizers[group].attrs["rule"]]
     return rule.is_two_phase and graph.modes[group] is not None
@@ -135,18 +135,18 @@ def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
             optimizer = graph.optimizers[op.attrs["group"]]
             mode = name_of(optimizer.attrs["update"])
             raise GraphError(
-                f"'update: {mode}' with {optimizer.attrs['rule']} keeps each parameter"
-                " on one server, and 'dispatch: merged' slices all of them as one",
+                f"'update: {mode}' with {optimizer.attrs['rule']} keeps each parameter on"
+                " one server, but 'dispatch: merged' slices all parameters as one",
                 span=optimizer.source,
-                hint="dispatch: balanced",
+                hint="use dispatch: balanced",
             )
 
 
 def _unsliced_load(
     graph: Graph, stored: Mapping[str, int], updated: Container[str]
 ) -> Counter[str]:
-    """Return the bytes that each server stores of parameters without an update there:
-    these are not sliced."""
+    """Return the bytes of unsliced parameters on each server: those without an update
+    there."""
     load: Counter[str] = Counter()
     for op in graph.parameters:
         if op.known_place.node == SERVER and op.name not in updated:
@@ -158,11 +158,13 @@ def _unsliced_load(
 def _dispatch(
     graph: Graph, updates: list[Op], stored: Mapping[str, int], load: Counter[str]
 ) -> dict[str, Placement]:
-    """Slice the parameters of these updates, and dispatch the blocks to the servers of
-    their common place.
+    """Slice the parameters of some updates, and assign the blocks to servers.
 
-    `stored` are the bytes of each parameter, `load` the bytes of each server, to which
-    this adds the blocks.
+    Args:
+        graph: the graph.
+        updates: updates at one place with equal settings.
+        stored: the bytes of each parameter.
+        load: the bytes on each server; this function adds the blocks.
     """
     place, settings = updates[0].known_place, _settings(graph, updates[0])
     whole = {op.operands[0] for op in updates if _is_kept_whole(graph, op)}
@@ -203,7 +205,7 @@ def _dispatch(
 def _assembled_parameters(
     graph: Graph, placements: Mapping[str, Placement]
 ) -> Assembled:
-    """Return the assembled parameters. The place of each contains all users of the
+    """Return the assembled parameters, each at a place that contains all users of its node
     kind. Parameters with a single block are not assembled."""
     assembled: Assembled = defaultdict(dict)
     for parameter, placement in placements.items():
@@ -229,8 +231,7 @@ def _with_assembled_operands(op: Op, assembled: Assembled) -> Op:
 
 
 def _block_type(block: Block, whole: Value) -> TensorType:
-    """Return the type of a block: flat, or that of the whole tensor if it is the only
-    block."""
+    """Return the type of a block: flat, or the parameter's type for a single block."""
     assert isinstance(whole.type, TensorType)
     if block.name == block.parameter:
         return whole.type
@@ -240,8 +241,7 @@ def _block_type(block: Block, whole: Value) -> TensorType:
 def _parameter_ops(
     op: Op, placement: Placement, assembled: Iterable[tuple[str, Place]]
 ) -> Iterator[Op]:
-    """Yield the blocks of a parameter, and an `assemble` for each node kind that uses
-    it."""
+    """Yield the blocks of a parameter, and an `assemble` for each node kind of users."""
     whole = op.result.type
     assert isinstance(whole, TensorType)
     for block, at in placement:
@@ -257,7 +257,7 @@ def _parameter_ops(
 
 
 def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterator[Op]:
-    """Yield the `cut` ops of a gradient, which follow the op that computes it."""
+    """Yield the `cut` ops of a gradient."""
     if len(placement) == 1:
         return
     place = graph.cluster.host_memory(op.known_place)
@@ -268,13 +268,15 @@ def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterat
 
 
 def _block_name(value: str, i: int, placement: Placement) -> str:
-    """Return the name of a value's part for the i-th block of its parameter."""
+    """Return the name of a value's part for the i-th block."""
     return value if len(placement) == 1 else f"{value}.block{i}"
 
 
 def _ops_by_block(op: Op, placements: Mapping[str, Placement]) -> Iterator[Op]:
-    """Yield an elementwise op of an optimizer once per block. Operands that are not
-    sliced, such as scales, are operands of all of them."""
+    """Yield an elementwise optimizer op once per block.
+
+    Unsliced operands, such as scales, are operands of every block's op.
+    """
     for i, (block, at) in enumerate(placements[op.operands[0]]):
         operands = tuple(
             _block_name(name, i, placements[name]) if name in placements else name
@@ -302,11 +304,10 @@ def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> list[Op]:
 
 
 def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op:
-    """Return the scale op on all partial sums, at the first of their places.
+    """Return the scale op with all partial sums as operands, at the first of their places.
 
-    The partial sums of each operand are in the order of the nodes. A clip scale is of
-    one norm, even if it has several operands, so all its partial sums are sorted
-    together; the two norms of a trust ratio stay apart.
+    Partial sums are in node order. A clip scale has one norm over all operands, so its
+    partial sums are sorted together. The two norms of a trust ratio stay separate.
     """
     order = {node: i for i, node in enumerate(graph.cluster.all_nodes())}
     squares = [

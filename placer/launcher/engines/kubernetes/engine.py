@@ -1,4 +1,4 @@
-"""The options of Kubernetes, and the functions of an engine: see `Engine`."""
+"""The options of Kubernetes, and its implementation of the `Engine` interface."""
 
 from __future__ import annotations
 
@@ -35,71 +35,82 @@ OPTIONS: Final = (
     EngineOption(
         "image", "str", None, "The image of the pods, with Python and placer. Required."
     ),
-    EngineOption("name", "str", None, "The name of the job. By default the model's."),
+    EngineOption(
+        "name", "str", None, "The name of the job. Default: the name of the model."
+    ),
     EngineOption(
         "crd",
         "str",
         "jobset",
-        "What runs the nodes: a JobSet, or Indexed Jobs of Kubernetes itself.",
+        "The kind of object that runs the nodes: a JobSet, or Indexed Jobs, "
+        "which need no extension of Kubernetes.",
         ("jobset", "none"),
     ),
     EngineOption(
-        "namespace", "str", None, "The namespace. By default that of kubectl."
+        "namespace", "str", None, "The namespace. Default: the namespace of kubectl."
     ),
-    EngineOption("context", "str", None, "The context of kubectl: which cluster."),
-    EngineOption("kubectl", "str", "kubectl", "The command of kubectl."),
     EngineOption(
-        "python", "str", "python3", "The Python in the image that has placer."
+        "context", "str", None, "The kubectl context, which selects the cluster."
     ),
-    EngineOption("port", "int", BASE_PORT, "The port at which nodes listen."),
+    EngineOption("kubectl", "str", "kubectl", "The kubectl command."),
+    EngineOption(
+        "python", "str", "python3", "The path of a Python with placer in the image."
+    ),
+    EngineOption("port", "int", BASE_PORT, "The port on which nodes listen."),
     EngineOption(
         "cpu",
         "str",
         None,
-        "The CPUs that a pod requests, such as 4 or 500m, and the threads of XLA. By "
-        "default none, and a thread for each core of the machine.",
+        "The CPUs that a pod requests, such as 4 or 500m, and the number of XLA "
+        "threads. By default a pod requests no CPUs and has a thread for each "
+        "core of the machine.",
     ),
-    EngineOption("gpu-resource", "str", "nvidia.com/gpu", "The resource of a GPU."),
+    EngineOption(
+        "gpu-resource", "str", "nvidia.com/gpu", "The resource name of a GPU."
+    ),
     EngineOption(
         "volumes",
         "str",
         None,
-        "What is mounted in the pods, for data and checkpoints: CLAIM:/PATH for a "
-        "PersistentVolumeClaim, /FOLDER:/PATH for a folder of the machines, with :ro to "
-        "only read it; several with commas.",
+        "Volumes for data and checkpoints, separated by commas: CLAIM:/PATH "
+        "mounts a PersistentVolumeClaim, /FOLDER:/PATH a folder of the "
+        "machines; append :ro to mount it read-only.",
     ),
     EngineOption(
         "build",
         "str",
         None,
-        "The path of the build in the image or on a volume. By default it goes with the "
-        "job, which large builds cannot.",
+        "The path of the build in the image or on a volume. By default the "
+        "build is sent with the job, which is not possible for large builds.",
     ),
     EngineOption(
-        "user", "int", None, "The user id of the nodes. By default that of the image."
+        "user", "int", None, "The user id of the nodes. Default: the user of the image."
     ),
     EngineOption("service-account", "str", None, "The service account of the pods."),
     EngineOption(
-        "node-selector", "str", None, "The machines to use, by labels: name=value,…"
+        "node-selector", "str", None, "Labels of the machines to use: name=value,…"
     ),
     EngineOption(
-        "labels", "str", None, "Labels of the job, as for a queue: name=value,…"
+        "labels",
+        "str",
+        None,
+        "Labels of the job, for example for a queue: name=value,…",
     ),
     EngineOption(
         "restarts",
         "int",
         0,
-        "How often a JobSet restarts all nodes after a failure, for jobs that are "
-        "submitted by hand: with --checkpoint and --resume they continue.",
+        "How often a JobSet restarts all nodes after a failure, for jobs "
+        "submitted by hand. The nodes continue with --checkpoint and --resume.",
     ),
     EngineOption(
-        "keep", "bool", False, "Leave the job in the cluster when the run has ended."
+        "keep", "bool", False, "Keep the job in the cluster after the run has ended."
     ),
 )
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
-    """Return the files of a job: see `Engine`."""
+    """Return the files of a job; see `Engine`."""
     _check_options(options)
     volumes = Volume.of(options["volumes"])
     check_written(request, options["build"] or UNPACKED, volumes)
@@ -110,17 +121,17 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 def submit(
     folder: Path, request: JobRequest, options: Mapping[str, Any]
 ) -> KubernetesJob:
-    """Submit the job in a folder: see `Engine`.
+    """Submit the job in a folder; see `Engine`.
 
-    What was made of a job that the cluster refuses is deleted.
+    If the cluster refuses the job, all objects created so far are deleted.
     """
     _check_options(options)
     if options["restarts"]:
         raise PlacerError(
-            "a job with restarts is submitted by hand: the launcher ends at the first"
-            " failure",
-            hint=f"write it with --write FOLDER, then {options['kubectl']} create -f"
-            " FOLDER",
+            "a job with restarts must be submitted by hand: the launcher ends "
+            "at the first failure",
+            hint=f"write the files with --write FOLDER, then run {options['kubectl']} "
+            "create -f FOLDER",
         )
     name, groups = _named_groups(request, options)
     kubectl = Kubectl(options["kubectl"], options["context"], options["namespace"])
@@ -132,7 +143,7 @@ def submit(
 
 
 def watch(job: KubernetesJob) -> Iterator[JobEvent]:
-    """Yield the events of a job: see `Engine`."""
+    """Yield the events of a job; see `Engine`."""
     return watch_job(job)
 
 
@@ -144,41 +155,44 @@ def _named_groups(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise PlacerError for values that no job can have."""
+    """Raise PlacerError for invalid values."""
     if not options["image"]:
         raise PlacerError(
             "Kubernetes needs an image with Python and placer: --option image=NAME",
-            hint="docs/kubernetes.md has a Dockerfile",
+            hint="see docs/kubernetes.md for a Dockerfile",
         )
     if not is_image(options["image"]):
         raise PlacerError(
-            f"image: '{options['image']}' cannot be the name of an image",
-            hint="write NAME:TAG or REGISTRY/NAME:TAG: the name has small letters and"
-            " digits, with single . _ or - between them, and / between its parts",
+            f"image: '{options['image']}' is not a valid name of an image",
+            hint="write NAME:TAG or REGISTRY/NAME:TAG; a name has lowercase letters "
+            "and digits, with single . _ or - between them, and / between its "
+            "parts",
         )
     check_command(options["kubectl"])
     if not 0 < options["port"] < 1 << 16:
-        raise PlacerError(f"port: {options['port']} is not from 1 to 65535")
+        raise PlacerError(f"port: {options['port']} is not between 1 and 65535")
     for name in ("user", "restarts"):
         if options[name] is not None and options[name] < 0:
             raise PlacerError(f"{name}: {options[name]} is negative")
     if options["restarts"] and options["crd"] == "none":
-        raise PlacerError("restarts: Indexed Jobs are not restarted together")
+        raise PlacerError(
+            "restarts: only a JobSet can restart its nodes together, not Indexed Jobs"
+        )
     if options["cpu"] is not None and threads_of(options["cpu"]) is None:
         raise PlacerError(f"cpu: '{options['cpu']}' is not a number such as 4 or 500m")
     for name in ("node-selector", "labels"):
         text = options[name]
         if text and not all(re.fullmatch("[^=,]+=[^=,]*", p) for p in text.split(",")):
-            raise PlacerError(f"{name}: '{text}' is not name=value,…")
+            raise PlacerError(f"{name}: '{text}' must have the form name=value,…")
         for label, value in pairs(text).items():
             if not is_label(label, value):
-                raise PlacerError(f"{name}: no label can be '{label}={value}'")
+                raise PlacerError(f"{name}: '{label}={value}' is not a valid label")
     for label in pairs(options["labels"]):
         if label in OWN_LABELS:
-            raise PlacerError(f"labels: '{label}' is a label that placer sets")
+            raise PlacerError(f"labels: placer itself sets the label '{label}'")
     account = options["service-account"]
     if account is not None and not is_object(account):
-        raise PlacerError(f"service-account: none can have the name '{account}'")
+        raise PlacerError(f"service-account: '{account}' is not a valid name")
     if not is_resource(options["gpu-resource"]):
         raise PlacerError(
             f"gpu-resource: '{options['gpu-resource']}' is not a name such as"

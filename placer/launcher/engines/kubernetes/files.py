@@ -1,4 +1,4 @@
-"""The files of a job on Kubernetes, as a person reads them."""
+"""Writes the files of a Kubernetes job, for people to read."""
 
 from __future__ import annotations
 
@@ -30,22 +30,29 @@ BUILD: Final = "build.yaml"
 KEY: Final = "key.yaml"
 """The file with the key."""
 RUN: Final = "run.yaml"
-"""The file with all else."""
+"""The file with all other objects."""
 MAX_PACKED: Final = 700 << 10
-"""Bytes of a packed build at most: with its Base64, an object may have 1 MiB."""
+"""The largest size of a packed build in bytes.
+
+An object of Kubernetes may have 1 MiB, and Base64 makes the build larger.
+"""
 
 
 def job_files(
     name: str, groups: Sequence[Group], request: JobRequest, options: Mapping[str, Any]
 ) -> JobFiles:
-    """Return the files of a job. Raises PlacerError for a build that is too large."""
+    """Return the files of a job.
+
+    Raises:
+        PlacerError: if the build is too large.
+    """
     files: JobFiles = {}
     namespace = options["namespace"]
     if options["build"] is None:
         build = build_object(name, namespace, _packed(request.files))
-        head = "# The build, which the nodes run.\n"
+        head = "# The build that the nodes run.\n"
         files[BUILD] = JobFile(head + _text([build]))
-    head = "# The key of the run: whoever has it can be a node of the run.\n"
+    head = "# The key of the run: anyone with the key can join the run as a node.\n"
     key = _text([key_object(name, namespace, request)])
     files[KEY] = JobFile(head + key, private=True)
     if options["crd"] == "jobset":
@@ -58,7 +65,7 @@ def job_files(
 
 
 def _head(name: str, groups: Sequence[Group], options: Mapping[str, Any]) -> str:
-    """Return the comment that says what to do with the files."""
+    """Return the comment that explains how to use the files."""
     nodes = ", ".join(f"{group.count} of {group.name}" for group in groups)
     command, namespace = options["kubectl"], options["namespace"]
     if namespace is not None:
@@ -70,10 +77,10 @@ def _head(name: str, groups: Sequence[Group], options: Mapping[str, Any]) -> str
         else "an Indexed Job for each kind"
     )
     rows = {
-        f"{command} create -f FOLDER": "start it; FOLDER is that of this file",
-        f"{command} get pods -l {INSTANCE}={name}": "its pods",
-        f"{command} logs -f POD": "the log of one, with its events as JSON",
-        f"{command} delete -f FOLDER": "end it, and delete all of it",
+        f"{command} create -f FOLDER": "start the run; FOLDER is the folder of this file",
+        f"{command} get pods -l {INSTANCE}={name}": "list the pods",
+        f"{command} logs -f POD": "show the log of a node, with its events as JSON",
+        f"{command} delete -f FOLDER": "end the run, and delete all its objects",
     }
     width = max(map(len, rows))
     lines = [f"# The run {name} on Kubernetes, {kind}: {nodes}.", "#"]
@@ -82,8 +89,10 @@ def _head(name: str, groups: Sequence[Group], options: Mapping[str, Any]) -> str
 
 
 def _packed(files: Mapping[str, bytes]) -> str:
-    """Return the archive of a build in Base64, in lines. It has the same bytes for the
-    same files, without times and users."""
+    """Return the archive of a build in Base64, as lines.
+
+    The archive has no times and users, so that equal files give equal bytes.
+    """
     packed = io.BytesIO()
     with (
         gzip.GzipFile("", "wb", fileobj=packed, mtime=0) as unpacked,
@@ -96,16 +105,16 @@ def _packed(files: Mapping[str, bytes]) -> str:
     size = len(packed.getvalue())
     if size > MAX_PACKED:
         raise PlacerError(
-            f"the build has {format_count(size)} bytes packed, and a ConfigMap takes"
-            f" {format_count(MAX_PACKED)}",
-            hint="put it into the image, or on a volume (--option volumes=…), and name"
-            " its path there by --option build=PATH",
+            f"the packed build has {format_count(size)} bytes, but a ConfigMap "
+            f"can hold only {format_count(MAX_PACKED)}",
+            hint="put the build into the image, or on a volume (--option volumes=…), "
+            "and give its path with --option build=PATH",
         )
     return base64.encodebytes(packed.getvalue()).decode()
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what a person would: no references, blocks for texts of several lines."""
+    """Writes readable YAML: no references, and blocks for texts of several lines."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -117,7 +126,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
         style = "|"
     elif re.fullmatch(
         "[-+.]?[0-9][-+.0-9_a-fA-FxXoO]*", text
-    ):  # kubectl takes more texts for numbers
+    ):  # kubectl reads more texts as numbers
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

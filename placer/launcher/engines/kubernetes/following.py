@@ -1,4 +1,4 @@
-"""Follows a job in a cluster: asks for its pods every few seconds, and reads their logs."""
+"""Follows a job: lists its pods every few seconds, and reads their logs."""
 
 from __future__ import annotations
 
@@ -26,35 +26,37 @@ from placer.launcher.engines.said import in_one_line
 from placer.system.owned_threads import OwnedThreads
 
 POLL: Final = 2.0
-"""Seconds between two questions for the pods."""
+"""Seconds between two requests for the pods."""
 PATIENCE: Final = 5.0
-"""Seconds that a pod waits for something before the user hears of it."""
+"""Seconds that a pod must wait before the user is told."""
 SLOW: Final = 60.0
-"""Seconds after which the user hears of pods that are not there, or do not begin."""
+"""Seconds after which the user is told of pods that are missing or do not start."""
 STUCK: Final = 600.0
-"""Seconds after which a pod that has a machine, and cannot begin there, counts as lost, as
-for want of an image."""
+"""Seconds after which a scheduled pod that has not started counts as lost.
+
+For example, its image does not exist.
+"""
 REPLACED: Final = 15.0
-"""Seconds within which another pod takes the place of one that is gone."""
+"""Seconds in which a deleted pod must be replaced by another one."""
 OVERDUE: Final = 30.0
-"""Seconds after its time that a pod being deleted counts as lost."""
+"""Seconds past its deadline after which a pod that is being deleted counts as lost."""
 UNREAD: Final = 30.0
-"""Seconds to read the rest of the log of a pod that has ended."""
+"""Seconds to read the rest of the log of an ended pod."""
 CLOSED: Final = 2.0
-"""Seconds more in which a log that was closed says why it could not be read."""
+"""More seconds in which a closed log can report why it could not be read."""
 MOST_WAITING: Final = 256
-"""What was read of logs, and not yet taken, after which reading waits."""
+"""The largest number of items read from logs that may wait to be handled."""
 CANCELLED: Final = 60.0
-"""Seconds that a job is followed that is to end."""
+"""Seconds to follow a job after it was cancelled."""
 SILENT: Final = 10.0
-"""Seconds without an answer of the cluster before the user hears of it."""
+"""Seconds without an answer of the cluster before the user is told."""
 GIVEN_UP: Final = 600.0
-"""Seconds without an answer of the cluster after which the job is not followed."""
+"""Seconds without an answer of the cluster after which a job is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LogEnded:
-    """The log of a pod was read; `error` says if the rest of it could not be."""
+    """The end of a pod's log; `error` is the reason if the rest could not be read."""
 
     node: str
     uid: str
@@ -63,7 +65,7 @@ class _LogEnded:
 
 @dataclass(frozen=True, slots=True)
 class _LogUnread:
-    """The log of a pod that runs cannot be read."""
+    """The log of a running pod cannot be read."""
 
     node: str
     error: str
@@ -75,7 +77,7 @@ _Item: TypeAlias = JobEvent | Pods | Exception | _LogEnded | _LogUnread
 def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
     """Yield the events of a job; see `Engine.watch`.
 
-    When the run has ended, the job is deleted before that is told.
+    When the run has ended, the job is deleted before its last events are yielded.
     """
     items: Queue[_Item] = Queue(MOST_WAITING)
     closing = threading.Event()
@@ -102,7 +104,9 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
             events = [*following.take(items.get())]
             if following.is_over and not job.keep:
                 if job.replaced.is_set():
-                    yield JobNote(f"{job.title} is another job now, and stays")
+                    yield JobNote(
+                        f"{job.title} was replaced by another job, which is kept"
+                    )
                 try:
                     job.delete()
                 except KubectlError as error:
@@ -116,10 +120,11 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
 
 @dataclass(slots=True)
 class _Following:
-    """What is known of a job. `put` is called with what logs say.
+    """The state of a followed job.
 
     Attributes:
-        is_over: whether the job has ended, and all logs were read.
+        put: a function that receives what is read from logs.
+        is_over: True if the job has ended and all logs were read.
     """
 
     job: KubernetesJob
@@ -129,7 +134,7 @@ class _Following:
     _logs: dict[str, PodLog] = field(default_factory=dict)  # by the uid of the pod
     _read: set[str] = field(default_factory=set)  # the uids of pods whose log has ended
     _ends: dict[str, NodeEnded] = field(default_factory=dict)  # by node
-    _told: set[str] = field(default_factory=set)  # the nodes whose end was told
+    _told: set[str] = field(default_factory=set)  # the nodes whose end was reported
     _since: dict[tuple[str, ...], float] = field(default_factory=dict)
     _noted: set[tuple[str, ...]] = field(default_factory=set)
     _groups: dict[str, str] = field(init=False)
@@ -139,7 +144,7 @@ class _Following:
         self._groups = {node: group.name for group in groups for node in group.nodes}
 
     def take(self, item: _Item) -> Iterator[JobEvent]:
-        """Take in what has come, and yield what follows from it."""
+        """Handle one item, and yield the resulting events."""
         if isinstance(item, KubectlError):
             yield from self._unanswered(item)
         elif isinstance(item, Exception):
@@ -151,7 +156,7 @@ class _Following:
         elif isinstance(item, _LogEnded):
             self._read.add(item.uid)
             if item.error:
-                yield JobNote(f"the log of {item.node} ends early: {item.error}")
+                yield JobNote(f"the log of {item.node} is incomplete: {item.error}")
         elif isinstance(item, _LogUnread):
             yield from self._unread(item)
         else:
@@ -162,7 +167,7 @@ class _Following:
             if node in self._told:
                 continue
             if not self._is_read(node):
-                break  # the ends are told in their order
+                break  # Ends are reported in their order.
             self._told.add(node)
             yield end
         self.is_over = len(self._told) == len(self.job.nodes) or (
@@ -170,14 +175,14 @@ class _Following:
         )
 
     def close(self) -> None:
-        """Read no more logs."""
+        """Stop reading logs."""
         for log in self._logs.values():
             log.close()
         for log in self._logs.values():
             log.wait()
 
     def _is_read(self, node: str) -> bool:
-        """Whether the log of a node that has ended was read, as far as that goes."""
+        """Return True if the log of an ended node was read as far as possible."""
         pod = self._pods.get(node)
         if pod is None or pod.uid not in self._logs or pod.uid in self._read:
             return True
@@ -203,12 +208,12 @@ class _Following:
 
     def _lost(self, why: str) -> RunError:
         return RunError(
-            f"{self.job.title} cannot be followed any more: {why}",
-            hint=f"it goes on; this ends it: {self.job.cancel_command}",
+            f"{self.job.title} can no longer be followed: {why}",
+            hint=f"the job keeps running; end it with: {self.job.cancel_command}",
         )
 
     def _compare(self, found: Pods) -> Iterator[JobEvent]:
-        """Yield what follows from the state of the pods."""
+        """Compare the pods with their last known state, and yield the resulting events."""
         waiting: dict[tuple[str, str], list[str]] = {}
         for node in sorted(self.job.nodes, key=lambda node: _end_time(found, node)):
             if node in self._ends:
@@ -219,7 +224,7 @@ class _Following:
                 continue
             self._forget(("gone", node))
             if before is not None and pod.uid != before.uid:
-                yield JobNote(f"{node} begins again, in another pod")
+                yield JobNote(f"{node} starts again in another pod")
                 if before.uid in self._logs:
                     self._logs[before.uid].finish()
             self._follow(pod)
@@ -237,12 +242,14 @@ class _Following:
         yield from self._notes(waiting, found)
 
     def _is_stuck(self, pod: Pod) -> bool:
-        """Whether a pod has a machine, and cannot begin there: other nodes have not waited
-        so long for it."""
+        """Return True if a scheduled pod has not started for a long time.
+
+        Other nodes do not wait as long for it.
+        """
         return bool(pod.host) and self._lasts(("stuck", pod.uid), STUCK)
 
     def _follow(self, pod: Pod) -> None:
-        """Read the log of a pod, once it has one."""
+        """Start to read the log of a pod, once it has one."""
         self._pods[pod.node] = pod
         if pod.has_log and pod.uid not in self._logs:
             self._logs[pod.uid] = PodLog(
@@ -255,19 +262,19 @@ class _Following:
             )
 
     def _miss(self, node: str, before: Pod | None, found: Pods) -> None:
-        """Take in that a node has no pod."""
+        """Handle a node without a pod."""
         success = found.over.get(self._groups[node])
-        if success is not None:  # the job has ended, and deletes what still runs
+        if success is not None:  # The job has ended and deletes the remaining pods.
             result = "is done" if success else "had failed"
             why = f"its pod was deleted because the job {result}"
             self._end(node, End(0 if success else None, why))
         elif not found.is_there:
-            # Unless it was deleted here, the list may be older than the job.
+            # Unless this launcher deleted the job, the list may be older than the job.
             wait = 0.0 if self.job.cancelled.is_set() else POLL
             if self._lasts(("gone", node), wait):
                 self._end(node, End(None, "its job was deleted"))
         elif before is not None:
-            # Another pod may take its place, unless Kubernetes has ended it.
+            # Another pod may replace it, unless Kubernetes has ended it.
             wait = 0.0 if before.disrupted else REPLACED
             if self._lasts(("gone", node), wait):
                 why = f" ({before.disrupted})" if before.disrupted else ""
@@ -279,19 +286,19 @@ class _Following:
         self._ends[node] = NodeEnded(node, end.status, end.why, host)
         if pod is not None and pod.uid in self._logs:
             self._logs[pod.uid].finish()
-            self._lasts(("log", pod.uid), UNREAD)  # from now on
+            self._lasts(("log", pod.uid), UNREAD)  # This starts the timer.
 
     def _notes(
         self, waiting: dict[tuple[str, str], list[str]], found: Pods
     ) -> Iterator[JobEvent]:
-        """Yield what pods wait for, once if it lasts."""
+        """Yield the reason why pods wait, once for each reason that persists."""
         missing = [n for n in self.job.nodes if n not in self._ends | self._pods]
         if missing and found.suspended:
             if self._is_news(("suspended",), PATIENCE):
-                yield JobNote(f"{self.job.title} is suspended, as by a queue")
+                yield JobNote(f"{self.job.title} is suspended, for example by a queue")
         elif missing and self._is_news(("missing",), SLOW):
             yield JobNote(
-                f"there are no pods of {_listed(missing)}: {self._warning(missing)}"
+                f"waits for pods of {_listed(missing)}: {self._warning(missing)}"
             )
         for (reason, message), nodes in waiting.items():
             patience = SLOW if reason == "starting" else PATIENCE
@@ -304,8 +311,10 @@ class _Following:
             yield JobNote(f"{_listed(new)}: {why}")
 
     def _warning(self, nodes: Sequence[str]) -> str:
-        """Return the last warning of the cluster about the pods of nodes, or what makes
-        them, or else the command that may show one."""
+        """Return the last warning of the cluster about the pods of nodes or their jobs.
+
+        Without a warning, return a command that may show the reason.
+        """
         warnings = self.job.warnings()
         names = [self._pods[node].name for node in nodes if node in self._pods]
         made_by = self.job.identity.nodes()
@@ -315,19 +324,19 @@ class _Following:
         return next(told, f"`{self.job.events_command}` may say why")
 
     def _lasts(self, what: tuple[str, ...], seconds: float) -> bool:
-        """Whether something has been so, since it was first asked, for some seconds."""
+        """Return True if a condition has held for some seconds since the first call."""
         now = time.monotonic()
         return now - self._since.setdefault(what, now) >= seconds
 
     def _is_news(self, what: tuple[str, ...], seconds: float) -> bool:
-        """Whether something lasts so long, and this was not asked since."""
+        """Return True once when a condition has held for some seconds."""
         if what in self._noted or not self._lasts(what, seconds):
             return False
         self._noted.add(what)
         return True
 
     def _forget(self, what: tuple[str, ...]) -> bool:
-        """Begin anew for something that is not so any more; return whether it was news."""
+        """Reset a condition that no longer holds; return True if it was reported."""
         self._since.pop(what, None)
         was_noted = what in self._noted
         self._noted.discard(what)
@@ -335,13 +344,13 @@ class _Following:
 
 
 def _end_time(found: Pods, node: str) -> str:
-    """Return when the container of a node has ended; nodes that run come last."""
+    """Return the time when the container of a node ended. Running nodes sort last."""
     pod = found.pods.get(node)
     return "~" if pod is None or pod.end is None else pod.end.time
 
 
 def _listed(nodes: Sequence[str]) -> str:
-    """Return names of nodes in a text: some of them if they are many."""
+    """Return the names of nodes as a text; if they are many, only some names."""
     if len(nodes) <= 4:
         return ", ".join(nodes)
     return f"{', '.join(nodes[:3])} and {len(nodes) - 3} more"

@@ -1,7 +1,7 @@
-"""The nodes of a job on Kubernetes in groups that have one pod template, and their names.
+"""Groups the nodes of a Kubernetes job by pod template, and chooses their names.
 
-A name of Kubernetes that becomes a part of a host's name is a label of DNS: at most 63 of
-a-z, 0-9 and `-`, the first one a letter (RFC 1035).
+A name that becomes part of a host name must be a DNS label: at most 63 of a-z, 0-9 and
+`-`, beginning with a letter (RFC 1035).
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from placer.launcher.engines.engine import Needs
 from placer.place.node_kinds import NodeId
 
 MAX_LABEL: Final = 63
-"""The letters of a label of DNS at most."""
+"""The largest length of a DNS label."""
 _MAX_KIND: Final = 20
-"""The letters of a kind in names at most."""
+"""The largest length of a node kind in names."""
 _SUFFIX: Final = len("-abcde")
-"""The letters that Kubernetes adds to the name of a pod."""
+"""The length of the suffix that Kubernetes adds to the name of a pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes of a kind, with consecutive numbers, that need the same.
+    """Consecutive nodes of a kind with equal needs.
 
     Attributes:
-        name: such as `worker`, or `worker-2-3` if other workers need something else.
+        name: such as `worker`, or `worker-2-3` if other workers have other needs.
         kind: such as `worker`.
         first: the number of the first node.
         count: the number of nodes.
-        needs: what each of them needs.
+        needs: the resources that each node needs.
     """
 
     name: str
@@ -60,7 +60,7 @@ def group_nodes(needs: Mapping[str, Needs]) -> tuple[Group, ...]:
             first, last = run[0].number, run[-1].number
             numbers = f"-{first}" if first == last else f"-{first}-{last}"
             name = label if len(runs) == 1 else label + numbers
-            if name in groups:  # of the kinds `a_b` and `a__b`
+            if name in groups:  # The kinds `a_b` and `a__b` have the same letters.
                 name = _with_digest(name, _MAX_KIND, f"{kind}{numbers}")
             groups[name] = Group(name, kind, first, len(run), needs[run[0]])
     return tuple(groups.values())
@@ -69,7 +69,7 @@ def group_nodes(needs: Mapping[str, Needs]) -> tuple[Group, ...]:
 def _runs(
     nodes: Sequence[NodeId], needs: Mapping[str, Needs]
 ) -> Iterator[list[NodeId]]:
-    """Yield the nodes of a kind in runs of those that need the same."""
+    """Yield runs of consecutive nodes with equal needs."""
     run: list[NodeId] = []
     for node in sorted(nodes, key=lambda node: node.number):
         if run and needs[node] != needs[run[0]]:
@@ -80,8 +80,11 @@ def _runs(
 
 
 def job_name(name: str, groups: Sequence[Group]) -> str:
-    """Return the name of the objects of a job: that of the job, in letters that names of
-    hosts may have, and short enough for the names of its pods."""
+    """Return the name of the objects of a job.
+
+    It uses only letters that host names may have, and is short enough for the names of
+    pods.
+    """
     rest = max(len(f"-{group.name}-{group.count - 1}-0") for group in groups)
     label = _letters(name)
     if not label[:1].isalpha():
@@ -90,11 +93,10 @@ def job_name(name: str, groups: Sequence[Group]) -> str:
 
 
 def host_names(name: str, groups: Sequence[Group], jobset: bool) -> dict[str, str]:
-    """Return the name in the cluster's DNS, within the namespace, of the pod of each
-    node of a job.
+    """Return the DNS name of the pod of each node, relative to the namespace.
 
-    Pods of a JobSet are `JOB-GROUP-NUMBER-0`: a Job each, with the pod 0. Those of
-    Indexed Jobs are `JOB-GROUP-NUMBER`. The number is that within the group.
+    A JobSet has a Job for each node, and its pods are called `JOB-GROUP-NUMBER-0`. Pods
+    of Indexed Jobs are called `JOB-GROUP-NUMBER`. NUMBER counts within the group.
     """
     pod = "-0" if jobset else ""
     return {
@@ -105,12 +107,12 @@ def host_names(name: str, groups: Sequence[Group], jobset: bool) -> dict[str, st
 
 
 def _letters(name: str) -> str:
-    """Return a name with `-` for all that labels do not have."""
+    """Return a name with `-` in place of letters that labels cannot have."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _cut(label: str, limit: int, name: str) -> str:
-    """Return a label of at most `limit` letters; `name` makes one that is cut unique."""
+    """Return a label of at most `limit` letters. A shortened label gets a hash of `name`."""
     return label if len(label) <= limit else _with_digest(label, limit, name)
 
 

@@ -1,4 +1,4 @@
-"""A job in a cluster: making, stopping and deleting its objects."""
+"""Creates, stops and deletes the objects of a Kubernetes job."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ from placer.runtime.signals.signals import STOP_SIGNAL
 END_TIMEOUT: Final = 40.0
 """Seconds that pods have to end when the job is deleted."""
 _SOON: Final = 5.0
-"""Seconds for an answer without which the job is followed, too."""
+"""Seconds for an answer that the job can be followed without."""
 _BROKEN: Final = re.compile("EOF|reset by peer|[Tt]imeout(?!=)|broken pipe")
-"""What errors have of connections that have ended before the answer; `timeout=` is in the
-address of a request."""
+"""Parts of errors that mean that a connection ended before the answer.
+
+`timeout=` is excluded, because it is part of the address of a request.
+"""
 _MADE: Final = 'jsonpath={.kind} {.metadata.name} {.metadata.uid} {.metadata.creationTimestamp}{"\\n"}'
-"""What kubectl prints of an object that it has made."""
+"""The format in which kubectl prints an object that it has created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,14 @@ class KubernetesJob:
     """A job in a cluster; see `Job`.
 
     Attributes:
-        kubectl: how to reach the cluster.
-        identity: what tells it from other jobs.
-        has_build: whether the build goes with it.
-        keep: whether it stays in the cluster when the run has ended.
-        folder: none: the launcher writes the logs.
-        cancelling: is set when it is to end.
-        cancelled: is set when it was cancelled.
-        replaced: is set when another job has its name: then it is not there.
+        kubectl: runs kubectl for the cluster.
+        identity: distinguishes the job from other jobs.
+        has_build: True if the build is sent with the job.
+        keep: True if the job stays in the cluster after the run.
+        folder: always None: the launcher writes the logs.
+        cancelling: set when the job is being cancelled.
+        cancelled: set when the job was cancelled.
+        replaced: set when another job has its name, so this job no longer exists.
     """
 
     kubectl: Kubectl
@@ -64,7 +66,7 @@ class KubernetesJob:
 
     @property
     def name(self) -> str:
-        """The name of its objects, or its beginning."""
+        """The name of its objects, or the beginning of their names."""
         return self.identity.name
 
     @property
@@ -74,7 +76,7 @@ class KubernetesJob:
 
     @property
     def title(self) -> str:
-        """What the job is called."""
+        """The name of the job for the user."""
         kind = "JobSet" if self.identity.jobset else "jobs"
         namespace = self.kubectl.namespace
         return f"{kind} {self.name}" + (f" in {namespace}" if namespace else "")
@@ -86,7 +88,7 @@ class KubernetesJob:
 
     @property
     def events_command(self) -> str:
-        """The command that shows what the cluster says of all objects."""
+        """The command that shows the cluster's events for all objects."""
         return shlex.join(self.kubectl.words("get", "events"))
 
     @property
@@ -101,14 +103,15 @@ class KubernetesJob:
 
     @property
     def _made_by(self) -> str:
-        """The labels of what Kubernetes has made for it: Jobs of a JobSet, and pods."""
+        """The labels of the objects that Kubernetes creates for the job: Jobs of a
+        JobSet, and pods."""
         if self.identity.jobset:
             return f"{JOBSET_NAME}={self.name}"
         return self._selector
 
     @property
     def _objects(self) -> list[str]:
-        """The objects of its files, such as `secret/digits-key`."""
+        """The objects in its files, such as `secret/digits-key`."""
         names = self.identity.names
         if self.identity.jobset:
             found = [f"jobset/{name}" for name in names]
@@ -119,9 +122,10 @@ class KubernetesJob:
         return [*found, f"secret/{self.name}-key"]
 
     def create(self, files: Sequence[Path]) -> None:
-        """Make the objects of these files; if one cannot be made, none stay.
+        """Create the objects in these files. If one fails, delete the others.
 
-        Raises KubectlError.
+        Raises:
+            KubectlError: if an object cannot be created.
         """
         words = [f"--filename={file}" for file in files]
         try:
@@ -134,13 +138,14 @@ class KubernetesJob:
                 self.identity.add(uid, created)
         if not self.identity.uids:
             raise KubectlError(
-                f"`kubectl create` has not said what it has made: {printed[:200]!r}",
+                "`kubectl create` did not print the created objects: "
+                f"{printed[:200]!r}",
                 hint=f"this deletes it: {self.cancel_command}",
             )
 
     def _read_made(self, printed: bytes) -> list[tuple[str, str, str]]:
-        """Return what was made of the job: its name, such as `jobset/digits`, its uid, and
-        when it was made."""
+        """Return the name of the created job, such as `jobset/digits`, its uid, and its
+        creation time."""
         found = []
         for line in printed.decode(errors="replace").splitlines():
             parts = line.split(" ")
@@ -150,7 +155,7 @@ class KubernetesJob:
         return found
 
     def _undone(self, error: KubectlError, made: Sequence[str]) -> KubectlError:
-        """Delete what was made of a job, and return the error that says why."""
+        """Delete the created objects of a job, and return the error with the reason."""
         broken = _BROKEN.search(error.message) is not None
         may_be_there = error.has_timed_out or broken
         if made:
@@ -160,11 +165,15 @@ class KubernetesJob:
                 may_be_there = True
         if not may_be_there:
             return error
-        hint = f"a part of it may be there; this deletes it: {self.cancel_command}"
+        hint = f"some objects may be left; delete them with: {self.cancel_command}"
         return KubectlError(error.message, hint=hint)
 
     def pods(self) -> Pods:
-        """Return the state of the pods. Raises KubectlError."""
+        """Return the state of the pods.
+
+        Raises:
+            KubectlError: if kubectl fails.
+        """
         kind = "jobsets.jobset.x-k8s.io" if self.identity.jobset else "jobs.batch"
         words = (f"pods,{kind}", f"--selector={self._selector}", "--output=json")
         printed = self.kubectl.run("get", *words, f"--request-timeout={TIMEOUT:.0f}s")
@@ -172,7 +181,8 @@ class KubernetesJob:
             found = read_pods(printed, self.identity)
         except (ValueError, RecursionError) as error:
             raise KubectlError(
-                f"`kubectl get` has printed no list of pods: {error}: {printed[:80]!r}",
+                f"`kubectl get` did not print a list of pods: {error}: "
+                f"{printed[:80]!r}",
                 hint=None,
             ) from None
         if found.is_replaced:
@@ -180,8 +190,10 @@ class KubernetesJob:
         return found
 
     def warnings(self) -> Mapping[str, str]:
-        """Return what the cluster has last warned of its objects, by their names; nothing
-        if it does not say."""
+        """Return the cluster's last warning about each object, by the name of the object.
+
+        Return an empty dict if the cluster does not answer.
+        """
         words = ("--field-selector=type=Warning", "--output=json")
         try:
             printed = self.kubectl.run("get", "events", *words, timeout=_SOON)
@@ -190,9 +202,14 @@ class KubernetesJob:
             return {}
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step: by a signal to the control node, or
-        by the end of its pod where users may not run commands in pods, or where it has
-        not begun. Raises KubectlError."""
+        """Ask the nodes to stop after the same step.
+
+        The control node receives a signal. If the user may not run commands in pods, or
+        its container has not started, its pod is deleted instead.
+
+        Raises:
+            KubectlError: if kubectl fails.
+        """
         control = self.pods().pods.get(self.nodes[0])
         if control is None or control.end is not None:
             return
@@ -205,14 +222,21 @@ class KubernetesJob:
             self.kubectl.run("delete", pod, "--wait=false", "--ignore-not-found")
 
     def delete(self) -> None:
-        """Delete the objects of the job. Raises KubectlError."""
+        """Delete the objects of the job.
+
+        Raises:
+            KubectlError: if kubectl fails.
+        """
         if not self.replaced.is_set():
             words = ("--wait=false", "--ignore-not-found")
             self.kubectl.run("delete", *words, *self._objects)
 
     def cancel(self) -> None:
-        """Delete the objects of the job, and end its pods. Raises KubectlError if they
-        have not ended after a while."""
+        """Delete the objects of the job, and end its pods.
+
+        Raises:
+            KubectlError: if the pods do not end in time.
+        """
         self.cancelling.set()
         self.delete()
         if not self.replaced.is_set():

@@ -16,20 +16,21 @@ from placer.launcher.engines.hints import hint_of
 from placer.launcher.engines.said import in_one_line, quoting
 
 TIMEOUT: Final = 30.0
-"""Seconds that the cluster has to answer a request."""
+"""Seconds in which the cluster must answer a request."""
 FORBIDDEN: Final = "Forbidden"
-"""What errors have about something that the user may not do."""
+"""Part of the error for an action that the user may not do."""
 _READ: Final = 8192
-"""Bytes at the end of an error that are read."""
+"""The number of bytes to read at the end of an error."""
 
 
 class KubectlError(PlacerError):
     """A failure of kubectl.
 
     Attributes:
-        printed: what it had printed on standard output.
-        has_timed_out: whether it had not ended: it may have done what it should.
-        is_forbidden: whether the cluster refuses what it was asked.
+        printed: the output of kubectl before the failure.
+        has_timed_out: True if kubectl did not end in time; its action may still have
+            succeeded.
+        is_forbidden: True if the cluster denies the action to the user.
     """
 
     exit_status = 1
@@ -49,12 +50,12 @@ class KubectlError(PlacerError):
 
 
 def check_command(command: str) -> None:
-    """Raise PlacerError for a command of kubectl that is no command line."""
+    """Raise PlacerError if the text is not a valid command line."""
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise PlacerError(
-            f"kubectl: '{command}' is no command: {str(error).lower()}"
+            f"kubectl: '{command}' is not a command: {str(error).lower()}"
         ) from None
     if not words:
         raise PlacerError("kubectl: the command is empty")
@@ -62,12 +63,12 @@ def check_command(command: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """How to run kubectl.
+    """Runs kubectl for one cluster.
 
     Attributes:
         command: such as `kubectl` or `microk8s kubectl`.
         context: the context in the user's kubeconfig; None for the current one.
-        namespace: None for that of the context.
+        namespace: the namespace; None for the namespace of the context.
     """
 
     command: str
@@ -84,10 +85,11 @@ class Kubectl:
         return [*line, *words]
 
     def run(self, *words: str, timeout: float | None = None) -> bytes:
-        """Run kubectl, and return what it prints.
+        """Run kubectl and return its output.
 
-        Raises KubectlError if it is not there, has not ended after `timeout` seconds, by
-        default `TIMEOUT`, or fails.
+        Raises:
+            KubectlError: if kubectl is missing, fails, or does not end within `timeout`
+                seconds (default `TIMEOUT`).
         """
         if timeout is None:
             timeout = TIMEOUT
@@ -97,8 +99,8 @@ class Kubectl:
         if done.status is None:
             raise KubectlError(
                 f"the cluster has not answered `kubectl {words[0]}` for {timeout:g} s",
-                hint="`kubectl cluster-info` must work; --option context=NAME names another"
-                " cluster of your kubeconfig",
+                hint="check that `kubectl cluster-info` works, or choose another "
+                "cluster of your kubeconfig with --option context=NAME",
                 printed=done.stdout,
                 has_timed_out=True,
             )
@@ -113,8 +115,11 @@ class Kubectl:
         return done.stdout
 
     def start(self, *words: str, stderr: IO[bytes]) -> Child:
-        """Start kubectl, for reading its standard output. Ctrl-C does not end it. Raises
-        KubectlError if it is not there."""
+        """Start kubectl, for reading its standard output. Ctrl-C does not end it.
+
+        Raises:
+            KubectlError: if kubectl is missing.
+        """
         line = self.words(*words)
         with _found(line):
             return Child.start(line, stdout=subprocess.PIPE, stderr=stderr)
@@ -122,13 +127,13 @@ class Kubectl:
 
 @contextmanager
 def _found(line: Sequence[str]) -> Iterator[None]:
-    """Raise KubectlError for a command that cannot be started within the context."""
+    """Raise KubectlError if the command cannot be started in the context."""
     try:
         yield
     except OSError as error:
         raise KubectlError(
             f"cannot run '{line[0]}': {error.strerror}",
-            hint="install kubectl, or name it by --option kubectl=PATH",
+            hint="install kubectl, or give its path with --option kubectl=PATH",
         ) from None
 
 
@@ -136,4 +141,4 @@ def read_error(file: IO[bytes]) -> str:
     """Return the error that kubectl has written to a file."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _READ))
-    return in_one_line(file.read()) or "it says no reason"
+    return in_one_line(file.read()) or "no reason was given"

@@ -1,4 +1,4 @@
-"""Reads the log of a pod while it runs."""
+"""Reads the log of a pod while the pod runs."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ from placer.runtime.control.events import read_event
 from placer.system.owned_threads import OwnedThreads
 
 _EVENT: Final = b'{"event"'
-"""How an event begins, in a log that has other lines, too."""
+"""The beginning of an event. A log also contains other lines."""
 _STAMP: Final = re.compile(
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)"
 )
-"""The time of a line, as Kubernetes writes it."""
+"""The time of a line, in the format of Kubernetes."""
 _RETRY: Final = 1.0
-"""Seconds until a log is read again whose connection has ended."""
+"""Seconds until a log is read again after its connection has ended."""
 _CLOSING: Final = 2.0
-"""Seconds within which the thread ends, unless something else has the output of a kubectl
-that was killed."""
-_UNREAD: Final = "it was not read to its end in time"
-"""Why a log is read no more that was closed."""
+"""Seconds in which the thread ends, unless another process holds the output of a killed
+kubectl."""
+_UNREAD: Final = "its end was not read in time"
+"""The reason why a closed log was not read to its end."""
 
 
 class PodLog:
     """Reads the log of a pod in a thread, from its beginning to its end.
 
-    A connection that ends early is opened again, and nothing is read twice: each line
-    has its time.
+    If a connection ends early, it is opened again. The times of the lines show which ones
+    were already read.
+
+    The thread calls the functions in the arguments.
 
     Args:
-        kubectl: how to reach the cluster.
-        node: the node that the pod is.
+        kubectl: runs kubectl for the cluster.
+        node: the node of the pod.
         pod: the name of the pod.
-        report: is called, in the thread, with what was read.
-        unread: is called, in the thread, with an error if the log of a pod that runs
-            cannot be read; it is tried again.
-        ended: is called, in the thread, after the end of the log, with an error if the
-            rest could not be read.
+        report: receives new lines and events.
+        unread: receives an error if the log of a running pod cannot be read. The thread
+            then tries again.
+        ended: called at the end of the log, with an error if the rest could not be read.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class PodLog:
         self._kubectl, self._node, self._pod = kubectl, node, pod
         self._report, self._unread, self._ended = report, unread, ended
         self._last = b""  # the time of the last line
-        self._same = 0  # the last lines with that time
-        self._again = 0  # lines with that time that come again
-        self._is_complete = threading.Event()  # the pod writes nothing more
+        self._same = 0  # the number of last lines with that time
+        self._again = 0  # the number of repeated lines with that time still to skip
+        self._is_complete = threading.Event()  # set when the pod can write nothing more
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._process: Child | None = None
@@ -74,12 +75,15 @@ class PodLog:
         self._threads.begin(self._run, f"placer log of {node}")
 
     def finish(self) -> None:
-        """Say that the pod has ended: its log ends where it is read to its end. After an
-        error it is read again, until it is closed."""
+        """Declare that the pod has ended, so the log is complete once it is read to its
+        end.
+
+        After an error, the log is read again until `close` is called.
+        """
         self._is_complete.set()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         with self._lock:
             self._closed.set()
             if self._process is not None:
@@ -87,7 +91,7 @@ class PodLog:
         self._is_complete.set()
 
     def wait(self) -> None:
-        """Wait until a log that was closed is read no more."""
+        """Wait until a closed log is no longer read."""
         self._threads.join(_CLOSING)
 
     def _run(self) -> None:
@@ -98,7 +102,7 @@ class PodLog:
         self._ended(error)
 
     def _read_to_end(self) -> str:
-        """Read until the end of the log; return why that was not possible, if it was not."""
+        """Read to the end of the log; return the reason if that was not possible, or ""."""
         last = ""
         while True:
             was_complete = self._is_complete.is_set()
@@ -106,7 +110,7 @@ class PodLog:
             if self._closed.is_set():
                 return last or error
             if was_complete and "NotFound" in error:
-                return ""  # it was deleted, and its log with it
+                return ""  # The pod was deleted together with its log.
             if was_complete and not error:
                 return ""
             if error and not was_complete:
@@ -115,8 +119,7 @@ class PodLog:
             (self._closed if was_complete else self._is_complete).wait(_RETRY)
 
     def _read(self, is_complete: bool) -> str:
-        """Read what comes after the last line, until the connection ends. Return what
-        has gone wrong, if anything has."""
+        """Read after the last line until the connection ends; return an error, or ""."""
         words = ["logs", self._pod, "--container", CONTAINER, "--follow"]
         words.append("--timestamps")
         if self._last:
@@ -140,13 +143,17 @@ class PodLog:
                 return _UNREAD
             if process.status:
                 return read_error(said)
-            if rest and is_complete:  # else it may be a part of a line
+            if rest and is_complete:
+                # Without the end of the log, the rest may be part of a line.
                 self._pass_on([rest], after)
             return ""
 
     def _pass_on(self, lines: list[bytes], after: bytes) -> None:
-        """Report lines that came after a time. Each begins with its time, but for what
-        the machine of the pod says about its log."""
+        """Report the lines after a time.
+
+        Each line begins with its time, except messages of the pod's machine about the
+        log.
+        """
         start = _moment(after)
         found: list[tuple[bool, bytes]] = []
         for line in lines:
@@ -177,8 +184,7 @@ class PodLog:
 
 
 def _is_event(node: str, text: bytes) -> bool:
-    """Whether a line is an event, and not one that looks like it: the log also has what
-    the model's code prints."""
+    """Return True if a line is an event, and not similar output of the model's code."""
     if not (text.startswith(_EVENT) and text.endswith(b"}")):
         return False
     try:
@@ -190,8 +196,7 @@ def _is_event(node: str, text: bytes) -> bool:
 
 
 def _moment(stamp: bytes) -> tuple[datetime, bytes] | None:
-    """Return the time that a line begins with, so that it can be compared; None if it is
-    no time.
+    """Return the time at the beginning of a line, for comparisons; None without a time.
 
     >>> _moment(b"2026-11-28T18:00:00.5+02:00") > _moment(b"2026-11-28T16:00:00.45Z")
     True

@@ -1,4 +1,4 @@
-"""The objects of a job on Kubernetes, as the values of which its files are the text."""
+"""Builds the objects of a Kubernetes job, which its YAML files contain."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Object: TypeAlias = dict[str, Any]
 CONTAINER: Final = "node"
 """The name of the container of each pod."""
 JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
-"""The label of a pod of a JobSet with the number of its Job."""
+"""The label of a JobSet's pod with the number of its Job."""
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
-"""The label of the Jobs and the pods of a JobSet with its name."""
+"""The label of a JobSet's Jobs and pods with its name."""
 JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
-"""The label of the pods of a JobSet with its uid; older versions of JobSet do not set it."""
+"""The label of a JobSet's pods with its uid; older versions of JobSet do not set it."""
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
-"""The annotation of a pod of an Indexed Job with its number."""
+"""The annotation of an Indexed Job's pod with its number."""
 INSTANCE: Final = "app.kubernetes.io/instance"
 """The label with the name of the job."""
 COMPONENT: Final = "app.kubernetes.io/component"
 """The label with the name of the group."""
 OWN_LABELS: Final = ("app.kubernetes.io/name", INSTANCE, COMPONENT)
-"""The labels by which the objects of a job are found."""
+"""The labels that select the objects of a job."""
 PACKED: Final = "build.tar.gz"
 """The name of the build in its ConfigMap."""
 
-# The folders of a pod. RUN is an empty folder in memory, which Kubernetes makes writable
-# for everybody; a pod has no other users.
+# The folders of a pod. RUN is an empty folder in memory that every user can write; a pod
+# has only one user.
 _RUN: Final = f"/{OWN}/run"
 _KEY: Final = f"/{OWN}/key"
 _BUILD: Final = f"/{OWN}/build"
 UNPACKED: Final = f"{_RUN}/build"
-"""The folder of pods to which they unpack the build of the job."""
+"""The folder where pods unpack the build of the job."""
 
 
 def labels(name: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ def labels(name: str) -> dict[str, str]:
 
 
 def build_object(name: str, namespace: str | None, packed: str) -> Object:
-    """Return the ConfigMap with the build: `packed` is its archive in Base64."""
+    """Return the ConfigMap for a build; `packed` is the archive of the build in Base64."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -82,8 +82,10 @@ def key_object(name: str, namespace: str | None, request: JobRequest) -> Object:
 def jobset_object(
     name: str, groups: Sequence[Group], request: JobRequest, options: Mapping[str, Any]
 ) -> Object:
-    """Return the JobSet: a replicated job for each group, and in it a Job for each node,
-    so that one can be restarted."""
+    """Return the JobSet, with a replicated job for each group.
+
+    Each node has a separate Job, so that one node can be restarted.
+    """
     jobs = []
     for group in groups:
         template = _pod_template(name, group, groups, request, options)
@@ -126,8 +128,8 @@ def jobset_object(
 def plain_objects(
     name: str, groups: Sequence[Group], request: JobRequest, options: Mapping[str, Any]
 ) -> list[Object]:
-    """Return a headless Service, which gives the pods their names, and an Indexed Job
-    for each group."""
+    """Return a headless Service, which gives the pods their names, and an Indexed Job for
+    each group."""
     namespace = options["namespace"]
     service = {
         "apiVersion": "v1",
@@ -164,8 +166,11 @@ def plain_objects(
 
 
 def _finishing(groups: Sequence[Group], request: JobRequest) -> list[str]:
-    """Return the groups that have to end for the run to be done: those of workers and of
-    the control node, and not those that only serve them."""
+    """Return the groups that must end for the run to be done: workers and the control
+    node.
+
+    Nodes that only serve others end later.
+    """
     control = NodeId(next(iter(request.needs))).kind
     serving = {SERVER, HETER} - {control}
     return [group.name for group in groups if group.kind not in serving]
@@ -206,7 +211,8 @@ def _pod_template(
     if options["service-account"] is not None:
         spec["serviceAccountName"] = options["service-account"]
     spec["automountServiceAccountToken"] = False
-    spec["enableServiceLinks"] = False  # variables for each service of the namespace
+    # Otherwise the environment has variables for each service of the namespace.
+    spec["enableServiceLinks"] = False
     if options["node-selector"]:
         spec["nodeSelector"] = pairs(options["node-selector"])
     spec["securityContext"] = security
@@ -244,7 +250,7 @@ def _container(
     return {
         "name": CONTAINER,
         "image": options["image"],
-        # The arguments follow as those of the script, whose $0 is `placer`.
+        # The arguments of the container are those of the script; its $0 is `placer`.
         "command": ["sh", "-euc", _as_it_is(script), "placer"],
         "args": [_as_it_is(argument) for argument in arguments],
         "env": _environment(name, group, groups, options),
@@ -259,9 +265,9 @@ def _container(
 
 
 def _script(group: Group, request: JobRequest, options: Mapping[str, Any]) -> str:
-    """Return the shell script of a container, which becomes the node."""
+    """Return the shell script of a container, which starts the node."""
     lines = [
-        "# Kubernetes decides who can read its file of the key: this copy is the node's.",
+        "# Kubernetes sets the permissions of the mounted key; this copy is private.",
         f"(umask 077; cat {_KEY}/key >{_RUN}/key)",
     ]
     if options["build"] is None:
@@ -304,7 +310,7 @@ def _environment(
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "PLACER_ENDPOINTS", "value": endpoints},
         {"name": KEY_FILE, "value": f"{_RUN}/key"},
-        # The folder of the build may be writable for other users than this one.
+        # The folder of the build may be writable by other users.
         {"name": TRUST_VARIABLE, "value": trusted},
         *({"name": name, "value": value} for name, value in NODE_VARIABLES.items()),
     ]
@@ -318,13 +324,13 @@ def _resources(needs: Needs, options: Mapping[str, Any]) -> Object:
     requests, limits = {"memory": memory}, {"memory": memory}
     if options["cpu"] is not None:
         requests = {"cpu": options["cpu"], **requests}
-    if needs.gpus:  # a request of these is their limit
+    if needs.gpus:  # The limit of these resources is also their request.
         limits[options["gpu-resource"]] = str(needs.gpus)
     return {"requests": requests, "limits": limits}
 
 
 def threads_of(cpu: str) -> int | None:
-    """Return the number of threads for a quantity of CPUs; None if it is none.
+    """Return the number of threads for a quantity of CPUs; None for an invalid text.
 
     >>> threads_of("4"), threads_of("1500m"), threads_of("2 cores")
     (4, 2, None)
@@ -336,12 +342,11 @@ def threads_of(cpu: str) -> int | None:
 
 
 def pairs(text: str | None) -> dict[str, str]:
-    """Return the pairs of `name=value,…`, which were checked."""
+    """Return the pairs of a checked text `name=value,…`."""
     parts = (part.partition("=") for part in text.split(",")) if text else ()
     return {name: value for name, _, value in parts}
 
 
 def _as_it_is(text: str) -> str:
-    """Return a text of a command so that Kubernetes, which replaces `$(NAME)` and `$$`,
-    gives the container this text."""
+    """Escape a text of a command for Kubernetes, which replaces `$(NAME)` and `$$`."""
     return re.sub(r"\$(?=[$(])", "$$", text)

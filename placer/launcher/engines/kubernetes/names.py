@@ -1,7 +1,7 @@
-"""What Kubernetes takes for the names of images, labels, resources and other objects.
+"""Checks the names of images, labels, resources and other objects as Kubernetes does.
 
-It checks the template of a pod when it makes the pod, and the name of an image on the
-machine of the pod: after the job was submitted, and far from who has written it.
+Kubernetes itself checks a pod template only when it creates the pod, and an image name on
+the machine of the pod. Both errors come after the submission.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _OBJECT: Final = re.compile(rf"(?=.{{1,253}}$){_HOST}")
 _QUALIFIED: Final = re.compile(rf"(?:(?=[^/]{{1,253}}/)(?P<prefix>{_HOST})/)?{_NAME}")
 _VALUE: Final = re.compile(f"({_NAME})?")
 
-# The grammar of the package `reference` of github.com/distribution: a registry may have
-# capitals, the path after it may not, and has at most 255 characters.
+# The grammar of the package `reference` of github.com/distribution. A registry may have
+# capital letters. The path after it may not, and has at most 255 characters.
 _DOMAIN: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _IMAGE: Final = re.compile(
     rf"(({_DOMAIN}(\.{_DOMAIN})*|\[[0-9a-fA-F:]+\])(:[0-9]+)?/)?"
@@ -28,7 +28,7 @@ _IMAGE: Final = re.compile(
 
 
 def is_image(text: str) -> bool:
-    """Whether a text names an image.
+    """Return True if a text is a valid image name.
 
     >>> is_image("registry.example:5000/team/placer:1.2"), is_image("placer:")
     (True, False)
@@ -38,12 +38,12 @@ def is_image(text: str) -> bool:
 
 
 def is_object(text: str) -> bool:
-    """Whether an object, such as a claim or a service account, can have this name."""
+    """Return True for a valid name of an object, such as a claim or a service account."""
     return _OBJECT.fullmatch(text) is not None
 
 
 def is_label(name: str, value: str) -> bool:
-    """Whether a label can have this name and this value.
+    """Return True for a valid label.
 
     >>> is_label("kueue.x-k8s.io/queue-name", "team"), is_label("queue name", "team")
     (True, False)
@@ -52,7 +52,7 @@ def is_label(name: str, value: str) -> bool:
 
 
 def is_resource(text: str) -> bool:
-    """Whether a resource that a cluster adds, such as nvidia.com/gpu, can have this
-    name."""
+    """Return True for a valid name of a resource that a cluster adds, such as
+    nvidia.com/gpu."""
     found = _QUALIFIED.fullmatch(text)
     return found is not None and found["prefix"] is not None

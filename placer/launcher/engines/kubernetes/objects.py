@@ -1,6 +1,6 @@
-"""What is read of the objects of Kubernetes, as `kubectl get --output=json` prints them.
+"""Objects of Kubernetes, read from the output of `kubectl get --output=json`.
 
-Fields that are not here are of no interest. The names and types are those of its API.
+The names and types are those of the Kubernetes API. Unused fields are omitted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 
 class Owner(Struct, frozen=True):
-    """What has made an object."""
+    """The object that created another one."""
 
     kind: str
     name: str
@@ -20,7 +20,7 @@ class Owner(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True, rename="camel"):
-    """What all objects have."""
+    """Metadata of any object."""
 
     name: str
     uid: str
@@ -33,17 +33,17 @@ class Metadata(Struct, frozen=True, rename="camel"):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it is being deleted."""
+        """True if the object is being deleted."""
         return self.deletion_timestamp is not None
 
     def owner(self, kind: str) -> Owner | None:
-        """Return the object of a kind that has made this one."""
+        """Return the object of a kind that created this one."""
         owners = self.owner_references or ()
         return next((each for each in owners if each.kind == kind), None)
 
 
 class Condition(Struct, frozen=True):
-    """A condition of a pod, a Job or a JobSet: `status` is True, False or Unknown."""
+    """A condition of a pod, a Job or a JobSet; `status` is True, False or Unknown."""
 
     type: str
     status: str
@@ -52,7 +52,7 @@ class Condition(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Why a container does not begin."""
+    """The reason why a container does not start."""
 
     reason: str = ""
     message: str = ""
@@ -68,7 +68,7 @@ class Terminated(Struct, frozen=True, rename="camel"):
 
 
 class ContainerState(Struct, frozen=True):
-    """One of these, or none yet."""
+    """The state of a container; at most one field is set."""
 
     waiting: Waiting | None = None
     running: Mapping[str, Any] | None = None
@@ -76,14 +76,14 @@ class ContainerState(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """The status of a container of a pod, such as one that a mesh of services adds."""
+    """The status of a container of a pod. A service mesh adds containers."""
 
     name: str
     state: ContainerState | None = None
 
 
 class Resources(Struct, frozen=True):
-    """What a container may use."""
+    """The resources that a container may use."""
 
     limits: Mapping[str, str | int] | None = None
 
@@ -96,7 +96,7 @@ class Container(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True, rename="camel"):
-    """What a pod, a Job or a JobSet should be."""
+    """The desired state of a pod, a Job or a JobSet."""
 
     node_name: str = ""
     containers: Sequence[Container] | None = None
@@ -104,7 +104,7 @@ class Spec(Struct, frozen=True, rename="camel"):
 
 
 class Status(Struct, frozen=True, rename="camel"):
-    """What a pod, a Job or a JobSet is."""
+    """The actual state of a pod, a Job or a JobSet."""
 
     phase: str = ""
     reason: str = ""
@@ -129,7 +129,7 @@ class InvolvedObject(Struct, frozen=True):
 
 
 class ClusterEvent(Struct, frozen=True, rename="camel"):
-    """What the cluster says of an object."""
+    """An event of the cluster about an object."""
 
     involved_object: InvolvedObject
     reason: str = ""
@@ -138,12 +138,12 @@ class ClusterEvent(Struct, frozen=True, rename="camel"):
 
 
 class EventList(Struct, frozen=True):
-    """Events."""
+    """A list of events."""
 
     items: Sequence[ClusterEvent]
 
 
 class ObjectList(Struct, frozen=True):
-    """Objects of several kinds."""
+    """A list of objects of several kinds."""
 
     items: Sequence[Object]

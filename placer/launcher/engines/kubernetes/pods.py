@@ -1,4 +1,4 @@
-"""The state of the pods of a job, from what `kubectl get --output=json` prints."""
+"""The state of the pods of a job, from the output of `kubectl get --output=json`."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from placer.launcher.engines.kubernetes.objects import (
 from placer.runtime.signals.signals import status_of_shell
 
 _NORMAL: Final = ("", "ContainerCreating", "PodInitializing")
-"""Why a container waits if all is well."""
+"""Reasons of a waiting container during a normal start."""
 _SILENT: Final = ("", "Completed", "Error")
-"""Why a container has ended if its exit status says as much."""
+"""Reasons of an ended container that say no more than its exit status."""
 _DISRUPTED: Final = "DisruptionTarget"
-"""The condition of a pod that Kubernetes ends, as to make room for another one."""
+"""The condition of a pod that Kubernetes ends, for example to make room for another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a container, and when it was; see `NodeEnded`."""
+    """The end of a container and its time; see `NodeEnded`."""
 
     status: int | None
     why: str
@@ -49,15 +49,15 @@ class Pod:
     """A pod of a job.
 
     Attributes:
-        node: the node that it is.
-        name: its name.
-        uid: tells it from an earlier pod of that name.
-        host: the machine that it is on, or empty.
-        has_log: whether its container has begun, so that it has a log.
-        waiting: why the container does not begin, and what Kubernetes says about it, if
-            that is no normal part of its start.
-        deleted: the seconds that it has to end, if it is being deleted.
-        disrupted: why Kubernetes ends it, if it does.
+        node: the node in the pod.
+        name: the name of the pod.
+        uid: distinguishes the pod from an earlier one with the same name.
+        host: the machine of the pod, or "".
+        has_log: True if its container has started, so that it has a log.
+        waiting: the reason and the message of a container that does not start, unless
+            this is part of a normal start.
+        deleted: the seconds that the pod has to end, if it is being deleted.
+        disrupted: the reason why Kubernetes ends the pod, or "".
         end: the end of its container.
     """
 
@@ -78,11 +78,11 @@ class Pods:
 
     Attributes:
         pods: the newest pod of each node that has one.
-        is_there: whether the JobSet, or a Job, is there.
-        is_replaced: whether a later job with its name is there.
-        over: the groups of which no more pods are made, since their Job, or the JobSet,
-            has ended; and whether that has succeeded.
-        suspended: whether it waits to be admitted, as by a queue.
+        is_there: True if the JobSet, or a Job, exists.
+        is_replaced: True if a later job with the same name exists.
+        over: True or False for a group whose Job, or the JobSet, has succeeded or failed.
+            No more pods are created for these groups.
+        suspended: True if the job waits to be admitted, for example by a queue.
     """
 
     pods: Mapping[str, Pod]
@@ -94,17 +94,18 @@ class Pods:
 
 @dataclass(slots=True)
 class Identity:
-    """What tells a job, and its pods, from others that have its name and its labels, such
-    as an earlier one whose pods are still ending.
+    """Distinguishes a job and its pods from other jobs with the same name and labels.
+
+    For example, the pods of an earlier job may still be ending.
 
     Args:
         name: the name of the JobSet, or the beginning of the names of the Jobs.
-        groups: its nodes.
-        jobset: whether it is a JobSet.
+        groups: the nodes of the job.
+        jobset: True for a JobSet, False for Jobs.
 
     Attributes:
-        uids: those of the JobSet, or of the Jobs.
-        created: when the first of them was made, such as 2026-11-28T18:00:00Z.
+        uids: the uids of the JobSet, or of the Jobs.
+        created: the creation time of the first of them, such as 2026-11-28T18:00:00Z.
     """
 
     name: str
@@ -114,20 +115,22 @@ class Identity:
     created: str = "~"
 
     def add(self, uid: str, created: str) -> None:
-        """Add the JobSet, or a Job, that was made."""
+        """Add the JobSet, or a Job, that was created."""
         self.uids.add(uid)
         self.created = min(self.created, created)
 
     @property
     def names(self) -> list[str]:
-        """The name of the JobSet, or those of the Jobs."""
+        """The name of the JobSet, or the names of the Jobs."""
         if self.jobset:
             return [self.name]
         return [f"{self.name}-{group.name}" for group in self.groups]
 
     def nodes(self) -> dict[tuple[str, str], str]:
-        """Return the nodes by the name of the Job that makes their pod, and the number of
-        the pod in it, which is empty if there is only one."""
+        """Return the nodes by the name of the Job of their pod and the number of the pod.
+
+        The number is "" if the Job has only one pod.
+        """
         if self.jobset:
             return {
                 (f"{self.name}-{group.name}-{i}", ""): node
@@ -144,7 +147,8 @@ class Identity:
 def read_pods(printed: bytes, job: Identity) -> Pods:
     """Read a list of pods with the JobSet, or the Jobs, of a job.
 
-    Raises ValueError if the text is no such list.
+    Raises:
+        ValueError: if the text is not such a list.
     """
     items = msgspec.json.decode(printed, type=ObjectList).items
     kind = "JobSet" if job.jobset else "Job"
@@ -179,12 +183,15 @@ def read_pods(printed: bytes, job: Identity) -> Pods:
 
 
 def _is_of(pod: Metadata, owner: Owner, job: Identity, until: str) -> bool:
-    """Whether a pod of this owner is one of a job, and not of an earlier job of its name,
-    or of a later one, which was made at the time `until`."""
+    """Return True if a pod of this owner belongs to the job.
+
+    It may belong to an earlier job with the same name, or to a later one that was created
+    at the time `until`.
+    """
     uid = (pod.labels or {}).get(JOBSET_UID) if job.jobset else owner.uid
     if uid is not None:
         return uid in job.uids
-    # The times are those of the clocks of API servers, and have whole seconds.
+    # The times come from clocks of API servers, in whole seconds.
     return job.created <= pod.created < until
 
 
@@ -228,29 +235,29 @@ def _end(item: Object, state: ContainerState) -> End | None:
     status, ended = item.status, state.terminated
     if ended is None and status.phase not in ("Failed", "Succeeded"):
         return None
-    why = joined(status.reason, status.message)  # such as Evicted
+    why = joined(status.reason, status.message)  # for example Evicted
     disruption = _condition(status, _DISRUPTED, "True")
     if disruption is not None and not why:
         why = joined(disruption.reason, disruption.message)
     if ended is None:
-        return End(None, why or "its container did not begin")
+        return End(None, why or "its container did not start")
     reason = "" if ended.reason in _SILENT else ended.reason
     if reason == "OOMKilled":
         containers = item.spec.containers or ()
         own = next((c for c in containers if c.name == CONTAINER), None)
         limits = (own and own.resources and own.resources.limits) or {}
-        reason = f"OOMKilled: it may use {limits.get('memory', 'no more')} of memory"
+        reason = f"OOMKilled: its memory limit is {limits.get('memory', 'unknown')}"
     code = status_of_shell(ended.exit_code)
     return End(code, joined(reason, ended.message, why), ended.finished_at or "")
 
 
 def joined(*parts: str) -> str:
-    """Return parts of what Kubernetes says as one line."""
+    """Join parts of a message of Kubernetes into one line."""
     return ": ".join(" ".join(part.split()) for part in parts if part)
 
 
 def _success(status: Status) -> bool | None:
-    """Whether a Job or a JobSet has succeeded; None if it has not ended."""
+    """Return True if a Job or JobSet succeeded, False if it failed, None before its end."""
     if _condition(status, "Failed", "True"):
         return False
     done = (_condition(status, kind, "True") for kind in ("Complete", "Completed"))
@@ -258,10 +265,10 @@ def _success(status: Status) -> bool | None:
 
 
 def read_warnings(printed: bytes) -> dict[str, str]:
-    """Read a list of events of type Warning; return the last one of each object, by its
-    name.
+    """Return the last warning about each object, by its name, from a list of events.
 
-    Raises ValueError if the text is no such list.
+    Raises:
+        ValueError: if the text is not such a list.
     """
     events = msgspec.json.decode(printed, type=EventList).items
     found = {}

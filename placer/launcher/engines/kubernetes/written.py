@@ -1,4 +1,5 @@
-"""The files that a run writes in its pods: they last only on volumes."""
+"""Checks that the files of a run are on volumes, because other files are lost with the
+pod."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from placer.runtime.control.options import OPTIONS
 _FOLDERS: Final = tuple(
     option.flag
     for option in OPTIONS
-    if option.file == "folder" and option.name != "resume"  # which is only read
+    if option.file == "folder" and option.name != "resume"  # the run only reads it
 )
 """Options that name a folder to which nodes write."""
 _STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr")
-"""What is written, and is no file."""
+"""Paths to which nodes write that are not files."""
 
 
 def check_written(request: JobRequest, build: str, volumes: Sequence[Volume]) -> None:
@@ -29,30 +30,30 @@ def check_written(request: JobRequest, build: str, volumes: Sequence[Volume]) ->
     Args:
         request: the run.
         build: the folder of the build in the pods.
-        volumes: those of the pods.
+        volumes: the volumes of the pods.
     """
     for what, path, hint in _written(request, build):
-        # The one that is mounted nearest to a path has it.
+        # The volume with the longest matching path contains the file.
         holders = [each for each in volumes if path.is_relative_to(each.path)]
         holder = max(holders, key=lambda each: len(each.path), default=None)
         if holder is None and str(path) not in _STREAMS:
             raise PlacerError(
-                f"{what} is '{path}', which is on no volume: it would be lost with"
-                " the pod",
-                hint=f"{hint}mount one there: --option volumes=CLAIM:/PATH",
+                f"{what} is '{path}', which is not on a volume: it would be lost "
+                "with the pod",
+                hint=f"{hint}mount a volume there: --option volumes=CLAIM:/PATH",
             )
         if holder is not None and holder.read_only:
             raise PlacerError(
-                f"{what} is '{path}', which is on a volume that pods only read",
-                hint=f"--option volumes={holder.claim}:{holder.path}, without :ro,"
-                " lets them write to it",
+                f"{what} is '{path}', but its volume is read-only",
+                hint="make it writable: --option "
+                f"volumes={holder.claim}:{holder.path}, without :ro",
             )
 
 
 def _written(
     request: JobRequest, build: str
 ) -> Iterator[tuple[str, PurePosixPath, str]]:
-    """Yield what is written: what it is, its path in the pods, and the beginning of a
+    """Yield each written file: its description, its path in the pods, and the start of a
     hint."""
     named = {flag: str(path) for flag, path in request.writes.items()}
     for argument in request.arguments:
@@ -70,5 +71,5 @@ def _written(
         yield (
             "train.checkpoint.to",
             PurePosixPath(folder),
-            "name another folder by --checkpoint DIR, or ",
+            "choose another folder with --checkpoint DIR, or ",
         )

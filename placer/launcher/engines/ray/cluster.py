@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, and to its head."""
+"""The connection to a Ray cluster and its head."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from placer.errors import RunError
 from placer.launcher.engines.said import quoting
 
 CONNECT_TIMEOUT: Final = 10.0
-"""Seconds in which the cluster has to accept a connection."""
+"""Seconds in which the cluster must accept a connection."""
 ANSWER_TIMEOUT: Final = 60.0
-"""Seconds in which the cluster has to answer; Ray itself asks again without an end."""
+"""Seconds in which the cluster must answer. Ray itself retries without a limit."""
 HEAD_POLL: Final = 2.0
-"""Seconds between two looks whether the head of the cluster is there."""
+"""Seconds between two checks of the cluster's head."""
 HEAD_TIMEOUT: Final = 2.0
-"""Seconds in which the head has to accept a connection."""
+"""Seconds in which the head must accept a connection."""
 
 
 def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None:
@@ -29,10 +29,11 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
     Args:
         ray: the package.
         address: the address of the cluster.
-        give_up: is called, in a thread, with the error of a cluster that accepts a
-            connection and then does not answer; it ends this process.
+        give_up: called in a thread with an error if a cluster accepts a connection and
+            then does not answer. It ends this process.
 
-    Raises RunError if there is no cluster, or another version of Ray or Python.
+    Raises:
+        RunError: if no cluster is found, or its version of Ray or Python differs.
     """
     given = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     _check_reachable(given)
@@ -49,10 +50,10 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         message = f"cannot connect to the Ray cluster '{given or address}'"
         hint = (
-            "`ray status` shows whether this machine belongs to a cluster;"
-            " --option address=HOST:PORT names another one"
+            "check with `ray status` that this machine belongs to a cluster, or "
+            "name another cluster with --option address=HOST:PORT"
         )
-        is_found = "Version mismatch" in str(error)  # and says both versions
+        is_found = "Version mismatch" in str(error)  # the error contains both versions
         raise RunError(
             quoting(message, str(error)), hint=None if is_found else hint
         ) from None
@@ -62,43 +63,45 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
 
 
 def _check_reachable(address: str) -> None:
-    """Raise RunError if nothing listens at HOST:PORT, for which Ray looks for minutes."""
+    """Raise RunError if nothing listens at HOST:PORT. Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
-        return  # `auto`, or another form, which Ray checks
+        return  # Ray checks `auto` and other forms of addresses.
     if why := _refusal(address, CONNECT_TIMEOUT):
         raise RunError(
-            f"there is no Ray cluster at {address}: {why}",
-            hint="`ray start --head` prints its address",
+            f"no Ray cluster answers at {address}: {why}",
+            hint="`ray start --head` prints the address of a cluster",
         )
 
 
 class Head:
     """The head of the cluster to which this process is connected.
 
-    Without it, Ray does not notice what happens in the cluster, and ends its processes
+    Without the head, Ray does not notice changes of the cluster, and ends its processes
     after a while.
 
     Attributes:
-        address: its address.
+        address: the address of the head.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
-        # A client of Ray Client may be where the head cannot be reached.
+        # A client of Ray Client may be unable to reach the head.
         self._can_be_seen = not _refusal(address, HEAD_TIMEOUT)
         self._next_look = time.monotonic() + HEAD_POLL
         self._is_told = False
 
     def problem(self) -> str:
-        """Return why the head cannot be reached, or an empty text."""
+        """Return the reason why the head cannot be reached, or ""."""
         if not self._can_be_seen or not (why := _refusal(self.address, HEAD_TIMEOUT)):
             return ""
         return f"the head of the Ray cluster, {self.address}, does not answer: {why}"
 
     def look(self) -> str:
-        """Return what has changed, if it is time to look: the head is lost, or there
-        again."""
+        """Return a message if the head was lost or is back since the last check.
+
+        It checks only every `HEAD_POLL` seconds.
+        """
         if time.monotonic() < self._next_look:
             return ""
         problem = self.problem()
@@ -107,12 +110,12 @@ class Head:
             return ""
         self._is_told = bool(problem)
         if problem:
-            return f"{problem}; Ray ends the job if that lasts, by default for 60 s"
+            return f"{problem}; if this lasts, Ray ends the job, by default after 60 s"
         return f"the head of the Ray cluster, {self.address}, answers again"
 
 
 def _refusal(address: str, timeout: float) -> str:
-    """Return why nothing accepts a connection at an address, or an empty text."""
+    """Return the reason why no connection to an address is accepted, or ""."""
     try:
         socket.create_connection(parse_endpoint("Ray", address), timeout).close()
     except OSError as error:

@@ -1,7 +1,8 @@
-"""The driver of a job on Ray: a process of its own, which the launcher starts.
+"""The driver of a job on Ray, in a separate process that the launcher starts.
 
-Ray ends its drivers when it has lost the head of its cluster, writes to their standard
-output, and takes their signals: all of this is not for the process of the launcher.
+Ray ends its driver when it has lost the head of its cluster. It also writes to the
+driver's standard output and handles its signals. The launcher's process must be safe from
+all this.
 """
 
 from __future__ import annotations
@@ -39,22 +40,24 @@ from placer.launcher.engines.said import in_one_line, quoting
 from placer.system.owned_threads import OwnedThreads
 
 POLL: Final = 1.0
-"""Seconds between two checks for limits of time."""
+"""Seconds between two checks for time limits."""
 QUIET: Final = 3.0
-"""Seconds that a job waits for machines before it says so."""
+"""Seconds that a job waits for machines before the user is told."""
 SILENT: Final = 60.0
-"""Seconds without an answer of an actor, which has something to say every few seconds,
-after which it counts as lost."""
+"""Seconds without an answer after which an actor counts as lost.
+
+A working actor answers every few seconds.
+"""
 STOPPED: Final = 10.0
-"""Seconds between two looks after which this process was stopped itself."""
+"""A pause of this many seconds means that this process itself was stopped."""
 EXIT_GRACE: Final = 20.0
-"""Seconds in which a job ends that is to end."""
+"""Seconds in which a job must end once it is told to."""
 
 
 def main(folder: Path) -> None:
-    """Run the job in a folder, as the first line of standard input describes it.
+    """Run the job in a folder; the first line of standard input describes the job.
 
-    Messages go to what was standard output, and all else to standard error.
+    Messages go to the original standard output, all other output to standard error.
     """
     fd = os.dup(1)
     os.dup2(2, 1)
@@ -112,8 +115,8 @@ def _run(
         driver.call_all(nodes.run(files, addresses))
         last = driver.follow(hosts)
         nodes.end()
-        tell(last)  # nothing is left when the launcher ends
-    except ConnectionError as error:  # of Ray Client, whose server has ended
+        tell(last)  # Sent last: nothing may be left running when the launcher ends.
+    except ConnectionError as error:  # raised by Ray Client when its server has ended
         message = "the connection to the Ray cluster was lost"
         raise RunError(quoting(message, str(error))) from None
     finally:
@@ -122,11 +125,11 @@ def _run(
 
 
 class _Orders:
-    """What the launcher orders on standard input.
+    """The orders that the launcher writes to standard input.
 
     Attributes:
-        nodes: the nodes of the job, once there are any.
-        have_ended: whether the job is to end: standard input has ended.
+        nodes: the nodes of the job, once they exist.
+        have_ended: True if the job must end, because standard input has ended.
     """
 
     def __init__(self) -> None:
@@ -134,27 +137,30 @@ class _Orders:
         self.have_ended = threading.Event()
 
     def obey(self, tell: Callable[[Message], None]) -> None:
-        """Obey the orders, and end this process after the last."""
+        """Obey the orders, and end this process after the last one."""
         while line := _read_line():
             if line == STOP and self.nodes is not None:
                 try:
                     self.nodes.stop()
-                except Exception as error:  # such as those of Ray Client
+                except Exception as error:  # for example, an error of Ray Client
                     tell(
                         Note(f"the nodes cannot be stopped: {in_one_line(str(error))}")
                     )
-        self.have_ended.set()  # the launcher hears of the end when nothing is left
+        # The launcher is told of the end when nothing is left running.
+        self.have_ended.set()
         timer = threading.Timer(EXIT_GRACE, os._exit, [1])
         timer.name = "placer exit"
         timer.start()
         if self.nodes is not None:
             self.nodes.end()
-        os._exit(0)  # Ray may wait for something that nobody needs any more
+        os._exit(0)  # Do not wait for threads of Ray, which can block.
 
 
 def _read_line() -> bytes:
-    """Read a line of standard input, empty at its end. A thread that waits in `sys.stdin`
-    would be in the way of the end of the process."""
+    """Return the next line of standard input, "" at its end.
+
+    A thread that waits in `sys.stdin` would block the exit of the process.
+    """
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
@@ -165,7 +171,7 @@ def _read_line() -> bytes:
 
 
 class _Driver:
-    """What follows a job.
+    """Follows a job.
 
     Args:
         job: the job.
@@ -189,7 +195,7 @@ class _Driver:
         return time.monotonic() - self._begin > self._job.timeout
 
     def wait_for_machines(self) -> None:
-        """Wait until there is the placement group."""
+        """Wait until the placement group exists."""
         is_said = False
         while not self._nodes.group.wait(POLL):
             if self._is_late:
@@ -199,7 +205,7 @@ class _Driver:
                 self._tell(Note(f"waits at most {self._job.timeout} s for machines"))
 
     def call_all(self, calls: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a call of each node returns, by its name."""
+        """Return the results of a call of each node, by name."""
         left = {ref: node for node, ref in calls.items()}
         results = {}
         while left:
@@ -214,7 +220,11 @@ class _Driver:
         return {node: results[node] for node in calls}
 
     def _get(self, ref: Any, what: str) -> Any:
-        """Return the result of a call. Raises RunError if it has failed."""
+        """Return the result of a call.
+
+        Raises:
+            RunError: if the call failed.
+        """
         try:
             return ray.get(ref)
         except ray.exceptions.RayTaskError as error:
@@ -223,11 +233,11 @@ class _Driver:
             raise RunError(quoting(f"{what}: Ray says", self._why(error))) from None
 
     def _why(self, error: BaseException) -> str:
-        """Return what Ray says of an actor that was lost, and whether its head answers."""
+        """Return Ray's explanation of a lost actor, and the state of the head."""
         return f"{error}\n{self._head.problem()}"
 
     def follow(self, hosts: Mapping[str, str]) -> Ended:
-        """Tell what the nodes write, and how they end; return the last end."""
+        """Pass on the output and the ends of the nodes; return the last end."""
         actors = self._nodes.actors
         reads = {actor.read.remote(): node for node, actor in actors.items()}
         asked = dict.fromkeys(actors, time.monotonic())
@@ -261,7 +271,7 @@ class _Driver:
                 self._tell(Note(news))
 
     def _take(self, ref: Any, node: str, host: str) -> Ended | None:
-        """Tell what a node has written; return its end if it has ended."""
+        """Pass on the output of a node; return its end if it has ended."""
         try:
             output = ray.get(ref)
         except ray.exceptions.RayError as error:

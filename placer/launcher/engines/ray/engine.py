@@ -1,8 +1,9 @@
-"""Ray: a placement group, and an actor for each node, which starts its process.
+"""Ray: a placement group, and an actor for each node, which starts the node's process.
 
-`submit` starts the driver of the job (`placer.launcher.engines.ray.driver`), which makes the actors
-in Ray's workers, sends them the build and the key, and fetches what the nodes write. The
-job ends with the driver, and the driver with the launcher. `docs/ray.md` says how to use it.
+`submit` starts the driver of the job (`placer.launcher.engines.ray.driver`). The driver
+creates the actors in Ray's workers, sends them the build and the key, and fetches their
+output. The job ends with the driver, and the driver with the launcher. See `docs/ray.md`
+for its use.
 """
 
 from __future__ import annotations
@@ -38,38 +39,43 @@ OPTIONS: Final = (
         "address",
         "str",
         "auto",
-        "The address of the cluster, HOST:PORT; auto is RAY_ADDRESS, or the cluster of "
-        "this machine.",
+        "The address of the cluster, HOST:PORT. auto uses RAY_ADDRESS, or the "
+        "cluster of this machine.",
     ),
-    EngineOption("cpus", "int", 1, "The CPUs that Ray reserves for each node."),
+    EngineOption(
+        "cpus", "int", 1, "The number of CPUs that Ray reserves for each node."
+    ),
     EngineOption(
         "memory",
         "size",
         None,
-        "The memory of each node, such as 8GiB. By default what the plan needs.",
+        "The memory of each node, such as 8GiB. Default: the needs of the plan.",
     ),
     EngineOption(
         "strategy",
         "str",
         "PACK",
-        "How Ray chooses machines: few of them (PACK) or many (SPREAD); the STRICT "
-        "ones are just one, or one for each node.",
+        "The placement strategy of Ray: PACK uses few machines, SPREAD many; "
+        "STRICT_PACK uses one machine, STRICT_SPREAD a machine for each node.",
         ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
     ),
     EngineOption(
-        "timeout", "int", 300, "The seconds in which the nodes must get their machines."
+        "timeout",
+        "int",
+        300,
+        "The seconds within which the nodes must get their machines.",
     ),
     EngineOption(
         "grows",
         "bool",
         False,
-        "Whether the cluster may get more machines, as with an autoscaler.",
+        "Wait for machines that an autoscaler may add to the cluster.",
     ),
 )
 LOG: Final = "ray.log"
-"""What Ray prints."""
+"""The file for the output of Ray."""
 END_GRACE: Final = 30.0
-"""Seconds in which a job ends that is to end."""
+"""Seconds in which a cancelled job must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,12 @@ class RayJob:
     """A job on Ray; see `placer.launcher.engines.engine.Job`.
 
     Attributes:
-        driver: the process that follows it. The job ends with it, and it with this one.
-        log: the file of what Ray prints.
-        title: what the user is told of it.
-        cancel_command: none: the job ends with this process.
-        folder: none: the launcher writes the logs.
+        driver: the process that follows the job. The job ends with the driver, and the
+            driver with this process.
+        log: the file for the output of Ray.
+        title: the name of the job for the user.
+        cancel_command: always empty: the job ends with this process.
+        folder: always None: the launcher writes the logs.
     """
 
     driver: Child
@@ -97,7 +104,7 @@ class RayJob:
         assert self.driver.stdin is not None
         with suppress(BrokenPipeError):
             self.driver.stdin.close()
-        self.driver.end(END_GRACE)  # if it is killed, Ray ends its actors
+        self.driver.end(END_GRACE)  # If the driver is killed, Ray ends its actors.
 
     def close(self) -> None:
         """End the job, and wait for its end."""
@@ -105,26 +112,28 @@ class RayJob:
         self.driver.close()
 
     def order(self, line: bytes) -> None:
-        """Write a line to the driver, if it has not ended."""
+        """Write a line to the driver, if it still runs."""
         assert self.driver.stdin is not None
-        with suppress(BrokenPipeError, ValueError):  # ValueError: it was cancelled
+        with suppress(BrokenPipeError, ValueError):  # ValueError: the job was cancelled
             self.driver.stdin.write(line)
             self.driver.stdin.flush()
 
     def read(self) -> Message | None:
-        """Return the next message of the driver, None at the end."""
+        """Return the next message of the driver, or None at the end."""
         assert self.driver.stdout is not None
         return read_message(self.driver.stdout.fileno())
 
     def failure(self, message: Message | None) -> RunError:
-        """Return the error for the last message of the driver, None if it has ended
-        without one."""
+        """Return the error in the last message of the driver.
+
+        Without a message (None), the error says how the driver ended.
+        """
         if isinstance(message, Failed):
             return RunError(message.message, hint=message.hint)
         status = self.driver.end(END_GRACE)
         how = "has not ended" if status is None else how_ended(status)
         told = quoting(f"the driver of the Ray job {how}", end_of_file(self.log))
-        return RunError(told, hint=f"Ray's output is in {self.log}")
+        return RunError(told, hint=f"see the output of Ray in {self.log}")
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
@@ -140,12 +149,14 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> RayJob:
     """Start the driver of the job in a folder; see `Engine.submit`.
 
-    It connects to the cluster while it is watched, so that a signal can end that.
+    The driver connects to the cluster later, during `watch`, so that a signal can end the
+    attempt.
     """
     if find_spec("ray") is None:
         raise PlacerError(
-            "Ray is not installed here",
-            hint=f"{install_extra('ray')}, and the version of Ray of the cluster",
+            "Ray is not installed on this machine",
+            hint=f"{install_extra('ray')}; install the version of Ray that the "
+            "cluster has",
         )
     log = folder / LOG
     with log.open("wb") as output:
@@ -155,8 +166,10 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
-            folder="/",  # Ray's workers would import modules from that of the user
-            left=True,  # it ends with its input, once the job has ended
+            # Ray's workers would import modules from the user's working folder.
+            folder="/",
+            # The driver ends when its input ends, after it has ended the job.
+            left=True,
         )
     job = RayJob(driver, log)
     job.order(msgspec.json.encode(describe_job(request, options)) + b"\n")
@@ -164,7 +177,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
 
 
 def watch(job: RayJob) -> Iterator[JobEvent]:
-    """Pass on what the driver tells; see `Engine.watch`."""
+    """Yield the events that the driver reports; see `Engine.watch`."""
     try:
         while message := job.read():
             if isinstance(message, Failed):

@@ -1,4 +1,4 @@
-"""The files of a job on Ray, and what its driver is told of it."""
+"""The files of a job on Ray, and the description for its driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from placer.report.numbers import format_count, format_size
 RUN: Final = "run.py"
 BUILD: Final = "build"
 _UNITS: Final = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
-"""Units of `--option memory`: the first one whose multiple it is, and the last."""
+"""Units for `--option memory`. A size uses the first unit that divides it, or else the
+last one."""
 
 _SCRIPT: Final = '''\
 """{name} on a Ray cluster: {nodes}. Written by placer.
@@ -52,7 +53,7 @@ main(
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """What a node asks of a machine: `memory` is in bytes."""
+    """The resources that a node requests; `memory` is in bytes."""
 
     cpus: int
     gpus: int
@@ -60,18 +61,18 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a driver is told, besides the build.
+    """The description of a job for its driver.
 
     Attributes:
         name: the name of the job.
-        digest: that of the plan.
+        digest: the digest of the plan.
         address: the address of the cluster.
-        strategy: how Ray chooses the machines for the bundles of the placement group.
-        timeout: the seconds in which the nodes get their machines.
-        grows: whether the cluster may get more machines for the job.
-        nodes: the bundle of each node by its name; the first is the control node.
+        strategy: the placement strategy of the placement group.
+        timeout: the seconds within which the nodes must get their machines.
+        grows: True if the cluster may add machines for the job.
+        nodes: the resources of each node by its name; the first is the control node.
         arguments: the arguments of `placer run` after the build and the node.
-        secret: that of the key of the run.
+        secret: the secret of the run's key.
     """
 
     name: str
@@ -89,7 +90,7 @@ class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescription:
-    """Return what the driver of a job is told."""
+    """Return the description of a job for its driver."""
     return RayJobDescription(
         name=request.name,
         digest=request.plan.digest,
@@ -107,7 +108,7 @@ def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescr
 
 
 def job_files(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
-    """Return the files of a job: `run.py`, which launches it, and the build."""
+    """Return the files of a job: the build, and `run.py`, which launches it."""
     given = [f"{name}={_text(name, value)}" for name, value in options.items() if value]
     arguments = ["--on=ray", *(f"--option={each}" for each in given)]
     arguments += _arguments(request)
@@ -130,21 +131,21 @@ def _arguments(request: JobRequest) -> list[str]:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return the value of an option as the command line reads it."""
+    """Return the value of an option as text for the command line."""
     if name == "memory":
         return size_option(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def size_option(value: int) -> str:
-    """Return a number of bytes as the option `memory` reads it."""
+    """Return a number of bytes as text for the option `memory`."""
     multiples = (each for each in _UNITS if value % (1 << each[0]) == 0)
     shift, unit = next(multiples, _UNITS[-1])
     return f"{-(-value >> shift)}{unit}"
 
 
 def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:
-    """Return a line for each run of nodes that ask for the same."""
+    """Return a line for each run of consecutive nodes with equal requests."""
     groups = [
         (format_nodes([*names]), bundle)
         for bundle, names in groupby(nodes, nodes.__getitem__)
@@ -158,7 +159,7 @@ def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:
 
 
 def resources_of(bundle: Bundle) -> dict[str, float]:
-    """Return what a bundle asks, by Ray's names of resources."""
+    """Return the resources of a bundle, by Ray's names."""
     asked = {"CPU": bundle.cpus, "GPU": bundle.gpus, "memory": bundle.memory}
     return {name: amount for name, amount in asked.items() if amount}
 
@@ -173,12 +174,13 @@ def format_amount(resource: str, amount: float) -> str:
 def read_build(folder: Path, digest: str) -> dict[str, bytes]:
     """Return the content of each file of the build in the folder of a job.
 
-    Raises BuildError if it was edited, or is not the one with that digest.
+    Raises:
+        BuildError: if the build was edited or has another digest.
     """
     build = folder / BUILD
     plan = read_plan(build)
     if plan.digest != digest:
-        raise BuildError(f"'{build}' is another build than that of the job")
+        raise BuildError(f"'{build}' is not the build of this job")
     files = {name: read_file(build, name) for name in (SOURCES, FILE)}
     for name, of_file in plan.files.items():
         files[name] = read_file(build, name, of_file)

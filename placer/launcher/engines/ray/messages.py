@@ -1,8 +1,8 @@
-"""What the driver of a job on Ray and the launcher tell each other.
+"""Messages between the driver of a job on Ray and the launcher.
 
-The driver writes messages to its standard output: each is msgpack, after its length. It
-reads a line with the job on its standard input, then lines with orders. The end of its standard input
-ends the job.
+The driver writes messages to its standard output, each as msgpack after its length. On
+its standard input it reads a line that describes the job, then lines with orders. When
+standard input ends, the job ends.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _LENGTH: Final = 4
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The job has failed, other than by the end of a node."""
+    """The job failed for another reason than the end of a node."""
 
     message: str
     hint: str | None
 
 
 class Lines(msgspec.Struct, frozen=True, tag=True):
-    """NodeLines."""
+    """The message for a NodeLines event."""
 
     node: str
     lines: Sequence[bytes]
 
 
 class Log(msgspec.Struct, frozen=True, tag=True):
-    """NodeLog."""
+    """The message for a NodeLog event."""
 
     node: str
     text: bytes
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """NodeEnded."""
+    """The message for a NodeEnded event."""
 
     node: str
     status: int | None
@@ -58,7 +58,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):
-    """JobNote."""
+    """The message for a JobNote event."""
 
     text: str
 
@@ -67,7 +67,7 @@ Message: TypeAlias = Failed | Lines | Log | Ended | Note
 
 
 def event_of(message: Message) -> JobEvent:
-    """Return the event that a message is about."""
+    """Return the event for a message."""
     match message:
         case Lines():
             return NodeLines(message.node, message.lines)
@@ -87,7 +87,7 @@ def write_message(fd: int, message: Message) -> None:
 
 
 def read_message(fd: int) -> Message | None:
-    """Read a message from a descriptor; return None at its end."""
+    """Read a message from a descriptor; return None at the end."""
     length = _read(fd, _LENGTH)
     if length is None:
         return None

@@ -1,8 +1,8 @@
-"""The actor of a node: it runs on the machine that Ray has chosen, and the node is a
-process that it starts.
+"""The actor of a node, which runs on the machine that Ray has chosen.
 
-Ray calls the methods in several threads. What the process writes is kept here until the
-launcher fetches it with `read`; if it does not, the process waits.
+The actor starts the node as a process. Ray calls its methods in several threads. The
+actor keeps the output of the process until the launcher fetches it with `read`; if too
+much is kept, the process waits.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from placer.runtime.signals.signals import STOP_SIGNAL
 from placer.system.owned_threads import OwnedThreads
 
 LEAST_PORT: Final = 20_000
-"""Ray's workers have the ports below it."""
+"""The smallest port to use; Ray's workers use lower ones."""
 POLL: Final = 5.0
-"""Seconds that a `read` waits for something."""
+"""Seconds that `read` waits for output."""
 COLLECT: Final = 0.05
-"""Seconds in which more comes together, so that there are few calls."""
+"""Seconds to wait for more output, so that fewer calls are needed."""
 MOST_KEPT: Final = 1 << 20
-"""Bytes of events, and of log, after which the process waits for the launcher."""
+"""Bytes of events, and of the log, after which the process waits for the launcher."""
 KILL_GRACE: Final = 5.0
-"""Seconds in which a process ends that is killed."""
+"""Seconds in which a killed process must end."""
 PARENT_POLL: Final = 1.0
-"""Seconds between two looks at the parent of this process."""
+"""Seconds between two checks of this process's parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOutput:
-    """What the process of a node has written since the last time.
+    """The new output of a node's process.
 
     Attributes:
-        lines: events, without the ends of lines.
-        log: what was added to the log.
-        status: -N after signal N; None while it runs, or if there is more to read.
+        lines: new events, without line ends.
+        log: new text of the log.
+        status: the exit status, -N after signal N; None while the process runs or has
+            more output.
     """
 
     lines: Sequence[bytes]
@@ -59,7 +60,11 @@ class NodeOutput:
 
 
 class RayNode:
-    """The actor of a node; `node` is its name."""
+    """The actor of a node.
+
+    Args:
+        node: the name of the node.
+    """
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -74,15 +79,17 @@ class RayNode:
         self._threads.begin(end, "placer raylet")
 
     def _end_with_raylet(self, raylet: int) -> None:
-        """End this process if its parent has ended, Ray's process on this machine: a
-        busy worker does not notice that."""
+        """End this process once its parent, Ray's process on this machine, has ended.
+
+        A busy worker does not notice the end of its parent.
+        """
         while os.getppid() == raylet:
             time.sleep(PARENT_POLL)
         self.kill()
         os._exit(1)
 
     def where(self) -> str:
-        """Choose the address of the node, and hold its port until the node starts."""
+        """Choose the address of the node, and reserve its port until the node starts."""
         from ray.util import get_node_ip_address
 
         host = get_node_ip_address()
@@ -101,20 +108,21 @@ class RayNode:
         """Start the process of the node.
 
         Args:
-            files: the content of each file of the build by its path.
+            files: the content of each file of the build, by path.
             digest: the digest of its plan.
-            arguments: those of `placer run` after the build and the node.
-            secret: that of the key of the run.
+            arguments: the arguments of `placer run` after the build and the node.
+            secret: the secret of the run's key.
 
         Raises:
-            BuildError: the build is not the one that was sent.
-            PlacerError: it cannot be written.
+            BuildError: if the build has another digest.
+            PlacerError: if the build cannot be written.
         """
         build = keep_build(files, digest)
         command = [*interpreter(), "run", str(build), "--node", self._node]
         command += ["--events", "-", *arguments]
         started: Future[None] = Future()
-        # The process ends with this thread, so the thread waits for it.
+        # The process is killed when this thread ends, so the thread waits for the
+        # process.
         run = partial(self._run_process, command, RunKey(secret), started)
         self._threads.begin(run, f"placer process of {self._node}")
         started.result()
@@ -146,7 +154,7 @@ class RayNode:
             if self._port is not None:
                 self._port.close()
             return Child.start(
-                with_parent(command),  # Ray blocks SIGINT in this thread
+                with_parent(command),  # Ray blocks SIGINT in this thread.
                 node_environment(key_fd),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -156,7 +164,7 @@ class RayNode:
             os.close(key_fd)
 
     def _keep(self, process: Child, pipe: IO[bytes] | None, kept: bytearray) -> None:
-        """Keep what the process writes to a pipe, as far as there is room."""
+        """Keep the output of a pipe of the process, as far as there is room."""
         for data in process.read(pipe):
             with self._changed:
                 self._changed.wait_for(lambda: len(kept) < MOST_KEPT)
@@ -164,7 +172,7 @@ class RayNode:
                 self._changed.notify_all()
 
     def read(self) -> NodeOutput:
-        """Return what the process has written; wait until there is something."""
+        """Return the new output of the process; wait for output if there is none."""
         with self._changed:
             self._changed.wait_for(self._has_something, POLL)
             self._threads.check()
@@ -192,7 +200,7 @@ class RayNode:
             self._process.signal(STOP_SIGNAL)
 
     def kill(self) -> None:
-        """End the process and all that it has started, and wait until they have."""
+        """End the process and all processes that it started, and wait for their end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(KILL_GRACE)

@@ -1,4 +1,4 @@
-"""The placement group of a job, and the actor of each node in its bundle."""
+"""The placement group of a job, and the actors of its nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placer.launcher.engines.ray.files import RayJobDescription, resources_of
 from placer.launcher.engines.ray.node import KILL_GRACE, RayNode
 
 _CONCURRENCY: Final = 4
-"""Methods of an actor that run at the same time: `read` waits while others are called."""
+"""The number of methods that an actor can run at the same time, because `read` waits."""
 
 
 class RayNodes:
@@ -25,7 +25,7 @@ class RayNodes:
         job: the job.
 
     Attributes:
-        group: the placement group, which Ray makes when it has the resources.
+        group: the placement group, which exists once Ray has the resources.
         actors: the actor of each node by its name, once they exist.
     """
 
@@ -41,7 +41,7 @@ class RayNodes:
         )
 
     def make_actors(self) -> None:
-        """Make an actor for each node, which Ray starts in its bundle."""
+        """Create an actor for each node, which Ray starts in its bundle."""
         made = ray.remote(RayNode)
         with self._lock:
             if self._have_ended:
@@ -60,21 +60,21 @@ class RayNodes:
                 self.actors[node] = options.remote(node)
 
     def where(self) -> dict[str, Any]:
-        """Ask each node for its address; return what Ray calls references."""
+        """Request the address of each node; return references of Ray."""
         return {node: actor.where.remote() for node, actor in self.actors.items()}
 
     def run(
         self, files: Mapping[str, bytes], endpoints: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Start the process of each node; return references.
+        """Start the process of each node; return references of Ray.
 
         Args:
-            files: the content of each file of the build by its path.
+            files: the content of each file of the build, by path.
             endpoints: the address of each node.
         """
         listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
         arguments = ["--endpoints", listed, *self._job.arguments]
-        build = ray.put({**files})  # sent once to each machine
+        build = ray.put({**files})  # sent only once to each machine
         return {
             node: actor.run.remote(build, self._job.digest, arguments, self._job.secret)
             for node, actor in self.actors.items()
@@ -88,14 +88,14 @@ class RayNodes:
                 return
 
     def end(self) -> None:
-        """End the processes of the nodes, the actors and the placement group, and wait
-        for the processes."""
+        """End the nodes' processes, the actors and the placement group; wait for the
+        processes."""
         with self._lock:
             if self._have_ended:
                 return
             self._have_ended = True
-            # Each of these may fail alone: an actor has ended, or Ray Client, which
-            # raises Exception, has no connection.
+            # Each call can fail alone: an actor has ended, or Ray Client has no
+            # connection and raises Exception.
             ends = []
             for actor in self.actors.values():
                 with suppress(Exception):

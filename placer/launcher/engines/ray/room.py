@@ -1,4 +1,4 @@
-"""Whether a job fits into a Ray cluster, and what would help if it does not."""
+"""Checks if a job fits into a Ray cluster, and finds remedies if it does not."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from placer.report.numbers import format_count, format_size
 
 _RESOURCES: Final = ("CPU", "GPU", "memory")
 _STEP: Final = 1 << 20
-"""The step of amounts of memory that are proposed."""
+"""The step of proposed amounts of memory, in bytes."""
 
 _OTHER: Final = {
-    "STRICT_PACK": "--option strategy=PACK takes several machines if it must",
-    "STRICT_SPREAD": "--option strategy=SPREAD puts several nodes on a machine if it"
-    " must",
+    "STRICT_PACK": "--option strategy=PACK uses several machines if necessary",
+    "STRICT_SPREAD": "--option strategy=SPREAD puts several nodes on a machine if necessary",
 }
-"""What helps where a strategy is the problem."""
+"""The remedy for a strategy that is too strict."""
 
 
 def check_fits(ray: Any, job: RayJobDescription) -> None:
-    """Raise RunError if a job can never fit into the cluster as it is."""
+    """Raise RunError if a job can never fit into the current cluster."""
     machines = [
         each["Resources"] for each in ray.nodes() if each["Alive"] and each["Resources"]
     ]
@@ -41,12 +40,13 @@ def check_fits(ray: Any, job: RayJobDescription) -> None:
             helps += _helps(name, job, machines)
     if job.strategy == "STRICT_SPREAD" and len(asked) > len(machines):
         problems.append(
-            f"the plan asks for {len(asked)} machines, and the cluster has"
-            f" {len(machines)}"
+            f"the plan needs {len(asked)} machines, but the cluster has {len(machines)}"
         )
     if problems:
         helps += [_OTHER[job.strategy]] if job.strategy in _OTHER else []
-        helps.append("with --option grows=true it waits for machines of an autoscaler")
+        helps.append(
+            "with --option grows=true the job waits for machines of an autoscaler"
+        )
         raise RunError(
             f"the Ray cluster is too small: {'; '.join(problems)}",
             hint="; ".join(helps),
@@ -54,7 +54,7 @@ def check_fits(ray: Any, job: RayJobDescription) -> None:
 
 
 def no_room(ray: Any, job: RayJobDescription) -> RunError:
-    """Return the error for a job that has not got its machines in time."""
+    """Return the error for a job that did not get its machines in time."""
     asked = [resources_of(bundle) for bundle in job.nodes.values()]
     names = [name for name in _RESOURCES if _sum(asked, name)]
     total, free = ray.cluster_resources(), ray.available_resources()
@@ -67,9 +67,9 @@ def no_room(ray: Any, job: RayJobDescription) -> RunError:
     helps += [_OTHER[job.strategy]] if job.strategy in _OTHER else []
     helps.append("--option timeout=SECONDS waits longer")
     return RunError(
-        f"the Ray cluster has had no room for the job within {job.timeout} s: the plan"
-        f" asks for {wants} on {len(asked)} nodes ({job.strategy}), and the cluster has"
-        f" {has}",
+        f"the Ray cluster had no room for the job within {job.timeout} s: the "
+        f"plan needs {wants} on {len(asked)} nodes ({job.strategy}), but the "
+        f"cluster has {has}",
         hint="; ".join(helps),
     )
 
@@ -77,40 +77,40 @@ def no_room(ray: Any, job: RayJobDescription) -> RunError:
 def _problems(
     name: str, job: RayJobDescription, machines: Sequence[Mapping[str, float]]
 ) -> Iterator[str]:
-    """Yield what is too small of a resource, if anything is."""
+    """Yield a message if the cluster has too little of a resource."""
     asked = {n: resources_of(b).get(name, 0) for n, b in job.nodes.items()}
     node = max(asked, key=asked.__getitem__)
     total, has = sum(asked.values()), _sum(machines, name)
     most = max((each.get(name, 0) for each in machines), default=0)
     if total > has:
         yield (
-            f"the plan asks for {format_amount(name, total)}, and the cluster has"
-            f" {format_amount(name, has)}"
+            f"the plan needs {format_amount(name, total)}, but the cluster has "
+            f"{format_amount(name, has)}"
         )
     elif asked[node] > most:
         yield (
-            f"{node} asks for {format_amount(name, asked[node])}, and no machine has"
-            f" more than {format_amount(name, most)}"
+            f"{node} needs {format_amount(name, asked[node])}, but no machine "
+            f"has more than {format_amount(name, most)}"
         )
     elif job.strategy == "STRICT_PACK" and total > most:
         yield (
-            f"the plan asks for {format_amount(name, total)} on one machine, and none has"
-            f" more than {format_amount(name, most)}"
+            f"the plan needs {format_amount(name, total)} on one machine, but no "
+            f"machine has more than {format_amount(name, most)}"
         )
     elif least := min(asked.values()):
         sizes = [each.get(name, 0) for each in machines]
         rooms = _rooms("PACK", sizes, least)
         if rooms < len(asked):
             yield (
-                f"{len(asked)} nodes ask for {format_amount(name, least)} or more each,"
-                f" and the machines have room for {rooms:.0f} of them"
+                f"{len(asked)} nodes each need {format_amount(name, least)} or "
+                f"more, but the machines have room for {rooms:.0f} of them"
             )
 
 
 def _helps(
     name: str, job: RayJobDescription, machines: Sequence[Mapping[str, float]]
 ) -> Iterator[str]:
-    """Yield what helps where a resource is too small."""
+    """Yield remedies for a resource of which the cluster has too little."""
     if name == "GPU":
         yield "a build with fewer `devices`, or --emulate, needs fewer GPUs"
         return
@@ -127,13 +127,13 @@ def _helps(
         yield f"--option cpus={fits} would fit"
     else:
         yield (
-            f"--option memory={size_option(fits * step)} for each node would fit, if they"
-            " need no more"
+            f"--option memory={size_option(fits * step)} for each node would "
+            "fit, if the nodes need no more"
         )
 
 
 def _rooms(strategy: str, sizes: Sequence[float], amount: float) -> float:
-    """Return for how many nodes there is room that need so much of a resource each."""
+    """Return the number of nodes with equal needs of a resource that fit on the machines."""
     match strategy:
         case "STRICT_PACK":
             return max((size // amount for size in sizes), default=0)

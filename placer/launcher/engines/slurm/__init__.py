@@ -1,9 +1,9 @@
 """Slurm: one batch script, with a group of a heterogeneous job for each kind of node.
 
-The folder of a job has `job.sh`, which `sbatch` takes, `node.sh`, which each task runs, the
-build and the key. It must be on a file system that all machines share. Nodes write their
-events, their logs and how they have ended to the folder `job-ID` in it, which is how the
-launcher follows a job: a queue has no pipe to it.
+The folder of a job must be on a file system that all machines share. It contains `job.sh`
+for `sbatch`, `node.sh` for each task, the build and the key. The launcher has no pipe to
+a queued job, so it follows files: nodes write their events, logs and exit statuses to the
+subfolder `job-ID`.
 """
 
 from placer.launcher.engines.slurm.engine import OPTIONS, submit

@@ -1,5 +1,7 @@
-"""Asks Slurm what has become of a job, every few seconds, while the job is followed by its
-files: the controller may not answer for minutes."""
+"""Asks Slurm for the state of a job every few seconds, in a thread.
+
+The thread is separate because the controller may not answer for minutes.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ ASK: Final = 5.0
 
 @dataclass(slots=True)
 class Asking:
-    """What Slurm says of a job.
+    """The state of a job as Slurm reports it.
 
     Attributes:
-        answer: the last answer, once there is one.
-        asked: when that was asked, as `time.monotonic` says.
-        answered: when it came; before, when the first question was asked.
-        error: why the last question has failed; empty if it was answered.
+        answer: the last answer; None before the first one.
+        asked: the time of the question for the last answer, from `time.monotonic`.
+        answered: the time of the last answer, or at first of the first question.
+        error: the error of the last question; empty if it was answered.
     """
 
     job: SlurmJob
@@ -36,17 +38,17 @@ class Asking:
     _is_closed: bool = False
 
     def ask_now(self) -> None:
-        """Ask at once, and closely."""
+        """Ask at once, and for more details."""
         self._is_urgent = True
         self.job.ask_at_once.set()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._is_closed = True
         self.job.ask_at_once.set()
 
     def run(self) -> None:
-        """Ask, until `close`."""
+        """Ask until `close` is called."""
         while True:
             self.job.ask_at_once.clear()
             if self._is_closed:
@@ -55,7 +57,8 @@ class Asking:
             asked = time.monotonic()
             try:
                 answer = self.job.ask_closely() if is_urgent else self.job.ask()
-            except Exception as error:  # Notes reports it; asked again
+            except Exception as error:
+                # Notes reports the error; the next question may succeed.
                 self.error = str(error)
             else:
                 self.answer, self.asked, self.error = answer, asked, ""
@@ -65,7 +68,7 @@ class Asking:
 
 @contextmanager
 def asking(job: SlurmJob) -> Iterator[Asking]:
-    """Ask for a job, in a thread, within the context."""
+    """Ask for the state of a job in a thread, until the end of the context."""
     made = Asking(job)
     threads = OwnedThreads()
     threads.begin(made.run, "placer squeue")

@@ -1,4 +1,4 @@
-"""Runs Slurm's commands, which speak with its controller."""
+"""Runs the commands of Slurm."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from placer.launcher.engines.hints import hint_of
 from placer.launcher.engines.said import quoting
 
 TIMEOUT: Final = 60.0
-"""Seconds in which a command of Slurm has to answer."""
+"""Seconds in which a command of Slurm must answer."""
 _PREFIXES: Final = ("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SRUN_")
 _WHERE: Final = ("SLURM_CONF", "SLURM_JWT")
-"""What says which Slurm it is, and who asks."""
+"""Variables that name the Slurm cluster and authenticate the user."""
 _DEFAULTS: Final = {
     "SBATCH_ACCOUNT": "account",
     "SBATCH_CLUSTERS": "clusters",
@@ -26,26 +26,34 @@ _DEFAULTS: Final = {
     "SBATCH_TIMELIMIT": "time",
     "SLURM_CLUSTERS": "clusters",
 }
-"""Where users have defaults for options of sbatch. It would follow them rather than a batch
-script."""
+"""Variables with users' defaults for options of sbatch.
+
+sbatch prefers these variables to the options in a batch script.
+"""
 
 
 def run(
     command: Sequence[str], folder: Path | None = None, *, set_by: Collection[str] = ()
 ) -> str:
-    """Run a command of Slurm, and return what it prints. Ctrl-C does not end it.
+    """Run a command of Slurm and return its output. Ctrl-C does not end the command.
 
-    `set_by` are the options of sbatch that its script sets. Raises PlacerError if there is
-    no such command, RunError if it fails, or does not answer.
+    Args:
+        command: the command and its arguments.
+        folder: its working folder.
+        set_by: the options of sbatch that the batch script sets.
+
+    Raises:
+        PlacerError: if the command does not exist.
+        RunError: if the command fails or does not answer.
     """
     try:
         environment = clean_environment(os.environ, set_by)
         done = run_command(command, TIMEOUT, environment, folder)
     except FileNotFoundError:
         raise PlacerError(
-            f"there is no '{command[0]}' on this machine",
-            hint="run this where jobs are submitted to Slurm; --write DIR only writes"
-            " the files of the job",
+            f"the command '{command[0]}' does not exist on this machine",
+            hint="run placer where jobs are submitted to Slurm; --write DIR only "
+            "writes the files of the job",
         ) from None
     if done.status is None:
         said = f"{command[0]} has not answered in {TIMEOUT:g} s"
@@ -60,11 +68,11 @@ def run(
 def clean_environment(
     environment: Mapping[str, str], set_by: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return an environment without the variables that Slurm's commands take for their
-    options: those of a job or a shell of Slurm in which the launcher runs, which the new
-    job would inherit, and the user's own ones that would change what is printed.
+    """Return an environment without variables that change the commands of Slurm.
 
-    The user's defaults for sbatch stay, but for the options that its script sets.
+    The launcher may run in a job of Slurm, whose variables the new job would inherit.
+    Other variables would change the output of the commands. The user's defaults for
+    sbatch stay, except for the options in `set_by`.
     """
     kept = {name for name, option in _DEFAULTS.items() if option not in set_by}
     return {

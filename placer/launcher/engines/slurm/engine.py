@@ -1,4 +1,4 @@
-"""The options of Slurm, and how a job is submitted to it."""
+"""The options of Slurm, and the submission of jobs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ from placer.launcher.engines.slurm.sbatch_options import set_options
 
 OPTIONS: Final = (
     EngineOption("partition", "str", None, "The partition of the job."),
-    EngineOption("time", "str", None, "The limit of its time, such as 1-12:00:00."),
-    EngineOption("account", "str", None, "The account that it is charged to."),
-    EngineOption("cpus", "int", 2, "The CPUs of each node."),
+    EngineOption("time", "str", None, "The time limit of the job, such as 1-12:00:00."),
+    EngineOption("account", "str", None, "The account to charge for the job."),
+    EngineOption("cpus", "int", 2, "The number of CPUs of each node."),
     EngineOption(
         "memory",
         "size",
         None,
-        "The memory of each node, such as 8GiB. By default what the plan needs.",
+        "The memory of each node, such as 8GiB. Default: the needs of the plan.",
     ),
-    EngineOption("port", "int", None, "The port of the first node, not the job's own."),
     EngineOption(
-        "python", "str", None, "The Python that has placer; default: this one."
+        "port", "int", None, "The port of the first node. Default: a port for each job."
     ),
-    EngineOption("setup", "str", None, "A shell command for each node before placer."),
-    EngineOption("sbatch", "str", None, "More options of sbatch for each group."),
+    EngineOption(
+        "python", "str", None, "The path of a Python with placer. Default: this Python."
+    ),
+    EngineOption(
+        "setup", "str", None, "A shell command to run on each node before placer."
+    ),
+    EngineOption(
+        "sbatch", "str", None, "More options of sbatch, for each group of the job."
+    ),
 )
 
 
@@ -45,7 +51,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
     answer = run(command, folder, set_by=set_by)
     found = re.search(r"^([0-9]+)(?:;(\S+))?\s*\Z", answer, re.MULTILINE)
     if found is None:
-        raise RunError(f"sbatch has not told the number of the job: {answer!r}")
+        raise RunError(f"sbatch did not print the number of the job: {answer!r}")
     number, cluster = found[1], found[2] or ""
     nodes = tuple(request.needs)
     job = SlurmJob(number, folder / f"job-{number}", nodes, cluster)
@@ -54,36 +60,41 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
 
 
 def digest_of(folder: Path) -> str:
-    """Return the digest of what a job runs, which job.sh compares: another job could
-    replace its files while it waits."""
+    """Return the digest of a job's program, to be checked by job.sh.
+
+    While the job waits, another job could replace its files.
+    """
     files = (folder / "build/plan.json", folder / "node.sh")
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _create_folder(job: SlurmJob) -> None:
-    """Create the folder in which the nodes of a job write. The batch script waits for it, so
-    that no job runs without a launcher that follows it. Cancels the job if this fails."""
+    """Create the folder where the nodes of a job write, or cancel the job.
+
+    The batch script waits for this folder, so that no job runs without a launcher.
+    """
     try:
         job.folder.mkdir()
     except OSError as error:
         why, hint = f"cannot create the folder '{job.folder}': {error.strerror}", None
         if isinstance(error, FileExistsError):
-            why = f"'{job.folder}' is there already, of another job with this number"
-            hint = "--logs DIR names another folder"
+            why = f"'{job.folder}' already exists for another job with this number"
+            hint = "choose another folder with --logs DIR"
         try:
             job.cancel()
         except RunError:
-            hint = f"this ends the job: {job.cancel_command}"
+            hint = f"end the job with: {job.cancel_command}"
         raise RunError(why, hint=hint) from None
 
 
 def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
-    """Raise PlacerError if something is missing, before the job waits for hours."""
+    """Raise PlacerError for missing files, before the job waits for hours."""
     python = options["python"] or sys.executable
     if not options["setup"] and shutil.which(python) is None:
         raise PlacerError(
             f"there is no Python '{python}' on this machine",
-            hint="machines of Slurm share their files; --option python=PATH names it",
+            hint="the machines of Slurm share their files; set the path with "
+            "--option python=PATH",
         )
     folders = {flag: path.parent for flag, path in request.writes.items()}
     if request.data is not None:
@@ -92,14 +103,15 @@ def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
         if not folder.is_dir():
             raise _missing(f"folder '{folder}'", flag)
     for flag, path in request.reads.items():
-        if not path.exists():  # or a folder, of a checkpoint
+        if not path.exists():  # a file, or the folder of a checkpoint
             raise _missing(f"file '{path}'", flag)
     resumed, own = (request.folders.get(each) for each in ("--resume", "--checkpoint"))
-    # Without a checkpoint in its own folder, a run begins at step 1.
+    # The first start of a run may resume from its own folder, which has no checkpoint
+    # yet.
     if resumed not in (None, own) and not resumed.is_dir():
         raise _missing(f"folder '{resumed}'", "--resume")
-    for flag, path in request.folders.items():  # a run creates it
-        above = [each for each in path.parents if each.name]  # all but /
+    for flag, path in request.folders.items():  # the run creates these folders
+        above = [each for each in path.parents if each.name]  # all parents except /
         if above and not any(each.is_dir() for each in above):
             raise _missing(f"folder '{path.parent}'", flag)
 
@@ -107,5 +119,5 @@ def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
 def _missing(what: str, flag: str) -> PlacerError:
     return PlacerError(
         f"there is no {what} for {flag} on this machine",
-        hint="machines of Slurm share their files",
+        hint="the machines of Slurm share their files",
     )

@@ -1,4 +1,4 @@
-"""Follows a job of Slurm by the files that its nodes write, and by what Slurm says."""
+"""Follows a job of Slurm by the files of its nodes and the answers of Slurm."""
 
 from __future__ import annotations
 
@@ -27,20 +27,23 @@ from placer.runtime.control.events import SIGNAL_LINE
 POLL: Final = 0.25
 """Seconds between two looks at the files of a job."""
 FILES: Final = 50
-"""Nodes of a job up to which this is enough; their files are on a shared file system."""
+"""The number of nodes above which the looks become less frequent.
+
+The files are on a shared file system.
+"""
 END_GRACE: Final = 10.0
-"""Seconds in which files appear that a job has written, on a shared file system."""
+"""Seconds after the end of a job in which its files must appear on a shared file system."""
 UNKNOWN: Final = 60.0
-"""Seconds without a word of the nodes after which a job has ended that Slurm does not
-know."""
+"""Seconds without news from the nodes after which a job that Slurm does not know has
+ended."""
 EXPLAINED: Final = 1.5
-"""Seconds after a signal in which Slurm says why."""
+"""Seconds after a signal in which Slurm gives the reason."""
 ENDED_FILE: Final = "ended"
-"""What the batch script writes at its end."""
+"""The file that the batch script writes at its end."""
 
 
 def watch(job: SlurmJob) -> Iterator[JobEvent]:
-    """Follow a job by its files, and by what Slurm says; see `Engine.watch`."""
+    """Follow a job by its files and the answers of Slurm; see `Engine.watch`."""
     with asking(job) as slurm:
         following = _Following(job, slurm)
         while not following.is_over:
@@ -51,11 +54,11 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
 
 @dataclass(slots=True)
 class _Following:
-    """What is known of a job.
+    """The state of a followed job.
 
     Attributes:
         left: the nodes whose end is not known.
-        over: when it was seen that the job has ended.
+        over: the time when the end of the job was noticed; None before.
     """
 
     job: SlurmJob
@@ -64,7 +67,8 @@ class _Following:
     over: float | None = None
     _tails: dict[str, Tail] = field(init=False)
     _has_failed: bool = False
-    _heard: float = field(default_factory=time.monotonic)  # the last line of a node
+    # The time of the last line of a node.
+    _heard: float = field(default_factory=time.monotonic)
     _known: float = field(default_factory=time.monotonic)  # to Slurm
     _held: list[JobEvent] = field(default_factory=list)
     _signalled: float | None = None
@@ -80,7 +84,7 @@ class _Following:
 
     @property
     def is_over(self) -> bool:
-        """Whether all has come that will come."""
+        """True if no more events can come."""
         if self._held:
             return False
         ended = self.over is not None and time.monotonic() - self.over >= END_GRACE
@@ -88,28 +92,31 @@ class _Following:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look: of hundreds of nodes there are as many files."""
+        """Seconds until the next look, more for jobs with many nodes, and so many files."""
         return max(POLL, POLL * len(self.left) / FILES)
 
     def look(self) -> Iterator[JobEvent]:
-        """Yield what has come since the last look."""
+        """Yield the new events since the last look."""
         if self.over is None:
             yield from self._notes.new(self._heard)
             self._note_end()
         events = [*self._held, *self._read()]
         self._held = []
         if self._is_explained or not _find_signals(events):
-            # srun ends the other nodes when one has failed.
+            # srun ends the other nodes after a failure.
             self._is_explained |= self._has_failed
             yield from events
             return
-        # What is told now is read before the signal, which ends the run.
+        # The explanation must be read before the signal, which ends the run.
         yield from self._explain(events)
         self._held = events
 
     def lose(self) -> Iterator[JobEvent]:
-        """Yield that the nodes are lost whose end has not come. Raises RunError if it is
-        that of none, and so of the whole job."""
+        """Yield the loss of each node whose end was not reported.
+
+        Raises:
+            RunError: if no node has reported its end: the whole job is lost.
+        """
         if not self.left:
             return
         why = self._why_lost()
@@ -120,9 +127,9 @@ class _Following:
             yield NodeEnded(name, None, " ".join(why.split()))
 
     def _read(self) -> list[JobEvent]:
-        """Return what the files of the nodes say."""
-        # Slurm ends all nodes after the first that was killed: its end is there when the
-        # signals to the others are read.
+        """Return the new events in the files of the nodes."""
+        # After a node was killed, Slurm ends all others. Listed first, so that the end of
+        # the killed node is read before the signals to the others.
         there = list_folder(self.job)
         lines = {
             name: self._tails[name].read()
@@ -162,7 +169,7 @@ class _Following:
         return events
 
     def _end(self, end: NodeEnded) -> Iterator[JobEvent]:
-        """Yield the end of a node, with what the user should know of it."""
+        """Yield the end of a node, with a warning if its events are incomplete."""
         path = file_of(self.job, end.node, "jsonl")
         if end.status == 0 and self._tails[end.node].is_within_line:
             why = why_unwritten(self.job) or "is your quota used up?"
@@ -170,8 +177,7 @@ class _Following:
         yield end
 
     def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
-        """Yield what Slurm says when it has sent signals, once it does, or add it to the
-        ends of nodes that were killed."""
+        """Yield Slurm's reason for a signal, or add it to the ends of killed nodes."""
         now = time.monotonic()
         if self._signalled is None:
             self._signalled = now
@@ -179,7 +185,7 @@ class _Following:
         answer = self.slurm.answer if self.slurm.asked > self._signalled else None
         is_ending = answer is not None and answer.is_ended_by_slurm
         self._is_explained = is_ending or now - self._signalled > EXPLAINED
-        # srun ends the other nodes when one has failed; those of a killed one may fail.
+        # After a failure, srun ends the other nodes. After a kill, other nodes may fail.
         has_failed = any(map(_fails, events)) and not any(map(_is_killed, events))
         if not self._is_explained or (not is_ending and has_failed):
             return
@@ -193,15 +199,18 @@ class _Following:
             yield JobNote(said, warns=True)
 
     def _said(self, state: str) -> str:
-        """Return what Slurm says of the job: its state, and its log."""
+        """Return Slurm's description of the job: its state and its log."""
         log = end_of_file(self.job.log)
         said = quoting(f"{self.job.title} {state}", log)
         hint = hint_of("Slurm", f"{state}\n{log}")
         return f"{said}\n  hint: {hint}" if hint else said
 
     def _note_end(self) -> None:
-        """Note when Slurm says that the job has ended, or knows it no more: where squeue
-        is asked by many, it may be a script that tells what was true a while ago."""
+        """Record the time when Slurm says that the job has ended, or no longer knows it.
+
+        Busy sites may replace squeue with a caching script, whose answer can be out of
+        date.
+        """
         answer, now = self.slurm.answer, time.monotonic()
         if answer is None or answer.state:
             self._known = now
@@ -210,27 +219,30 @@ class _Following:
         if answer is not None and answer.state in ENDED:
             self.over = now
             has_begun = answer.state == "COMPLETED" or list_folder(self.job)
-            if not has_begun:  # it has written nothing
+            if not has_begun:  # The job has written nothing yet.
                 self.over -= END_GRACE
 
     def _why_lost(self) -> str:
-        """Return why nothing more has come of a job that is over."""
+        """Return the reason why nothing more has come from an ended job."""
         answer, folder = self.slurm.answer, self.job.folder
         state = "has ended"
-        if answer is not None and answer.state in ("", *ENDED):  # it may be late
+        if answer is not None and answer.state in ("", *ENDED):
+            # The answer may be late.
             state = answer.words
         if answer is None or not answer.is_ended_by_slurm:
             if not folder.exists():
-                state += f", and its folder is not there any more: '{folder}'"
+                state += f", and its folder no longer exists: '{folder}'"
             elif unwritten := why_unwritten(self.job):
                 state += f": {unwritten}"
             else:
-                state += f", and its nodes have not told how they ended in '{folder}'"
+                state += (
+                    f", and its nodes have not recorded how they ended in '{folder}'"
+                )
         return self._said(state)
 
 
 def _find_signals(events: Sequence[JobEvent]) -> bool:
-    """Whether nodes say that they have received signals, or have ended by them."""
+    """Return True if nodes report that they received signals, or were ended by signals."""
     return any(
         any(line.startswith(SIGNAL_LINE) for line in event.lines)
         if isinstance(event, NodeLines)
@@ -240,7 +252,7 @@ def _find_signals(events: Sequence[JobEvent]) -> bool:
 
 
 def _fails(event: JobEvent) -> bool:
-    """Whether a node has failed by itself."""
+    """Return True if a node itself has failed."""
     if isinstance(event, NodeLines):
         return any(map(tells_failure, event.lines))
     return isinstance(event, NodeEnded) and (event.status or 0) > 0
@@ -251,8 +263,10 @@ def _is_killed(event: JobEvent) -> bool:
 
 
 def _wait_for_script(job: SlurmJob) -> None:
-    """Wait until the batch script needs the folder of a job no more, which the launcher
-    may remove after a successful run."""
+    """Wait until the batch script no longer needs the folder of the job.
+
+    After a successful run, the launcher may then remove the folder.
+    """
     until = time.monotonic() + END_GRACE
     while ENDED_FILE not in list_folder(job) and time.monotonic() < until:
         time.sleep(POLL)

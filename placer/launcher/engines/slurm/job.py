@@ -22,21 +22,21 @@ _BY_SLURM: Final = (
     "REVOKED",
     "TIMEOUT",
 )
-"""The states of a job that Slurm has ended."""
+"""States of a job that Slurm itself has ended."""
 ENDED: Final = (*_BY_SLURM, "COMPLETED", "FAILED")
-"""The states of a job that is over."""
+"""States of a job that is over."""
 _ENDING: Final = ("DeadLine", "NodeDown", "OutOfMemory", "Preempted", "TimeLimit")
-"""Reasons of Slurm to end a job that still runs."""
+"""Reasons for which Slurm ends a job that still runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What squeue says of a job.
+    """The answer of squeue about a job.
 
     Attributes:
-        state: its state; empty if Slurm does not know it any more.
-        reason: why it waits, or has ended.
-        left: what is left of its time, such as `1:58`.
+        state: its state; empty if Slurm no longer knows the job.
+        reason: the reason why it waits or has ended.
+        left: the rest of its time limit, such as `1:58`.
     """
 
     state: str
@@ -45,10 +45,12 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """What it is, in Slurm's words, such as `has state COMPLETING (TimeLimit)`, with
-        what is left of its time while it runs."""
+        """Return the state in Slurm's words, such as `has state COMPLETING (TimeLimit)`.
+
+        While the job runs, the rest of its time limit is included.
+        """
         if not self.state:
-            return "is not known to Slurm any more"
+            return "is no longer known to Slurm"
         reason = "" if self.reason in ("", "None") else f" ({self.reason})"
         is_limited = self.state == "RUNNING" and self.left[:1].isdecimal()
         left = f", {self.left} left" if is_limited else ""
@@ -56,7 +58,7 @@ class Answer:
 
     @property
     def is_ended_by_slurm(self) -> bool:
-        """Whether Slurm has ended the job, or says why it is about to."""
+        """True if Slurm has ended the job, or gives a reason why it is about to."""
         return self.reason in _ENDING or self.state in _BY_SLURM
 
 
@@ -66,10 +68,10 @@ class SlurmJob:
 
     Attributes:
         number: its number, as scancel takes it.
-        folder: the folder with what its nodes write.
-        nodes: the names of its nodes in the order of the tasks.
-        cluster: the cluster that has it, if sbatch has named one.
-        ask_at_once: set when squeue has news, as after `cancel`.
+        folder: the folder where its nodes write.
+        nodes: the names of its nodes, in the order of the tasks.
+        cluster: the cluster of the job, if sbatch has printed one.
+        ask_at_once: set when squeue has news, for example after `cancel`.
     """
 
     number: str
@@ -99,10 +101,10 @@ class SlurmJob:
 
     def cancel(self) -> None:
         run(["scancel", *self._of_cluster, self.number])
-        self.ask_at_once.set()  # a job that waits has no nodes that tell of their end
+        self.ask_at_once.set()  # The nodes of a waiting job cannot report their end.
 
     def ask(self) -> Answer:
-        """Return what squeue says of it."""
+        """Return the answer of squeue."""
         command = ["squeue", "--noheader", "--states=all", "--format=%T|%r|%L"]
         try:
             told = run([*command, *self._of_cluster, f"--jobs={self.number}"])
@@ -114,12 +116,15 @@ class SlurmJob:
         parts = [_read_answer(line) for line in lines]
         if not parts:
             return Answer("")
-        # A heterogeneous job is over when all its parts are.
+        # A heterogeneous job is over when all its parts are over.
         return next((each for each in parts if each.state not in ENDED), parts[0])
 
     def ask_closely(self) -> Answer:
-        """Return what squeue says of it, with the reason `Preempted` from the time that it
-        is to leave its machines, which only scontrol tells while it runs."""
+        """Return the answer of squeue, with the reason `Preempted` once a preemption is
+        planned.
+
+        While a job runs, only scontrol shows the planned preemption.
+        """
         answer = self.ask()
         if answer.state != "RUNNING":
             return answer

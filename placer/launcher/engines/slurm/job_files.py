@@ -1,4 +1,4 @@
-"""What the nodes of a job of Slurm have written in its folder."""
+"""Reads the files that the nodes of a Slurm job write in its folder."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from placer.place.node_kinds import NodeId
 from placer.runtime.signals.signals import status_of_shell
 
 _ROOM: Final = 1 << 16
-"""Bytes that are left of a file system that is full, at most."""
+"""The largest free space, in bytes, of a file system that counts as full."""
 
 
 def list_folder(job: SlurmJob) -> set[str]:
     """Return the names of the files in the folder of a job.
 
-    NFS may say for a minute that a file is not there that another machine has written
-    (`acdirmax` in nfs(5)), but not after this machine has changed the folder: so its
-    modification time is updated first.
+    For up to a minute, NFS may hide files that another machine has written (`acdirmax` in
+    nfs(5)). It shows them after this machine has changed the folder, so this function
+    first updates the modification time of the folder.
     """
     try:
         os.utime(job.folder)
         return {*os.listdir(job.folder)}
-    except OSError:  # it is not there yet
+    except OSError:  # The folder does not exist yet.
         return set()
 
 
 def file_of(job: SlurmJob, node: str, suffix: str) -> Path:
-    """Return a file of a node, such as worker-0.log."""
+    """Return the path of a node's file, such as worker-0.log."""
     return job.folder / f"{NodeId(node).stem}.{suffix}"
 
 
 def read_end(job: SlurmJob, node: str) -> NodeEnded | None:
-    """Return how a node has ended, once node.sh has written it."""
+    """Return how a node ended, once node.sh has written it; None before."""
     try:
         text = file_of(job, node, "ended").read_text(errors="replace")[:80]
     except OSError:
@@ -53,15 +53,17 @@ def read_end(job: SlurmJob, node: str) -> NodeEnded | None:
 
 
 def why_unwritten(job: SlurmJob) -> str:
-    """Return why nodes could not write what they have to write in the folder of a job;
-    empty if nothing says that they could not."""
+    """Return the probable reason why nodes could not write to the folder of a job, or ""."""
     folder, names = job.folder, list_folder(job)
     with suppress(OSError):
         system = os.statvfs(folder)
         if system.f_bavail * system.f_frsize < _ROOM:
             return f"the file system of '{folder}' is full"
     if not names:
-        return f"nothing was written in '{folder}': do its machines share that?"
+        return (
+            f"nothing was written in '{folder}': is it shared with the machines of "
+            "the job?"
+        )
     if any(name.endswith(".new") for name in names):  # see node.sh
         return f"its machines cannot write in '{folder}': is your quota used up?"
     return ""

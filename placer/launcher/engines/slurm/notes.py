@@ -1,4 +1,4 @@
-"""What the user hears of a job while it is not over, besides its run."""
+"""Messages for the user about the state of a job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from placer.launcher.engines.engine import JobNote
 from placer.launcher.engines.slurm.asking import Asking
 
 UNANSWERED: Final = 15.0
-"""Seconds without an answer of Slurm's controller before the user hears of it."""
+"""Seconds without an answer of Slurm's controller before the user is told."""
 SILENT: Final = 600.0
-"""Seconds without a word of the controller and of the nodes after which a job is given
-up."""
+"""Seconds without news from the controller and the nodes before a job is given up."""
 _STATES: Final = {"PENDING": "waits", "SUSPENDED": "is suspended"}
-"""The states of a job that does not run."""
+"""Words for the states of a job that does not run."""
 _STUCK: Final = (
     "BadConstraints",
     "JobHeldAdmin",
@@ -28,25 +27,25 @@ _STUCK: Final = (
     "PartitionNodeLimit",
     "PartitionTimeLimit",
 )
-"""Reasons of Slurm for which a job waits until somebody changes something."""
+"""Reasons for which a job waits until somebody changes something."""
 
 
 @dataclass(slots=True)
 class Notes:
-    """The notes on a job; each is made when what it tells of has changed."""
+    """Makes a message when the state of a job changes."""
 
     slurm: Asking
     _state: str = ""
     _is_unanswered: bool = False
 
     def new(self, heard: float) -> Iterator[JobNote]:
-        """Yield what is new.
+        """Yield new messages.
 
         Args:
-            heard: when a node has written something, as `time.monotonic` says.
+            heard: the time of the last news from a node, from `time.monotonic`.
 
         Raises:
-            RunError: for `SILENT` seconds nothing was heard, of Slurm nor of the nodes.
+            RunError: after `SILENT` seconds without news from Slurm and the nodes.
         """
         yield from self._on_silence(heard)
         yield from self._on_state()
@@ -56,12 +55,13 @@ class Notes:
         silent = now - self.slurm.answered
         if error and min(silent, now - heard) > SILENT:
             raise RunError(
-                f"{job.title} cannot be followed any more: {error}",
-                hint=f"it goes on; this ends it: {job.cancel_command}",
+                f"{job.title} can no longer be followed: {error}",
+                hint=f"the job keeps running; end it with: {job.cancel_command}",
             )
         if silent > UNANSWERED and not self._is_unanswered:
             self._is_unanswered = True
-            why = f": {error}" if error else ""  # a command may still wait
+            # A command may still wait for its answer.
+            why = f": {error}" if error else ""
             yield JobNote(f"Slurm does not answer{why}", warns=True)
         elif silent <= UNANSWERED and self._is_unanswered:
             self._is_unanswered = False
@@ -72,7 +72,7 @@ class Notes:
         state = "" if answer is None else _STATES.get(answer.state, "")
         if answer is not None and state and answer.reason != "None":
             state += f": {answer.reason}"
-        without_reason = ("", "waits")  # squeue may give none at first
+        without_reason = ("", "waits")  # squeue may give no reason at first.
         if answer is not None and state not in (self._state, *without_reason):
             yield JobNote(f"{job.title} {state}", warns=answer.reason in _STUCK)
         self._state = state

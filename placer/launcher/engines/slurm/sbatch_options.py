@@ -1,4 +1,4 @@
-"""Which options of sbatch a text sets, as users write it after `#SBATCH`."""
+"""Finds the options that a text of `#SBATCH` options sets."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ _LETTERS: Final = {
     "t": "time",
 }
 _NAMES: Final = (*_LETTERS.values(), "reservation")
-"""The options for which users may have a default in the environment."""
+"""The options for which the environment may have a default."""
 _SHORT: Final = re.compile(r"-[hHIkOQsuvVWX]*([A-Za-z])")
-"""A letter, after those of options without a value."""
+"""An option letter, possibly after letters of options without a value."""
 
 
 def set_options(text: str) -> set[str]:
-    """Return which options are set that may have a default in the environment. Values of
-    other options that begin with a dash count as options.
+    """Return the options with a possible default in the environment that a text sets.
+
+    A value of another option that begins with a dash counts as an option.
 
     >>> sorted(set_options("-p debug --qo=high --time-min 5"))
     ['partition', 'qos']
 
-    Raises PlacerError for a quotation mark without its other one.
+    Raises:
+        PlacerError: for an unclosed quotation mark.
     """
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise PlacerError(
-            f"slurm: 'sbatch' is no list of options: {str(error).lower()}: {text}"
+            f"slurm: 'sbatch' is not a list of options: {str(error).lower()}: {text}"
         ) from None
     found = set()
     for word in words:
         if word.startswith("--"):
-            given = word[2:].partition("=")[0]  # sbatch takes the beginning of a name
+            given = word[2:].partition("=")[0]  # sbatch accepts abbreviated names
             found |= {name for name in _NAMES if given and name.startswith(given)}
         elif (match := _SHORT.match(word)) and match[1] in _LETTERS:
             found.add(_LETTERS[match[1]])

@@ -1,4 +1,4 @@
-"""The files of a job of Slurm: a batch script, and a script that each task runs."""
+"""Writes the files of a Slurm job: a batch script, and a script for each task."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
 
 _LOW_PORT: Final = 20000
 _PORTS: Final = 12000
-"""Jobs listen in this range, below that of outgoing connections; each at ports of its own,
-by its number."""
+"""The first port of the range for jobs, below the range of outgoing connections.
+
+The number of a job selects its ports in this range.
+"""
 _FOLLOWED: Final = 60
-"""Seconds after its start in which a job of the launcher is followed, or fails."""
+"""Seconds after its start in which a job must be followed by its launcher, or it fails."""
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
@@ -36,15 +38,15 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 
 
 def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
-    """Raise PlacerError for values that no job can have."""
+    """Raise PlacerError for invalid values."""
     if options["cpus"] < 1:
         raise PlacerError("slurm: 'cpus' must be at least 1")
     most = 65536 - len(request.needs)
     if options["port"] is not None and not 0 < options["port"] <= most:
         raise PlacerError(
-            f"slurm: 'port' must be from 1 to {most}: each node has its own"
+            f"slurm: 'port' must be from 1 to {most}: each node uses one port"
         )
-    set_options(options["sbatch"] or "")  # raises what is wrong with them
+    set_options(options["sbatch"] or "")  # raises an error for invalid options
 
 
 def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
@@ -103,10 +105,10 @@ look_again() {{
 }}
 look_again
 for file in build/plan.json node.sh run.key; do
-  [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
+  [[ -r $file ]] || fail "$PWD/$file does not exist: submit the job in its folder"
 done
 [[ $(sha256sum <build/plan.json) == "{plan}  -" ]] ||
-  fail "$PWD has another build than that of this job: each needs a folder of its own"
+  fail "$PWD has the build of another job: give each job a separate folder"
 if [[ ${{SLURM_RESTART_COUNT:-0}} != 0 ]]; then
   fail "Slurm has started this job again: submit a new one (--resume continues a run)"
 fi
@@ -117,9 +119,9 @@ if (($#)); then # by placer launch, which creates the folder once it follows the
     look_again
     sleep 0.1
   done
-  [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: there is no $PLACER_JOB_FOLDER"
+  [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: $PLACER_JOB_FOLDER does not exist"
   [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
-    fail "another job has replaced the files in $PWD: --logs DIR gives each its own"
+    fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 else
   mkdir "$PLACER_JOB_FOLDER"
 fi
@@ -128,7 +130,7 @@ unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
 unset SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_EXCLUSIVE
 export PLACER_KEY_FILE=$PWD/run.key
 export PLACER_PORT={port}
-# Addresses of machines, which need not be their names.
+# Addresses of machines, which can differ from their names.
 lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -sd, -)
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\\1=\\2/p' | sort -u | paste -sd, -)
@@ -158,8 +160,11 @@ def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, obje
 
 
 def _step(needs: Needs, options: Mapping[str, Any]) -> str:
-    """Return the arguments of srun for the nodes of a group. It takes neither the CPUs of
-    a task from the job, nor GPUs from a group of it, nor options from another group."""
+    """Return the arguments of srun for the nodes of a group.
+
+    srun inherits neither the job's CPUs per task, nor a group's GPUs, nor the options of
+    another group.
+    """
     gpus = f" --gpus-per-task={needs.gpus}" if needs.gpus else ""
     return f'"${{options[@]}}" --cpus-per-task={options["cpus"]}{gpus} bash node.sh'
 

@@ -63,7 +63,7 @@ def find_unread_option(
     return None
 
 
-_HASHED = "features only hash the column as text, so a missing cell has a key already"
+_HASHED = "features only hash the column as text, and missing cells have their own key"
 
 
 def _without_effect(key: str, entry: str, reason: str, hint: str) -> Mistake:

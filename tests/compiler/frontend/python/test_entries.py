@@ -136,9 +136,9 @@ IN_MEMORY = "table_class must be MemorySparseTable or CommonSparseTable, not the
         ),
         (
             lambda ids: layers.sparse_embedding(ids, [9, 4], is_test=True),
-            "sparse_embedding has no is_test=True: a program is for training,"
-            " evaluation and prediction",
-            "leave it out: a lookup makes no rows",
+            "sparse_embedding does not accept is_test=True: one program is used for"
+            " training, evaluation and prediction",
+            "leave it out: a lookup never creates rows",
         ),
         (
             lambda ids: layers.sparse_embedding(ids, [9, 4], table_class="SSDTable"),
@@ -150,17 +150,17 @@ IN_MEMORY = "table_class must be MemorySparseTable or CommonSparseTable, not the
                 ids, [9, 4], table_class="SSDSparseTable"
             ),
             f"{IN_MEMORY} 'SSDSparseTable'",
-            "a server has its rows in memory",
+            "a server keeps rows in memory",
         ),
         (
             lambda ids: layers.sparse_embedding(ids, [9, 4], param_attr="t", name="a"),
             "the table of the op 'a' cannot be called 't'",
-            "the first op of a table has its name",
+            "the first op that uses a table must have the table's name",
         ),
         (
             lambda ids: layers.Embedding(ids, [9, 4], weight_attr={"init": "zeros"}),
-            "a table is given by its name, not a mapping",
-            "Program(parameters=[…]) sets initial values, and what is trained",
+            "a table must be a name or a table of the program, not a mapping",
+            "use Program(parameters=[…]) for initial values, and to fix parameters",
         ),
         (
             lambda ids: layers.sparse_embedding(ids, [9, 4, 2]),

@@ -193,19 +193,21 @@ def test_a_device_guard_accepts_only_devices(device: str) -> None:
         caught.value.message
         == f"a device must be a string such as gpu:0, not {device!r}"
     )
-    assert caught.value.hint == "place_guard takes places such as /node:worker/gpu:0"
+    assert caught.value.hint == "use place_guard for places such as /node:worker/gpu:0"
 
 
 def test_a_guard_accepts_no_other_values() -> None:
     with pytest.raises(PlaceError) as caught:
         place_guard(3)  # type: ignore[arg-type]
-    assert caught.value.message == "a guard takes a place or None, not 3"
+    assert caught.value.message == "a guard needs a place or None, not 3"
 
 
 def test_a_function_must_return_a_place() -> None:
     with place_guard(lambda op: 7), pytest.raises(PlaceError) as caught:  # type: ignore[arg-type,return-value]
         here()
-    assert caught.value.message == "a guard's function returns a place or None, not 7"
+    assert (
+        caught.value.message == "a guard's function must return a place or None, not 7"
+    )
     span = caught.value.span
     assert span is not None
     assert "place_guard(lambda op: 7)" in span.text

@@ -153,7 +153,9 @@ def test_a_changed_module_is_read_again(outputs):
 
 def test_a_reader_in_a_cell_is_refused_with_what_to_do(outputs):
     text = outputs["reader in a cell"]
-    assert text.startswith("SpecError: Cell In[1]:8:10: there is no __main__.py beside")
+    assert text.startswith(
+        "SpecError: Cell In[1]:8:10: __main__.py is not in the folder"
+    )
     assert "put %%writefile functions.py at the top of its cell" in text
 
 
@@ -165,7 +167,7 @@ def test_a_reader_that_is_no_name_is_refused_with_what_to_do(outputs):
 
 def test_a_function_in_a_cell_is_refused_with_what_to_do(outputs):
     text = outputs["trace of a cell"]
-    assert "'triple' is not in a file, but a node must import it from one" in text
+    assert "'triple' is not defined in a file, so nodes cannot import it" in text
     assert "%%writefile model.py at the top of its cell" in text
 
 

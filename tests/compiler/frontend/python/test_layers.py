@@ -152,7 +152,10 @@ def test_a_negative_padding_index_of_fluid_counts_from_the_end_of_the_table() ->
     paddings = [op.get("padding") for op in recorded(new_program)]
     assert paddings == [2, 9, None, 0, -1]
     assert caught.value.message == "a table of 10 rows has no row -11"
-    assert no_end.value.message == "a table of any keys has no end to count -1 from"
+    assert (
+        no_end.value.message
+        == "a table for any keys has no end, so it cannot count -1 from the end"
+    )
 
 
 def test_weights_come_before_the_table_of_an_embedding() -> None:

@@ -47,7 +47,7 @@ def test_a_reader_names_the_package(tmp_path: Path) -> None:
     with pytest.raises(RunError) as caught:
         open_source(Data("python:rows:train"), [column], tmp_path)
     assert caught.value.hint == (
-        "see rows.py, line 1; pip install no_such_package; a module of your own must be in the folder of the spec"
+        "see rows.py, line 1; pip install no_such_package; your own modules must be in the folder of the spec"
     )
 
 

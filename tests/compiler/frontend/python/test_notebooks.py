@@ -83,7 +83,7 @@ def test_a_source_in_a_cell_is_refused_with_a_hint(notebook, module):
     with pytest.raises(SpecError) as caught:
         notebook.run('placer.compile(program, "build")')
     file = "functions.py" if module == "__main__" else "made.py"
-    assert f"there is no {module}.py" in str(caught.value)
+    assert f"{module}.py is not in the folder of the spec" in str(caught.value)
     assert f"%%writefile {file}" in str(caught.value)
     assert "with Program(" in str(caught.value)  # the line of the cell is shown
 
@@ -112,7 +112,7 @@ def test_a_traced_function_in_a_cell_is_refused_with_a_hint(notebook):
     notebook.run("def double(x):\n    return 2 * x\n")
     with pytest.raises(SpecError) as caught:
         notebook.run(TRACED)
-    assert "'double' is not in a file, but a node must import it from one" in str(
+    assert "'double' is not defined in a file, so nodes cannot import it" in str(
         caught.value
     )
     assert "%%writefile" in str(caught.value.hint)

@@ -134,9 +134,9 @@ def bad_nodes() -> None:
 MISTAKES: list[tuple[Any, str, str, str | None]] = [
     (
         unknown_value,
-        "'x' is a value of another program",
+        "'x' is a value of a different program",
         "layers.relu(x)",
-        "write `with program:` around the ops of one program",
+        "put all ops of a program inside `with program:`",
     ),
     (
         wrong_shape,
@@ -172,13 +172,13 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     ),
     (
         bad_device,
-        "no device 'gpu' on node 'ps': declared are cpu",
+        "no device 'gpu' on node 'ps', which declares cpu",
         "gpu",
         "declare it for its nodes: devices: {cpu: 1, gpu: 1}",
     ),
     (
         taken_name,
-        "'x' is defined twice; first on line ",
+        "'x' is defined twice; the first definition is on line ",
         'layers.relu(x, name="x")',
         None,
     ),
@@ -204,19 +204,19 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         shape_as_number,
         "the shape of input 'x' must be a list, not 3",
         'layers.data("x", shape=3)',
-        "[12] is a row of 12",
+        "write [12] for rows of 12 numbers",
     ),
     (
         two_types,
         "input 'x' has both 'type' and 'dtype'",
         'layers.data("x", "float32", shape=[1], dtype="int32")',
-        "they are the same",
+        "they mean the same: pass one of them",
     ),
     (
         metric_as_operand,
-        "op 'relu_0': 'right' is a metric, which cannot be an operand",
+        "op 'relu_0': 'right' is a metric, and a metric cannot be an operand",
         'layers.relu(layers.accuracy(x, label, name="right"))',
-        "list it in train.metrics; compute with a loss or with reduce_mean",
+        "list it in train.metrics; to compute with it, use a loss or reduce_mean",
     ),
     (
         object_as_attribute,
@@ -238,10 +238,9 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     ),
     (
         key_before_its_value,
-        "multi_head_attention takes its operands in order: query, value would be query,"
-        " key",
+        "the operands of multi_head_attention are positional: query, value would be read as query, key",
         "layers.multi_head_attention(x, value=x, heads=2)",
-        "pass the operands before it too",
+        "pass the preceding operands too",
     ),
     (
         number_in_matmul,

@@ -197,21 +197,21 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
     [
         (
             other_loss,
-            "the loss is already 'loss', not 'other'",
+            "the program already minimizes 'loss', so it cannot minimize 'other'",
             'optimizer.SGD(0.1).minimize(loss_of(new_program, "other"))',
-            "minimize the sum of the two",
+            "minimize the sum of the two losses",
         ),
         (
             twice,
             "append_backward was already called for this program",
             "append_backward(loss)",
-            "a program has one loss",
+            "a program can have only one loss",
         ),
         (
             too_late,
             "append_backward must be called before minimize",
             "append_backward()",
-            "minimize needs the gradients",
+            "minimize uses the place of the gradients",
         ),
         (
             no_loss,
@@ -227,7 +227,7 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
         ),
         (
             a_metric,
-            "'seen' is a metric, which has no gradient to minimize it",
+            "'seen' is a metric; a metric has no gradient, so it cannot be minimized",
             'optimizer.SGD(0.1).minimize(layers.mean_metric(x, name="seen"))',
             "minimize a loss",
         ),
@@ -253,11 +253,11 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
             bad_place,
             "no 'ps:7' in this cluster, which declares ps: 2",
             "ps:7",
-            "ids of 'ps' are 0-1",
+            "valid ids of 'ps' are 0-1",
         ),
         (
             bad_backward,
-            "no device 'gpu' on node 'ps': declared are cpu",
+            "no device 'gpu' on node 'ps', which declares cpu",
             "gpu",
             "declare it for its nodes: devices: {cpu: 1, gpu: 1}",
         ),

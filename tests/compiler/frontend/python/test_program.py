@@ -187,7 +187,7 @@ def test_sections_can_be_set_after_the_ops() -> None:
     assert error_parts(caught.value, __file__) == (
         "no 'worker:1' in this cluster, which declares worker: 1",
         "worker:1",
-        "ids of 'worker' are 0",
+        "valid ids of 'worker' are 0",
     )
     assert new_program.tree().value["nodes"] == {"worker": {"count": 2}}
 

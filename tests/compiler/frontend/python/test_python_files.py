@@ -256,7 +256,7 @@ own.py:2:5: ZeroDivisionError: division by zero
 own.py:1:1: ModuleNotFoundError: No module named 'no_such_module'
   1 | import no_such_module
     | ^^^^^^^^^^^^^^^^^^^^^
-  hint: pip install no_such_module; a module of your own must be in the folder of the spec
+  hint: pip install no_such_module; your own modules must be in the folder of the spec
 """,
     ),
     "a syntax error": (
@@ -277,7 +277,7 @@ own.py:2:12: SyntaxError: '(' was never closed
         BUILD + "    return 3\n",
         "own.py:build",
         "own.py:build returns int, not Program\n"
-        "  hint: return the Program, or None for the default one\n",
+        "  hint: return the Program, or None for the default program\n",
     ),
     "no return value": (
         BUILD + "    with Program(): pass\n",
@@ -289,8 +289,8 @@ own.py:2:12: SyntaxError: '(' was never closed
         BUILD + "    program = Program()\n"
         '    layers.relu(layers.data("x", "float32[batch, 4]"))\n    return program\n',
         "own.py:build",
-        "own.py:build returns a program without ops, and calls ops outside of it\n"
-        "  hint: write `with program:` around them\n",
+        "own.py:build returns a program without ops, but calls ops outside of it\n"
+        "  hint: wrap these calls in `with program:`\n",
     ),
     "an unknown op": (
         BUILD + "    layers.softmax_crossentropy(1)\n",
@@ -305,8 +305,8 @@ own.py:LINE:5: AttributeError: module 'placer.layers' has no attribute 'softmax_
     "a required argument": (
         "def build(size): ...\n",
         "own.py:build",
-        "own.py:build is called without arguments: missing a required argument: 'size'\n"
-        "  hint: give its parameters defaults\n",
+        "own.py:build cannot be called without arguments: missing a required argument: 'size'\n"
+        "  hint: give each of its parameters a default\n",
     ),
     "no function name": (
         "x = 1\n",
@@ -336,7 +336,7 @@ def test_a_function_of_jax_does_not_accept_values(
     (tmp_path / "own.py").write_text(text)
     result = run_command("check", "own.py:build").err
     assert result.startswith(f"own.py:{text.count(chr(10))}:5: TypeError: ")
-    assert "placer.trace(fn, ...) with a JAX function" in result
+    assert "a JAX function with placer.trace(fn, ...)" in result
 
 
 def test_a_failure_in_another_module_is_reported_there(
@@ -359,7 +359,7 @@ def test_a_missing_file(run_command: RunCommand) -> None:
     result = run_command("check", "no.py:build")
     assert result.status == 2
     assert "'no.py' does not exist" in result.err
-    with pytest.raises(placer.SpecError, match=r"there is no file no\.py"):
+    with pytest.raises(placer.SpecError, match=r"no\.py does not exist"):
         placer.compile("no.py:build", "build")
 
 

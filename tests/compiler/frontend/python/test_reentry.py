@@ -60,8 +60,8 @@ def test_a_script_without_a_guard_is_refused_before_any_process(text, what):
     with pytest.raises(PlacerError) as caught:
         script(text)
     assert caught.value.message == (
-        f"placer.{what} is called while train.py is imported, and every node imports it:"
-        " each would start the run again"
+        f"placer.{what} is called while train.py is imported; every node imports it and"
+        " would start the run again"
     )
     assert "__main__" in str(caught.value.hint)
     assert caught.value.span is not None
@@ -122,7 +122,7 @@ def test_processes_that_a_node_starts_are_refused(monkeypatch):
         placer.compile("model.yaml", "build")
     with pytest.raises(PlacerError, match="in node worker:3") as caught:
         placer.launch("build")
-    assert "elsewhere, unset PLACER_NODE" in str(caught.value)
+    assert "if this process is not a node, unset PLACER_NODE" in str(caught.value)
 
 
 def test_a_process_of_two_nodes_is_no_node_after_both_have_ended():

@@ -131,25 +131,25 @@ def test_the_build_lists_what_was_set(tmp_path: Path) -> None:
         (
             "graph.logit.size=3",
             "logit",
-            "no op in graph has the name 'logit'",
+            "no op in graph is called 'logit'",
             "did you mean 'logits'?",
         ),
         (
             "train.epochs.max=3",
             "max",
             "train.epochs is 20, which has no key 'max'",
-            "set all of it: train.epochs={max: ...}",
+            "set the whole value: train.epochs={max: ...}",
         ),
         (
             "train.optimizer.learning_rate=1",
             "learning_rate",
-            "train.optimizer is a list of 2 items, without 'learning_rate'",
+            "train.optimizer is a list of 2 items; it has no item 'learning_rate'",
             "items are numbered from 0: train.optimizer.0.learning_rate",
         ),
         (
             "train.metrics.1=loss",
             "1",
-            "train.metrics is a list of 1 item, without '1'",
+            "train.metrics is a list of 1 item; it has no item '1'",
             "items are numbered from 0: train.metrics.0",
         ),
         (
@@ -167,8 +167,8 @@ def test_the_build_lists_what_was_set(tmp_path: Path) -> None:
         (
             "train..epochs=3",
             ".",
-            "'train..epochs' is not a key: a part is empty",
-            "write the keys of a spec with dots, as in train.epochs",
+            "'train..epochs' has an empty part",
+            "join the keys of a spec with dots, as in train.epochs",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_the_sections_of_a_python_file_can_be_set(tmp_path: Path) -> None:
 def test_the_ops_and_inputs_of_a_python_model_cannot_be_set(
     tmp_path: Path, text: str
 ) -> None:
-    with pytest.raises(SpecError, match="cannot be set from outside") as raised:
+    with pytest.raises(SpecError, match="cannot be overridden") as raised:
         placer.compile(f"{PYTHON}:build", tmp_path, overrides=[text])
     assert pointed_text(raised.value) == text.partition(".")[0]
     assert raised.value.hint is not None
@@ -262,6 +262,6 @@ def test_gradient_accumulation_and_microbatches_cannot_differ() -> None:
     error = error_of("train.microbatches=4", "train.gradient_accumulation=2")
     assert pointed_text(error) == "gradient_accumulation"
     assert error.message == (
-        "'gradient_accumulation' and 'microbatches' are one setting, with different"
+        "'gradient_accumulation' and 'microbatches' are the same setting, but have different"
         " values: 2 and 4"
     )

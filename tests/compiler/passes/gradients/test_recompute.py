@@ -63,7 +63,7 @@ LOSS = """\
 """
 WITHOUT_EFFECT = """\
 model.yaml:11:16: 'remat' of the scope with 'loss' has no effect: none of its ops works row by \
-row, and the results of other ops are saved
+row, so all results are saved
   11 |       - {name: loss, op: mean_squared_error, in: [a, y]}
      |                ^^^^
   hint: leave remat out: there is nothing to recompute"""

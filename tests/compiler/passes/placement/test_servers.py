@@ -110,11 +110,11 @@ def test_the_state_of_the_optimizer_counts():
     """adam has two slots for each element, and sgd none."""
     step, *_ = lower_model(load_model(tables(1000, 1000, 1000, 1000, servers=2)))
     whys = {op.name: op.why for op in step.of_kind("embedding")}
-    assert f"stores {3 * 1000 * 8 * 4:,} bytes" in whys["t0"]
+    assert f"store {3 * 1000 * 8 * 4:,} bytes" in whys["t0"]
     sgd = tables(1000, optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps}")
     step, *_ = lower_model(load_model(sgd))
     (op,) = step.of_kind("embedding")
-    assert f"stores {1000 * 8 * 4:,} bytes" in op.why
+    assert f"store {1000 * 8 * 4:,} bytes" in op.why
 
 
 def test_the_plan_contains_the_loads(tmp_path):
@@ -122,12 +122,12 @@ def test_the_plan_contains_the_loads(tmp_path):
     why = {choice.what: choice.why for choice in plan.choices}
     # Rows go to the workers, and gradients come back: 2 x 8 rows of 8 float32.
     assert why["t0 (embedding) at /node:ps/cpu"] == (
-        "specified as /node:ps: the server with the least load after it. The op, with "
-        "the ops that it shares values with, stores 96,000 bytes of parameters and slots, "
-        "and in a step moves 512 bytes and computes 0 FLOPs; the server had nothing before"
+        "specified as /node:ps: this server then has the least load. The op and the ops"
+        " connected to it store 96,000 bytes of parameters and slots. Per step they move"
+        " 512 bytes and compute 0 FLOPs. Before, the server had no load"
     )
     assert why["t1 (embedding) at /node:ps/cpu"].endswith(
-        "the server had 96,000 bytes stored, 512 bytes moved before"
+        "the server had 96,000 bytes stored, 512 bytes moved"
     )
 
 

@@ -1,4 +1,4 @@
-"""digits: the model in JAX. Exported by placer, which it does not need.
+"""digits: the model in JAX. Exported by placer; works without placer.
 
     params = load_params("params.safetensors")
     outputs = jax.jit(model)(params, image)
@@ -19,7 +19,7 @@ def model(params: dict[str, jax.Array], image: jax.Array) -> dict[str, jax.Array
     """Return the outputs by name.
 
     Args:
-        params: the parameters by name, as `load_params` returns them.
+        params: the parameters by name, from `load_params`.
         image: float32[batch, 64].
 
     Returns:

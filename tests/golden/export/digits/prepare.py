@@ -1,9 +1,9 @@
-"""digits: from columns of rows to the arguments of the model. Exported by placer, which it does not need.
+"""digits: from columns of rows to the arguments of the model. Exported by placer; works without placer.
 
     arguments = prepare(columns)
     outputs = model(params, **arguments)
 
-It needs numpy only.
+It needs only NumPy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
             "image".
 
     Raises:
-        ValueError: a column is missing, or a value does not fit.
+        ValueError: if a column is missing, or a value does not fit.
     """
     arguments = {
         "image": stack_columns(columns, ["image"], "float32", (64,)),
@@ -31,7 +31,7 @@ def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the inputs; ValueError if they do not have the same number of rows."""
+    """Return the inputs; raise ValueError if their numbers of rows differ."""
     sizes = [len(array) for array in arguments.values()]
     if len({*sizes}) > 1:
         listed = ", ".join(map(str, sizes))
@@ -40,7 +40,7 @@ def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def check_names(columns: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise ValueError unless these columns are there, with several cells each."""
+    """Raise ValueError unless these columns exist and are lists of cells."""
     for name in names:
         if name not in columns:
             raise ValueError(f"there is no column '{name}'")
@@ -49,9 +49,9 @@ def check_names(columns: Mapping[str, Any], names: Sequence[str]) -> None:
 
 
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return an array in another dtype; ValueError for a value that does not fit.
+    """Return an array in another dtype; raise ValueError if a value does not fit.
 
-    Numpy has no bfloat16: the array is then float32, and the model rounds it.
+    NumPy has no bfloat16: the array is then float32, and the model rounds it.
     """
     if array.dtype.kind not in "biuf":
         raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
@@ -73,8 +73,8 @@ def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 def to_array(values: Any) -> np.ndarray:
     """Return an array of a number, a list or an array.
 
-    Numpy makes a list of whole numbers floats, and rounds them, if some are more than
-    int64 has: they become uint64 here.
+    NumPy would round a list with numbers beyond int64 to floats. Here they become
+    uint64.
     """
     array = np.asarray(values)
     if array.dtype == np.float64 and not isinstance(values, np.ndarray | np.generic):
@@ -105,7 +105,7 @@ def reshape_rows(
 def check_limits(
     names: Sequence[str], array: np.ndarray, limits: tuple[int, ...] | None
 ) -> np.ndarray:
-    """Return the array; ValueError if a value is not within the limits."""
+    """Return the array; raise ValueError if a value is outside the limits."""
     if limits is not None and array.size:
         low, high, *others = limits
         is_outside = ~((array >= low) & (array <= high)) & ~np.isin(array, others)
@@ -123,18 +123,18 @@ def stack_columns(
     shape: tuple[int, ...],
     limits: tuple[int, ...] | None = None,
 ) -> np.ndarray:
-    """Return an input from arrays, or from as many columns as a row of it has values.
+    """Return an input from arrays, or from one column for each value of its rows.
 
     Args:
         columns: the columns by name.
         names: the columns that the input reads, in C order.
         dtype: the dtype of the input.
-        shape: the shape of one row of it.
-        limits: the least and the greatest valid value, if there are any, and other
-            valid values.
+        shape: the shape of one of its rows.
+        limits: the minimum, the maximum and other valid values, if there are limits.
 
     Raises:
-        ValueError: a column is missing or has another shape, or a value does not fit.
+        ValueError: if a column is missing or has another shape, or a value does not
+            fit.
     """
     check_names(columns, names)
     arrays = [to_dtype(name, to_array(columns[name]), dtype) for name in names]

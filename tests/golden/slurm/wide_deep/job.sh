@@ -40,10 +40,10 @@ look_again() {
 }
 look_again
 for file in build/plan.json node.sh run.key; do
-  [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
+  [[ -r $file ]] || fail "$PWD/$file does not exist: submit the job in its folder"
 done
 [[ $(sha256sum <build/plan.json) == "SHA256  -" ]] ||
-  fail "$PWD has another build than that of this job: each needs a folder of its own"
+  fail "$PWD has the build of another job: give each job a separate folder"
 if [[ ${SLURM_RESTART_COUNT:-0} != 0 ]]; then
   fail "Slurm has started this job again: submit a new one (--resume continues a run)"
 fi
@@ -54,9 +54,9 @@ if (($#)); then # by placer launch, which creates the folder once it follows the
     look_again
     sleep 0.1
   done
-  [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: there is no $PLACER_JOB_FOLDER"
+  [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: $PLACER_JOB_FOLDER does not exist"
   [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
-    fail "another job has replaced the files in $PWD: --logs DIR gives each its own"
+    fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 else
   mkdir "$PLACER_JOB_FOLDER"
 fi
@@ -65,7 +65,7 @@ unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
 unset SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_EXCLUSIVE
 export PLACER_KEY_FILE=$PWD/run.key
 export PLACER_PORT=21000
-# Addresses of machines, which need not be their names.
+# Addresses of machines, which can differ from their names.
 lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -sd, -)
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\1=\2/p' | sort -u | paste -sd, -)

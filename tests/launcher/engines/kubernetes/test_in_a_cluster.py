@@ -159,7 +159,7 @@ def test_a_job_is_done_when_its_workers_are(build: Path, tmp_path: Path) -> None
     ("crd", "reason", "why"),
     [
         ("none", "", ""),
-        ("jobset", "OOMKilled", "OOMKilled: it may use 256Mi of memory"),
+        ("jobset", "OOMKilled", "OOMKilled: its memory limit is 256Mi"),
     ],
 )
 def test_a_node_that_fails_ends_the_job_and_is_named_first(
@@ -203,7 +203,7 @@ def test_one_job_that_is_restarted_is_followed_again(
             if len(begun.get("ps:1", ())) == 10:
                 here.release("go")
         assert_nothing_is_left(here)
-    assert notes(events) == ["ps:1 begins again, in another pod"]
+    assert notes(events) == ["ps:1 starts again in another pod"]
     assert {end.status for end in ends(events).values()} == {0}
     told = said(events)
     (again,) = {each[-1]["again"] for each in told.values()}
@@ -278,7 +278,7 @@ def test_a_second_job_of_the_same_name_is_refused_and_changes_nothing(
         with pytest.raises(PlacerError) as caught:
             here.submit(request_of_build(build), code, crd="none")
         assert "AlreadyExists" in str(caught.value)
-        assert "hint: a run of this name is there" in str(caught.value)
+        assert "hint: a run with this name exists" in str(caught.value)
         assert {*here.cluster.objects} == there
         here.release("go")
         assert {end.status for end in ends(watched(job)).values()} == {0}

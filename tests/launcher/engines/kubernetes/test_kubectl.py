@@ -78,7 +78,7 @@ def in_state(phase: str, **state: Any) -> dict[str, Any]:
         ),
         (
             in_state("Failed", terminated={"exitCode": 137, "reason": "OOMKilled"}),
-            End(-9, "OOMKilled: it may use 1Gi of memory"),
+            End(-9, "OOMKilled: its memory limit is 1Gi"),
         ),
         (
             in_state(
@@ -170,7 +170,7 @@ def test_a_missing_kubectl_is_told() -> None:
         Kubectl("no-such-kubectl --x", None, None).run("get")
     assert str(caught.value) == (
         "cannot run 'no-such-kubectl': No such file or directory\n"
-        "  hint: install kubectl, or name it by --option kubectl=PATH"
+        "  hint: install kubectl, or give its path with --option kubectl=PATH"
     )
 
 

@@ -248,8 +248,8 @@ def test_a_build_that_is_too_large_is_refused_with_its_size(
     request = request_of(plans["digits"], files)
     with pytest.raises(PlacerError) as caught:
         kubernetes.write(request, options())
-    assert "the build has 1,0" in str(caught.value)
-    assert "takes 716,800" in str(caught.value)
+    assert "the packed build has 1,0" in str(caught.value)
+    assert "can hold only 716,800" in str(caught.value)
     assert "--option build=PATH" in str(caught.value)
     assert "build.yaml" not in kubernetes.write(
         request, options(build="/builds/digits")
@@ -260,33 +260,36 @@ def test_a_build_that_is_too_large_is_refused_with_its_size(
     ("chosen", "message"),
     [
         ({"image": None}, "needs an image with Python and placer: --option image=NAME"),
-        ({"port": 0}, "port: 0 is not from 1 to 65535"),
+        ({"port": 0}, "port: 0 is not between 1 and 65535"),
         ({"cpu": "four"}, "cpu: 'four' is not a number such as 4 or 500m"),
         ({"user": -1}, "user: -1 is negative"),
-        ({"restarts": 1, "crd": "none"}, "Indexed Jobs are not restarted together"),
-        ({"labels": "queue"}, "labels: 'queue' is not name=value,…"),
+        (
+            {"restarts": 1, "crd": "none"},
+            "only a JobSet can restart its nodes together",
+        ),
+        ({"labels": "queue"}, "labels: 'queue' must have the form name=value,…"),
         ({"volumes": "claim"}, "volumes: 'claim' is not a volume"),
         ({"volumes": "claim:/data:rw"}, "'claim:/data:rw' is not a volume"),
-        ({"volumes": "Claim:/data"}, "'Claim' cannot be the name of a claim"),
-        ({"volumes": "a:/data,b:/data/"}, "two are mounted at '/data'"),
-        ({"volumes": "a:/"}, "none can be mounted at '/'"),
-        ({"volumes": "a:/placer/run"}, "none can be mounted at '/placer/run'"),
-        ({"volumes": "/data/../etc:/data"}, "'/data/../etc' has a part '..'"),
+        ({"volumes": "Claim:/data"}, "'Claim' is not a valid name of a claim"),
+        ({"volumes": "a:/data,b:/data/"}, "two volumes have the path '/data'"),
+        ({"volumes": "a:/"}, "no volume can be mounted at '/'"),
+        ({"volumes": "a:/placer/run"}, "no volume can be mounted at '/placer/run'"),
+        ({"volumes": "/data/../etc:/data"}, "'/data/../etc' must not contain '..'"),
         ({"build": "builds"}, "build: 'builds' is not an absolute path"),
-        ({"image": "placer image"}, "'placer image' cannot be the name of an image"),
-        ({"image": "Team/Placer:1"}, "'Team/Placer:1' cannot be the name of an image"),
-        ({"image": "team/placer:"}, "'team/placer:' cannot be the name of an image"),
-        ({"image": "a" * 256}, "aaa' cannot be the name of an image"),
-        ({"image": "docker://placer"}, "'docker://placer' cannot be the name of"),
-        ({"kubectl": "'"}, " is no command: no closing quotation"),
+        ({"image": "placer image"}, "'placer image' is not a valid name of an image"),
+        ({"image": "Team/Placer:1"}, "'Team/Placer:1' is not a valid name of an image"),
+        ({"image": "team/placer:"}, "'team/placer:' is not a valid name of an image"),
+        ({"image": "a" * 256}, "aaa' is not a valid name of an image"),
+        ({"image": "docker://placer"}, "'docker://placer' is not a valid name of"),
+        ({"kubectl": "'"}, " is not a command: no closing quotation"),
         ({"kubectl": " "}, "kubectl: the command is empty"),
-        ({"labels": "a queue=x"}, "labels: no label can be 'a queue=x'"),
-        ({"node_selector": "pool=-a"}, "node-selector: no label can be 'pool=-a'"),
+        ({"labels": "a queue=x"}, "labels: 'a queue=x' is not a valid label"),
+        ({"node_selector": "pool=-a"}, "node-selector: 'pool=-a' is not a valid label"),
         (
             {"labels": "app.kubernetes.io/instance=a"},
-            "'app.kubernetes.io/instance' is a label that placer sets",
+            "placer itself sets the label 'app.kubernetes.io/instance'",
         ),
-        ({"service_account": "Me"}, "service-account: none can have the name 'Me'"),
+        ({"service_account": "Me"}, "service-account: 'Me' is not a valid name"),
         ({"gpu_resource": "gpu"}, "gpu-resource: 'gpu' is not a name such as"),
     ],
 )
@@ -319,8 +322,8 @@ def test_images_have_the_names_of_images(image: str) -> None:
         (
             ["--save-params=/out/params.safetensors"],
             None,
-            "--save-params is '/out/params.safetensors', which is on no volume: it would"
-            " be lost with the pod\n  hint: mount one there: --option"
+            "--save-params is '/out/params.safetensors', which is not on a volume: it would"
+            " be lost with the pod\n  hint: mount a volume there: --option"
             " volumes=CLAIM:/PATH",
         ),
         (
@@ -332,8 +335,8 @@ def test_images_have_the_names_of_images(image: str) -> None:
         (
             ["--record-order=/data/order"],
             "runs:/out,rows:/data:ro",
-            "--record-order is '/data/order', which is on a volume that pods only read\n"
-            "  hint: --option volumes=rows:/data, without :ro, lets them write to it",
+            "--record-order is '/data/order', but its volume is read-only\n"
+            "  hint: make it writable: --option volumes=rows:/data, without :ro",
         ),
     ],
 )
@@ -364,10 +367,11 @@ def test_checkpoints_of_the_spec_would_be_lost_beside_the_build(
     files = {**FILES, SOURCES: b'{"spec": "../digits.yaml", "ops": {}}'}
     with pytest.raises(PlacerError) as caught:
         kubernetes.write(request_of(plan, files), options(volumes="runs:/out"))
-    assert "train.checkpoint.to is '/placer/run/saved', which is on no volume" in str(
-        caught.value
+    assert (
+        "train.checkpoint.to is '/placer/run/saved', which is not on a volume"
+        in str(caught.value)
     )
-    assert "hint: name another folder by --checkpoint DIR, or mount" in str(
+    assert "hint: choose another folder with --checkpoint DIR, or mount" in str(
         caught.value
     )
     on_volume = options(volumes="runs:/out", build="/out/builds/digits")
@@ -398,5 +402,5 @@ def test_a_job_with_restarts_is_submitted_by_hand(
     request, chosen = request_of(plans["digits"], FILES), options(restarts=5)
     content = kubernetes.write(request, chosen)["run.yaml"].content
     assert yaml.safe_load(content)["spec"]["failurePolicy"] == {"maxRestarts": 5}
-    with pytest.raises(PlacerError, match="is submitted by hand"):
+    with pytest.raises(PlacerError, match="must be submitted by hand"):
         kubernetes.submit(tmp_path, request, chosen)

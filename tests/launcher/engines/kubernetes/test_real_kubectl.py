@@ -130,12 +130,12 @@ def test_a_second_job_of_the_same_name_is_refused_and_changes_nothing(
     with real_place(tmp_path, monkeypatch) as here:
         here.submit(request_of_build(build), "until('/shared/go')")
         there = {*here.cluster.objects}
-        with pytest.raises(PlacerError, match="a run of this name is there"):
+        with pytest.raises(PlacerError, match="a run with this name exists"):
             here.submit(request_of_build(build), "until('/shared/go')")
         assert {*here.cluster.objects} == there
         # What is left of a job does not become a part of another one.
         here.cluster.delete("JobSet", "digits")
-        with pytest.raises(PlacerError, match="a run of this name is there"):
+        with pytest.raises(PlacerError, match="a run with this name exists"):
             here.submit(request_of_build(build), "until('/shared/go')")
         assert ("JobSet", "digits") not in here.cluster.objects
 

@@ -166,7 +166,7 @@ def test_another_job_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
     show(tmp_path, jobset("uid-2", **later), pod(running(), **later))
     events = [*kubernetes.watch(job)]
     assert events == [
-        JobNote("JobSet digits is another job now, and stays"),
+        JobNote("JobSet digits was replaced by another job, which is kept"),
         NodeEnded("ps:0", None, "its job was deleted"),
     ]
     job.cancel()
@@ -221,7 +221,7 @@ def test_a_kubectl_that_prints_something_else_is_quoted(
     (tmp_path / "pods").write_text(printed)
     with pytest.raises(KubectlError) as caught:
         job_with(tmp_path, "*) cat pods;;").pods()
-    assert "`kubectl get` has printed no list of pods: " in caught.value.message
+    assert "`kubectl get` did not print a list of pods: " in caught.value.message
     assert printed[:40] in caught.value.message
 
 
@@ -242,7 +242,7 @@ def test_a_job_that_is_followed_goes_on_after_an_answer_that_is_none(
     assert end == NodeEnded("ps:0", 3)
     monkeypatch.setattr(following, "GIVEN_UP", 0.0)
     (tmp_path / "pods").write_text("?")
-    with pytest.raises(RunError, match="JobSet digits cannot be followed any more"):
+    with pytest.raises(RunError, match="JobSet digits can no longer be followed"):
         next(kubernetes.watch(job))  # else it is a note
 
 
@@ -286,11 +286,11 @@ def test_why_there_are_no_pods_is_told(
     ]
     (tmp_path / "events").write_text(json.dumps({"items": items}))
     assert until_note(kubernetes.watch(job)) == (
-        f"there are no pods of ps:0: FailedCreate: {said}"
+        f"waits for pods of ps:0: FailedCreate: {said}"
     )
     (tmp_path / "events").write_text("")
     assert until_note(kubernetes.watch(job)) == (
-        f"there are no pods of ps:0: `{tmp_path}/kubectl get events` may say why"
+        f"waits for pods of ps:0: `{tmp_path}/kubectl get events` may say why"
     )
 
 
@@ -322,8 +322,10 @@ def test_logs_that_the_user_may_not_read_end_the_watch(tmp_path: Path) -> None:
     show(tmp_path, jobset(), pod(running()))
     with pytest.raises(RunError) as caught:
         list(kubernetes.watch(job))
-    assert f"cannot be followed any more: {FORBIDDEN}" in caught.value.message
-    assert caught.value.hint == f"it goes on; this ends it: {job.cancel_command}"
+    assert f"can no longer be followed: {FORBIDDEN}" in caught.value.message
+    assert (
+        caught.value.hint == f"the job keeps running; end it with: {job.cancel_command}"
+    )
 
 
 def test_logs_that_cannot_be_read_for_a_while_are_told(
@@ -346,7 +348,7 @@ def test_a_log_without_an_end_is_not_waited_for(
     threads = threading.active_count()
     job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {OPEN};;")
     show(tmp_path, jobset(), pod(ended(3)))
-    late = "the log of ps:0 ends early: it was not read to its end in time"
+    late = "the log of ps:0 is incomplete: it was not read to its end in time"
     assert {*kubernetes.watch(job)} - {JobNote(late)} == {NodeEnded("ps:0", 3)}
     (tmp_path / "closed").touch()
     eventually(lambda: threading.active_count() <= threads)
@@ -416,7 +418,7 @@ def test_a_log_that_cannot_be_read_says_why_when_its_node_has_ended(
     tries.start()
     note, end = kubernetes.watch(job)
     tries.join()
-    assert note == JobNote("the log of ps:0 ends early: refused")
+    assert note == JobNote("the log of ps:0 is incomplete: refused")
     assert end == NodeEnded("ps:0", 0)
 
 
@@ -508,7 +510,7 @@ def test_what_may_be_left_of_a_job_is_told(
     with pytest.raises(KubectlError) as caught:
         job.create([tmp_path / "run.yaml"])
     assert caught.value.hint == (
-        f"a part of it may be there; this deletes it: {job.cancel_command}"
+        f"some objects may be left; delete them with: {job.cancel_command}"
     )
 
 
@@ -519,5 +521,5 @@ def test_a_kubectl_that_does_not_say_what_it_has_made_is_an_error(
     job.identity.uids.clear()
     with pytest.raises(KubectlError) as caught:
         job.create([tmp_path / "run.yaml"])
-    assert "has not said what it has made: b'jobset/digits" in caught.value.message
+    assert "did not print the created objects: b'jobset/digits" in caught.value.message
     assert caught.value.hint == f"this deletes it: {job.cancel_command}"

@@ -51,7 +51,7 @@ def ray_with(*machines: dict[str, float]) -> SimpleNamespace:
 TWO = ray_with({"CPU": 4, "memory": 8 * GB, "GPU": 1}, {"CPU": 4, "memory": 8 * GB})
 
 
-GROWS = "with --option grows=true it waits for machines of an autoscaler"
+GROWS = "with --option grows=true the job waits for machines of an autoscaler"
 
 
 @pytest.mark.parametrize(
@@ -60,54 +60,54 @@ GROWS = "with --option grows=true it waits for machines of an autoscaler"
         (
             [Bundle(5, 0, GB), Bundle(4, 0, GB)],
             "PACK",
-            "the plan asks for 9 CPUs, and the cluster has 8 CPUs",
+            "the plan needs 9 CPUs, but the cluster has 8 CPUs",
             "--option cpus=4 would fit",
         ),
         (
             [Bundle(3, 0, GB)] * 3,
             "PACK",
-            "the plan asks for 9 CPUs, and the cluster has 8 CPUs",
+            "the plan needs 9 CPUs, but the cluster has 8 CPUs",
             "--option cpus=2 would fit",
         ),
         (
             [Bundle(2, 0, 3 * GB)] * 5,
             "PACK",
-            "the plan asks for 10 CPUs, and the cluster has 8 CPUs; 5 nodes ask for 3.0 GB"
-            " of memory or more each, and the machines have room for 4 of them",
+            "the plan needs 10 CPUs, but the cluster has 8 CPUs; 5 nodes each need 3.0 GB"
+            " of memory or more, but the machines have room for 4 of them",
             "--option cpus=1 would fit; --option memory=2543MiB for each node would fit,"
             " if they need no more",
         ),
         (
             [Bundle(1, 0, GB)] * 9,
             "SPREAD",
-            "the plan asks for 9 CPUs, and the cluster has 8 CPUs",
+            "the plan needs 9 CPUs, but the cluster has 8 CPUs",
             "9 nodes need more machines",
         ),
         (
             [Bundle(1, 0, GB), Bundle(1, 2, GB)],
             "PACK",
-            "the plan asks for 2 GPUs, and the cluster has 1 GPU",
+            "the plan needs 2 GPUs, but the cluster has 1 GPU",
             "a build with fewer `devices`, or --emulate, needs fewer GPUs",
         ),
         (
             [Bundle(1, 0, GB), Bundle(1, 0, 9 * GB)],
             "PACK",
-            "worker:1 asks for 9.0 GB of memory, and no machine has more than 8.0 GB of"
+            "worker:1 needs 9.0 GB of memory, but no machine has more than 8.0 GB of"
             " memory",
-            "--option memory=7629MiB for each node would fit, if they need no more",
+            "--option memory=7629MiB for each node would fit, if the nodes need no more",
         ),
         (
             [Bundle(3, 0, GB), Bundle(3, 0, GB)],
             "STRICT_PACK",
-            "the plan asks for 6 CPUs on one machine, and none has more than 4 CPUs",
-            "--option cpus=2 would fit; --option strategy=PACK takes several machines if"
-            " it must",
+            "the plan needs 6 CPUs on one machine, but no machine has more than 4 CPUs",
+            "--option cpus=2 would fit; --option strategy=PACK uses several machines if"
+            " necessary",
         ),
         (
             [Bundle(1, 0, GB)] * 3,
             "STRICT_SPREAD",
-            "the plan asks for 3 machines, and the cluster has 2",
-            "--option strategy=SPREAD puts several nodes on a machine if it must",
+            "the plan needs 3 machines, but the cluster has 2",
+            "--option strategy=SPREAD puts several nodes on a machine if necessary",
         ),
     ],
 )
@@ -125,8 +125,8 @@ def test_a_job_that_may_fit_is_no_error():
 def test_a_job_without_room_says_what_is_free():
     error = no_room(TWO, job(Bundle(2, 0, 3 * GB), Bundle(2, 0, 3 * GB)))
     assert error.message == (
-        "the Ray cluster has had no room for the job within 300 s: the plan asks for 4"
-        " CPUs, 6.0 GB of memory on 2 nodes (PACK), and the cluster has 8 CPUs (4 free),"
+        "the Ray cluster had no room for the job within 300 s: the plan needs 4"
+        " CPUs, 6.0 GB of memory on 2 nodes (PACK), but the cluster has 8 CPUs (4 free),"
         " 16.0 GB of memory (8.0 GB free)"
     )
 
@@ -156,7 +156,7 @@ def test_how_a_driver_has_ended_is_told(status, printed, message, tmp_path):
     log.write_text(printed)
     error = RayJob(SimpleNamespace(end=lambda grace: status), log).failure(None)
     assert error.message == message
-    assert error.hint == f"Ray's output is in {log}"
+    assert error.hint == f"see the output of Ray in {log}"
 
 
 def test_a_head_that_is_lost_is_told_once(monkeypatch):
@@ -169,7 +169,7 @@ def test_a_head_that_is_lost_is_told_once(monkeypatch):
         f"the head of the Ray cluster, {address}, does not answer: Connection refused"
     )
     assert head.problem() == lost
-    told = f"{lost}; Ray ends the job if that lasts, by default for 60 s"
+    told = f"{lost}; if this lasts, Ray ends the job, by default after 60 s"
     assert (head.look(), head.look()) == (told, "")
     with socket.create_server(parse_endpoint("", address), reuse_port=True):
         assert head.look() == f"the head of the Ray cluster, {address}, answers again"

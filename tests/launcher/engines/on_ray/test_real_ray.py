@@ -146,7 +146,7 @@ def test_a_job_that_never_fits_is_an_error(build, cluster):
     ended = run_command(*launch_words(cluster, build, *options))
     assert ended.status == 1
     assert ended.last_message.startswith(
-        "the Ray cluster is too small: the plan asks for 6 CPUs, and the cluster has 4"
+        "the Ray cluster is too small: the plan needs 6 CPUs, but the cluster has 4"
         " CPUs"
     )
 
@@ -217,8 +217,8 @@ def test_a_job_that_gets_no_machines_is_an_error(build, cluster):
     assert ended.status == 1
     assert "ray| waits at most 4 s for machines" in ended.err
     assert re.match(
-        r"the Ray cluster has had no room for the job within 4 s: the plan asks for 6"
-        r" CPUs, .* and the cluster has 4 CPUs \(4 free\)",
+        r"the Ray cluster had no room for the job within 4 s: the plan needs 6"
+        r" CPUs, .* but the cluster has 4 CPUs \(4 free\)",
         ended.last_message,
     )
 

@@ -91,7 +91,7 @@ def test_a_job_by_hand_does_not_run_another_build(written, run_script):
     (written / "build" / "plan.json").write_text("{ }")
     done = run_script()
     assert done.returncode == 1
-    assert "another build than that of this job" in done.stderr
+    assert "has the build of another job" in done.stderr
     assert not (written / "job-7").exists()
 
 

@@ -132,7 +132,7 @@ def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path):
         ended = run.wait()
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["steps"] == STEPS
-    assert re.search(r"slurm\| Slurm job \d+ goes on .*: scancel \d+", ended.err)
+    assert re.search(r"slurm\| Slurm job \d+ keeps running .*: scancel \d+", ended.err)
     assert_bits_of_a_local_run(build, tmp_path)
     wait_for_end(cluster)
 

@@ -96,7 +96,7 @@ def test_a_folder_of_another_job_with_this_number_ends_the_job(
     (written / "job-7").mkdir()
     install("sbatch", "echo 7")
     install("scancel", f'echo "$@" >{tmp_path}/cancelled')
-    with pytest.raises(RunError, match=r"is there already.*\n.*--logs DIR"):
+    with pytest.raises(RunError, match=r"already exists.*\n.*--logs DIR"):
         submit(written, small, options())
     assert (tmp_path / "cancelled").read_text() == "7\n"
 
@@ -105,7 +105,7 @@ def test_a_job_that_cannot_be_cancelled_is_named(small, written, install):
     (written / "job-7").mkdir()
     install("sbatch", "echo 7")
     install("scancel", "exit 1")
-    with pytest.raises(RunError, match="this ends the job: scancel 7"):
+    with pytest.raises(RunError, match="end the job with: scancel 7"):
         submit(written, small, options())
 
 
@@ -154,7 +154,7 @@ def test_a_job_that_slurm_may_have_taken_has_a_hint(
     install("sbatch", script)
     with pytest.raises(RunError) as raised:
         submit(written, small, options())
-    assert "a job that Slurm has taken nevertheless fails" in str(raised.value.hint)
+    assert "if Slurm has accepted the job after all, it fails" in str(raised.value.hint)
     install("squeue", script.replace("sbatch", "squeue"))
     with pytest.raises(RunError) as raised:
         SlurmJob("7", written, ()).ask()

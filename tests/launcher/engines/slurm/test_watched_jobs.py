@@ -134,8 +134,8 @@ def test_a_job_of_which_nothing_is_heard_is_named(job, says, monkeypatch):
     monkeypatch.setattr(notes, "SILENT", -1.0)
     monkeypatch.setattr(notes, "UNANSWERED", 10.0)
     assert failure(job) == (
-        "Slurm job 7 cannot be followed any more: squeue failed: no controller\n"
-        "  hint: it goes on; this ends it: scancel 7"
+        "Slurm job 7 can no longer be followed: squeue failed: no controller\n"
+        "  hint: the job keeps running; end it with: scancel 7"
     )
 
 
@@ -240,7 +240,10 @@ def test_what_slurm_says_of_a_killed_node_is_told_with_its_end(peer, job, says):
         "Slurm job 7 has state RUNNING: slurmstepd: error: Detected 1 oom_kill event in"
         " StepId=7.0. slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT"
     )
-    assert " hint: --option memory=SIZE, " in first.why
+    assert (
+        " hint: change the resources of each node with --option memory=SIZE, "
+        in first.why
+    )
 
 
 def test_slurm_that_says_nothing_of_a_signal_is_not_waited_for(job, says):
@@ -307,7 +310,7 @@ def test_a_job_that_is_gone_is_named(job, says, monkeypatch):
     says(Answer(""))
     (job.folder / "worker-0.jsonl").touch()
     assert failure(job) == (
-        "Slurm job 7 is not known to Slurm any more, and its nodes have not told how they"
+        "Slurm job 7 is no longer known to Slurm, and its nodes have not recorded how they"
         f" ended in '{job.folder}'"
     )
 
@@ -328,7 +331,9 @@ def test_a_job_of_which_slurm_has_said_nothing_has_ended(job, says):
     says(RunError("no controller"))
     (job.folder / "worker-0.jsonl").touch()
     (job.folder / "ended").touch()
-    assert failure(job).startswith("Slurm job 7 has ended, and its nodes have not told")
+    assert failure(job).startswith(
+        "Slurm job 7 has ended, and its nodes have not recorded"
+    )
 
 
 def test_a_quota_that_is_used_up_is_guessed(job, says):
@@ -357,7 +362,7 @@ def test_the_log_of_a_job_that_failed_is_told(job, says):
     (job.folder / "ended").write_text("2\n")
     said = "\n    ".join([lines[0], "...", *lines[-9:]])
     assert failure(job) == (
-        "Slurm job 7 has state FAILED (NonZeroExitCode), and its nodes have not told how"
+        "Slurm job 7 has state FAILED (NonZeroExitCode), and its nodes have not recorded how"
         f" they ended in '{job.folder}':\n    {said}\n  log: {job.log}"
     )
 
@@ -366,8 +371,8 @@ def test_a_folder_that_was_removed_is_named(job, says):
     says(Answer("FAILED", "NonZeroExitCode"))
     shutil.rmtree(job.folder)
     assert failure(job) == (
-        "Slurm job 7 has state FAILED (NonZeroExitCode), and its folder is not there any"
-        f" more: '{job.folder}'"
+        "Slurm job 7 has state FAILED (NonZeroExitCode), and its folder no longer"
+        f" exists: '{job.folder}'"
     )
 
 
@@ -386,7 +391,7 @@ def test_a_folder_that_the_machines_do_not_share_is_named(job, says):
     says(Answer("FAILED", "NonZeroExitCode"))
     assert failure(job) == (
         "Slurm job 7 has state FAILED (NonZeroExitCode): nothing was written in"
-        f" '{job.folder}': do its machines share that?"
+        f" '{job.folder}': is it shared with the machines of the job?"
     )
 
 

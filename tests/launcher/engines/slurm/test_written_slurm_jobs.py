@@ -109,7 +109,7 @@ def test_what_there_is_not_is_named_before_the_job_waits(options, message, tmp_p
         ({"cpus": "0"}, "'cpus' must be at least 1"),
         ({"port": "0"}, "'port' must be from 1 to"),
         ({"port": "65535"}, "'port' must be from 1 to"),
-        ({"sbatch": "--comment='a"}, "no list of options: no closing quotation"),
+        ({"sbatch": "--comment='a"}, "not a list of options: no closing quotation"),
     ],
 )
 def test_values_that_no_job_can_have_are_errors(options, message, tmp_path):

@@ -22,12 +22,12 @@ SCORE = {"show": 1}
     [
         ({"partitions": 100}, "partitions", "a power of two from 2 to 65536"),
         ({"partitions": 1}, "partitions", "a power of two"),
-        ({"capacity": 255}, "capacity", "at least its 256 partitions"),
-        ({"capacity": 2**60}, "capacity", "at most"),
+        ({"capacity": 255}, "capacity", "from 256 "),
+        ({"capacity": 2**60}, "capacity", "to 1099511627776"),
         ({"bounds": [1.0, 1.0]}, "bounds", "low < high"),
-        ({"bounds": [0.0, 1e39]}, "bounds", "a finite float32 as 'bounds'"),
-        ({"default": float("nan")}, "default", "a finite float32 as 'default'"),
-        ({"default": -1e300}, "default", "a finite float32 as 'default'"),
+        ({"bounds": [0.0, 1e39]}, "bounds", "a finite float32 for 'bounds'"),
+        ({"default": float("nan")}, "default", "a finite float32 for 'default'"),
+        ({"default": -1e300}, "default", "a finite float32 for 'default'"),
         ({"admit": {}}, "admit", "exactly one of count, bloom"),
         ({"admit": {"count": 2, "score": 1.0}}, "admit", "exactly one of"),
         ({"admit": {"bloom": {"count": 256, "bytes": 99}}}, "admit", "255"),
@@ -35,7 +35,7 @@ SCORE = {"show": 1}
         (
             {"admit": {"score": float("inf")}, "score": SCORE},
             "admit",
-            "a finite float32 as 'score' of 'admit'",
+            "a finite float32 for 'score' of 'admit'",
         ),
         ({"forget": {"unseen_seconds": 9}}, "forget", "'unseen_seconds' and 'time'"),
         ({"forget": {"time": "t"}}, "forget", "'unseen_seconds' and 'time'"),
@@ -44,14 +44,14 @@ SCORE = {"show": 1}
         (
             {"forget": {"score_below": float("nan")}, "score": SCORE},
             "forget",
-            "a finite float32 as 'score_below'",
+            "a finite float32 for 'score_below'",
         ),
         ({"score": {"show_weight": 1e39}}, "score", "a finite float32"),
         ({"score": {"click_weight": -1e39}}, "score", "a finite float32"),
         ({"score": {"click_weight": 2.0}}, "score", "'click_weight' has no effect"),
         ({"forget": {"every": 9}, "score": SCORE}, "forget", "'forget' has no effect"),
         ({"default": 3.0}, "default", "'default' has no effect"),
-        ({"index": "compact", "admit": {"count": 2}}, "index", "no room for counts"),
+        ({"index": "compact", "admit": {"count": 2}}, "index", "cannot count keys"),
     ],
 )
 def test_what_no_table_can_have_is_an_error_of_its_key(

@@ -67,7 +67,7 @@ def test_a_parameter_without_elements_is_one_empty_block():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"servers": 0}, "there must be at least one server"),
+        ({"servers": 0}, "servers must be at least 1"),
         ({"servers": 1, "min_block": 0}, "min_block must be at least 1"),
         (
             {"servers": 1, "rounding": "round"},
