@@ -148,7 +148,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             waits_for_microbatches=True,
             send="push",
             message=_ONE,
-            words="gradients of one worker, applied as they arrive",
+            words="each worker's gradients, applied as they arrive",
         ),
         Exchange(
             name="push_all",
@@ -160,7 +160,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             waits_for_microbatches=True,
             send="push",
             message="the sum of the received gradients",
-            words="gradients of one worker, applied by all workers as they arrive",
+            words="each worker's gradients, applied by all workers as they arrive",
         ),
         Exchange(
             name="push_sum",
@@ -173,7 +173,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             send="push",
             receive_message="add_to_sums",
             message=_ONE,
-            words="gradients of one worker, added to the sums for all workers",
+            words="each worker's gradients, added to the sums for all workers",
         ),
         Exchange(
             name="pull_sum",
@@ -225,7 +225,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             why="inserted: workers exchange changes of their parameters every {every} steps",
             sent="every {every} steps: this worker's change of the parameters",
             message=_ONE,
-            words="the change of one worker's parameters, every {every} steps",
+            words="each worker's change of the parameters, every {every} steps",
         ),
         Exchange(
             name="ask_rows",
@@ -240,7 +240,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             why="inserted: requests the rows of {operands}",
             sent="each node gets the keys it stores",
             message=_ONE,
-            words="the keys of each node, to the nodes that store them",
+            words="each node's keys, to the nodes that store them",
         ),
         Exchange(
             name="give_rows",
@@ -271,7 +271,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             why="inserted: sends the gradients of rows of a sparse table",
             sent="each node gets the gradients of its rows",
             message=_ONE,
-            words="the row gradients of each node, to the nodes that store the rows",
+            words="each node's row gradients, to the nodes that store the rows",
         ),
     )
 }

@@ -333,8 +333,8 @@ def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
         names = sorted(n for n in conventions if re.fullmatch(pattern, n))
         used += [f"{', '.join(names)}: {text}"] if names else []
     legend = "\n".join(textwrap.wrap("; ".join(used), WIDTH, break_on_hyphens=False))
-    legend = f"\n{legend}.\n" if used else ""
-    return f'"""{_title(owner, graph)}{legend}"""'
+    legend = f"{legend}.\n" if used else ""
+    return f'"""{_title(owner, graph)}\n{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:
