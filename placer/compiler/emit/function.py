@@ -65,13 +65,13 @@ class Function:
 
     @property
     def numbers(self) -> list[str]:
-        """The static arguments."""
+
         used = frozenset().union(*(each.numbers for each in self.statements))
         return [number for number in STATIC_ARGUMENTS if number in used]
 
     @property
     def jit_options(self) -> list[str]:
-        """The arguments of `jax.jit`."""
+
         if not self.is_jitted or not (numbers := self.numbers):
             return [*self.options]
         names = literal(numbers if len(numbers) > 1 else numbers[0])
@@ -89,7 +89,7 @@ class Function:
         return Call(self.name, [*arguments, *numbers], targets)
 
     def lines(self) -> list[Line]:
-        """Return the definition."""
+
         annotated = [f"{p}: {c}" if c else p for p, c in self.parameters.items()]
         annotated += ["*", *self.numbers] if self.numbers else []
         head = []
@@ -168,8 +168,7 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
 
 
 def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
-    """Assign clipped or estimated gradients to the variables of their operands, unless a
-    later statement uses the operands."""
+    """Assign clipped or estimated gradients to their operands' variables, if unused later."""
     op = unit.ops[position]
     if op.kind not in (CLIP_PART, ROW_ESTIMATE):
         return

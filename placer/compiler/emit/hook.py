@@ -142,7 +142,7 @@ class Hook:
         return self._totals[text]
 
     def computes(self, values: Iterable[str], about: About) -> None:
-        """Record that a jitted function computes values."""
+
         self._causes |= dict.fromkeys(values, (self.number, about))
 
     def about(self, ops: Sequence[Op]) -> About:
@@ -166,10 +166,7 @@ class Hook:
 
 
 def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
-    """Return the updates of each table, in the order of its blocks, by the last update.
-
-    The statement for the whole table stands at the last of these ops.
-    """
+    """Return the updates of each table in the order of its blocks, by the last of them."""
     groups: dict[tuple[str, str], dict[str, Op]] = {}
     for unit in hook.units:
         op = unit.ops[0]
@@ -185,12 +182,9 @@ def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
 
 
 def _find_users(hook: Hook) -> Mapping[str, list[int]]:
-    """Return the numbers of the units that use each value.
-
-    The updates of a table count for the last of them. They do not use parameters, since
-    the table stores these.
-    """
+    """Return the numbers of the units that use each value."""
     users: dict[str, list[int]] = {}
+    # The last update of a table uses the operands of all; the table has the parameters.
     for number, unit in enumerate(hook.units):
         used: Iterable[str] = unit.inputs
         if is_of_table(unit.ops[0]) and hook.is_sparse(unit.ops[0]):

@@ -67,12 +67,7 @@ def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, list[str]]]]
 def _complete_bundles(
     hook: Hook, pairs: Iterable[tuple[str | None, str]]
 ) -> Iterator[tuple[Bundle, list[str]]]:
-    """Yield the bundles with exactly one value for each parameter, and these values.
-
-    Args:
-        hook: the hook.
-        pairs: parameters, each with one of its values.
-    """
+    """Yield the bundles with exactly one value for each parameter, and these values."""
     of_table: dict[str, list[tuple[str, str]]] = {}
     for parameter, value in pairs:
         bundle = hook.bundles.of_member.get(parameter or "")

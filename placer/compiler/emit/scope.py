@@ -15,13 +15,7 @@ Held = dict[str, tuple[Bundle, Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Consecutive arguments that are written as one.
-
-    Attributes:
-        expression: the argument to write: `*p.h1`, or `p` for a whole bundle.
-        texts: the arguments that it stands for.
-        whole: whether the expression is a whole bundle.
-    """
+    """An expression such as `*p.h1`, or `p` if `whole`, that stands for several arguments."""
 
     expression: Expression
     texts: tuple[str, ...]
@@ -58,20 +52,20 @@ class Scope:
         return found
 
     def is_bound(self, value: str) -> bool:
-        """Whether a value has an expression."""
+
         return value in self._expressions
 
     def text(self, value: str) -> str:
-        """Return the expression of a value as text."""
+
         return self[value].text
 
     def bind(self, value: str, expression: Expression) -> None:
-        """Set the expression of a value."""
+
         self._expressions[value] = expression
         self._values.setdefault(expression.text, []).append(value)
 
     def values_of(self, expression: Expression) -> list[str]:
-        """Return the values that have this expression."""
+
         values = self._values.get(expression.text, ())
         return [value for value in values if self._expressions[value] == expression]
 
@@ -83,13 +77,7 @@ class Scope:
     # Bundles.
 
     def hold(self, variable: str, bundle: Bundle, values: Mapping[str, str]) -> None:
-        """Make the values fields of a variable.
-
-        Args:
-            variable: the variable.
-            bundle: its class.
-            values: the value of each member.
-        """
+        """Make the values of the bundle's members fields of a variable."""
         values = {member: values[member] for member in bundle.members}
         self.bundles[variable] = bundle, values
         fields = bundle.fields(variable)
@@ -168,13 +156,7 @@ class Scope:
     def construct(
         self, bundle: Bundle, values: Mapping[str, str], variable: str
     ) -> Call:
-        """Return the statement that assigns a new bundle to a variable.
-
-        Args:
-            bundle: the bundle.
-            values: the value of each member.
-            variable: the variable.
-        """
+        """Return the statement that makes a bundle of its members' values in a variable."""
         arguments = []
         for layer in bundle.layers:
             items = self.collapse([self[values[member]] for member in layer.members])

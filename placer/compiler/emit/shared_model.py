@@ -94,7 +94,7 @@ class _Run:
     outputs: Sequence[str]
 
     def function(self, name: str) -> Function:
-        """Return the statements as a function."""
+
         about = [(name, *each.call.about[1:]) for each in self.statements]
         statements = [
             each._replace(call=structs.replace(each.call, about=new))
@@ -185,8 +185,7 @@ def _assigned(call: Call) -> Iterator[str]:
 
 
 def _targets(call: Call) -> Iterator[tuple[str, bool]]:
-    """Yield each variable in the targets of a statement; the second item is true if the
-    statement assigns a field of the variable."""
+    """Yield the variables in the targets, and whether the statement assigns a field."""
     for target in call.targets:
         for match in _VARIABLE.finditer(target):
             if match[1] != "_":
