@@ -8,11 +8,10 @@ from placer import ops
 from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.emit.hook import Hook
-from placer.compiler.graph.declared import declared, passed_attrs
+from placer.compiler.emit.keywords import takes_count
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.units import Unit
-from placer.ops.declaration import takes_no_count
 from placer.place.layouts.moved_pieces import Conversion
 from placer.place.layouts.partition import RowShard, row_shard
 
@@ -27,6 +26,7 @@ class OpWriter:
 
     def __init__(self, hook: Hook, unit: Unit) -> None:
         self._graph, self._node, self._scope = hook.graph, hook.node, hook.scope
+        self._constants = hook.constants
         self._full = hook.lowered.rows
         self._is_repeated = hook.graph.is_repeated(unit.ops[0])
         self._list_of: dict[str, str] = {}
@@ -97,18 +97,18 @@ class OpWriter:
             return self._call("ops.accumulate", parts, (), [scope.text(op.name)])
         if is_conversion(op.kind):
             return self._conversion(op)
-        keywords = keywords_of(op, scope.names.modules)
+        function, keywords = self._constants.function_of(op)
         if takes_count(graph, op):
             keywords.append(f"count={self._count()}")
         if ops.find(op.kind).own_part is not None:
             keywords.append(f"share={self._part_of_rows(op)}")
         targets = [scope.text(value.name) for value in op.results]
         if not op.has_residual:
-            return self._call(f"ops.{op.kind}", op.operands, keywords, targets)
+            return self._call(function, op.operands, keywords, targets)
         *outputs, residual = targets
         output = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
         return self._call(
-            f"ops.{op.kind}.forward", op.operands, keywords, [output, residual]
+            f"{function}.forward", op.operands, keywords, [output, residual]
         )
 
     def _call(
@@ -142,8 +142,9 @@ class OpWriter:
             operands += [
                 given.get(i, Expression("None")) for i in range(len(forward.tensors))
             ]
-        function = f"ops.{op.forward_kind}.backward"
-        return Call(function, scope.collapse(operands), targets, is_tuple=True)
+        function, _ = self._constants.function_of(forward)
+        arguments = scope.collapse(operands)
+        return Call(f"{function}.backward", arguments, targets, is_tuple=True)
 
     def _conversion(self, op: Op) -> Call | None:
         """Return a conversion that moves nothing between nodes, as this node does it."""
@@ -201,33 +202,6 @@ def has_row_indices(graph: Graph, units: Iterable[Unit]) -> bool:
         for unit in units
         for op in unit.ops
     )
-
-
-def takes_count(graph: Graph, op: Op) -> bool:
-    """Whether the op's function takes the number of rows."""
-    if ops.find(op.kind).takes_count is takes_no_count:
-        return False
-    declaration, types, attrs = declared(graph, op)
-    return declaration.takes_count(types, attrs)
-
-
-def keywords_of(op: Op, modules: Mapping[str, str]) -> list[str]:
-    """Return the attributes of an op as keyword arguments of its function."""
-    return [
-        f"{key}={_attribute(op, key, value, modules)}"
-        for key, value in passed_attrs(op).items()
-    ]
-
-
-def _attribute(op: Op, key: str, value: object, modules: Mapping[str, str]) -> str:
-    """Return an attribute as Python text; a function of the user's as its name in its
-    module."""
-    if any(a.name == key and a.is_function for a in ops.find(op.kind).attrs):
-        module, _, name = str(value).partition(":")
-        return f"{modules[module]}.{name}"
-    if op.kind == "call" and key == "args":
-        return repr(value)  # in single quotes, since it contains double ones
-    return literal(value)
 
 
 def _nodes_of(graph: Graph, name: str) -> tuple[str, ...]:

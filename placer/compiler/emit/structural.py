@@ -137,16 +137,16 @@ def _is_here(hook: Hook, op: Op) -> bool:
 
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    edge, exchange = hook.edge(op), op.exchange
-    note = notes.sent(hook.graph, op)
+    exchange, note = op.exchange, notes.sent(hook.graph, op)
     if exchange is None:
-        return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
+        return [Call("node.send", [hook.edge(op), *_sent(hook, op)], note=note)]
     if exchange.is_by_key:
         return emit_sent_rows(hook, op)
     if exchange.moves == "differences":
-        return [Call(f"node.{exchange.send}", [edge], note=note)]
+        return [Call(f"node.{exchange.send}", [hook.edge(op)], note=note)]
     if not hook.is_of_message:
-        return [Call(f"node.{exchange.send}", [edge, *_sent(hook, op)], note=note)]
+        arguments: list[Argument] = [hook.edge(op), *_sent(hook, op)]
+        return [Call(f"node.{exchange.send}", arguments, note=note)]
     # The sums are those that a node has for the worker.
     values = [] if exchange.moves == "sums" else _sent(hook, op)
     message = Expression("message", "message")
