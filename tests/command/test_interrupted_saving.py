@@ -152,7 +152,12 @@ def test_a_signal_does_not_interrupt_writing_the_file(tmp_path, number):
         ("state=compiling wait", False, TIMEOUT, "the first step had not finished"),
         ("state=running wait", False, 0.2, "the nodes did not stop within 0.2 s"),
         ("state=running wait", True, TIMEOUT, "a second signal arrived"),
-        ("state=running await_order state=saving wait", True, 0.2, "a second signal arrived"),
+        (
+            "state=running await_order state=saving wait",
+            True,
+            0.2,
+            "a second signal arrived",
+        ),
     ],
 )
 def test_nodes_that_do_not_save_are_ended(tmp_path, script, again, grace, why):
