@@ -189,7 +189,7 @@ def is_awaited(graph: Graph, names: Iterable[str]) -> bool:
             operands = graph.sends[op.received_edge].operands
         elif op.structure.update is None:
             operands = op.operands
-        # The results of a request are computed by the node that replies.
+        # Another node computes the results of a request.
         is_request = op.sent_edge is not None
         if op.is_computed or is_request or is_awaited(graph, operands):
             return True
