@@ -1,4 +1,4 @@
-"""Computed ops as calls, in the jitted functions of one node."""
+"""Emits computed ops as calls in the jitted functions of a node."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class OpWriter:
     """Writes the statements of one function.
 
     Attributes:
-        numbers: which numbers of rows the statements use, of those that are not the
-            same for every batch: `count` of the global batch, `rows` of a microbatch.
+        numbers: the static arguments in the statements. If batches may be short, these
+            are `count`, `rows` and `share`.
     """
 
     def __init__(self, hook: Hook, unit: Unit) -> None:
@@ -30,7 +30,7 @@ class OpWriter:
         self._full = hook.lowered.rows
         self._is_repeated = hook.graph.is_repeated(unit.ops[0])
         self._list_of: dict[str, str] = {}
-        """The lists of the gradients of a layer's parameters."""
+        """By gradient, the variable with the list of a layer's gradients."""
         self.numbers: set[str] = set()
 
     def _count(self) -> str:
@@ -38,14 +38,13 @@ class OpWriter:
         return self._number("count", 1)
 
     def _rows(self) -> str:
-        """Return the number of rows that the function computes with on all nodes."""
+        """Return the number of rows of the batch or the microbatch, on all nodes."""
         if self._is_repeated:
             return self._number("rows", self._graph.microbatches)
         return self._count()
 
     def _part_of_rows(self, op: Op) -> str:
-        """Return which part of the rows of the batch the node has; 1 for what is the same
-        for all rows."""
+        """Return the node's fraction of the batch; 1 for values without rows."""
         parts = len(self._graph.nodes(op))
         layouts = {self._graph.layout(name) for name in (*op.operands, op.name)}
         if parts == 1 or layouts == {"R"}:
@@ -64,7 +63,13 @@ class OpWriter:
     def list_gradients(
         self, variable: str, bundle: Bundle, gradients: Mapping[str, str]
     ) -> None:
-        """Assign the gradients of a layer to one list, if one op computes all of them."""
+        """Use one list variable for the gradients of each layer, if one op computes them.
+
+        Args:
+            variable: the variable of the bundle of gradients.
+            bundle: the bundle.
+            gradients: the gradient of each parameter.
+        """
         for layer in bundle.layers:
             values = [gradients[member] for member in layer.members]
             op = self._graph.producers[values[0]]
@@ -78,8 +83,7 @@ class OpWriter:
                 self._list_of.update(dict.fromkeys(values, name))
 
     def statement(self, op: Op) -> Call | None:
-        """Return the statement of an op; None if its result is an expression that there
-        already is."""
+        """Return the statement of an op; None if its result needs no statement."""
         graph, scope = self._graph, self._scope
         number = cotangent_literal(graph, op.results[0].name)
         if number is not None:
@@ -135,7 +139,7 @@ class OpWriter:
             if target == "_" or target not in targets:
                 targets.append(target)
         operands = [scope[name] for name in op.operands]
-        if "cotangents" in op.attrs:  # None for the results that the loss does not need
+        if "cotangents" in op.attrs:  # None: the loss does not use the result
             indices = op.attrs["cotangents"]
             given = dict(zip(indices, operands[-len(indices) :], strict=True))
             operands = operands[: -len(indices)]
@@ -147,7 +151,7 @@ class OpWriter:
         return Call(f"{function}.backward", arguments, targets, is_tuple=True)
 
     def _conversion(self, op: Op) -> Call | None:
-        """Return a conversion that moves nothing between nodes, as this node does it."""
+        """Return this node's part of a conversion without messages."""
         graph, node = self._graph, self._node
         operand, result = op.operands[0], op.name
         sources, targets = _nodes_of(graph, operand), graph.nodes(op)
@@ -158,7 +162,7 @@ class OpWriter:
         )
         if not own:
             return self._zeros(op)
-        if own[0].is_whole or layouts == ("S", "S"):  # it has all that it needs
+        if own[0].is_whole or layouts == ("S", "S"):  # the node has every row it needs
             self._scope.bind(result, self._scope[operand])
             return None
         if layouts[1] == "S":
@@ -171,7 +175,7 @@ class OpWriter:
         return self._call(function, op.operands, share, [self._scope.text(op.name)])
 
     def _zeros(self, op: Op) -> Call:
-        """Return zeros for a value of which this node has no part."""
+        """Return a constant zero for a value without a part on this node."""
         kind = self._graph.tensor_type(op.name)
         is_empty = is_conversion(op.kind) and op.result.layout == "S"
         rows = "0" if is_empty or not kind.has_batch else self._rows()
@@ -182,8 +186,10 @@ class OpWriter:
 
 
 def cotangent_literal(graph: Graph, name: str) -> str | None:
-    """Return a constant that only gradient ops use, such as the gradient of the loss, as
-    a Python number; None for any other value."""
+    """Return a constant cotangent as a Python number, such as 1.0 for the loss.
+
+    Returns None for any other value, and for a constant that forward ops use.
+    """
     op = graph.producers[name]
     if op.kind != "constant" or op.operands or graph.tensor_type(name).shape:
         return None
@@ -194,8 +200,10 @@ def cotangent_literal(graph: Graph, name: str) -> str | None:
 
 
 def has_row_indices(graph: Graph, units: Iterable[Unit]) -> bool:
-    """Whether some function contains the indices of the rows that its node has: it takes
-    them from a whole value, or puts them into one."""
+    """Whether the functions of a node contain the indices of its rows.
+
+    They do if they split a whole value into rows, or pad rows to a whole value.
+    """
     return any(
         is_conversion(op.kind)
         and (graph.values[op.operands[0]].layout == "S") != (op.result.layout == "S")

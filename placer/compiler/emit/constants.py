@@ -1,4 +1,4 @@
-"""The constants at the top of a program.
+"""Emits the constants at the top of a program.
 
 # Edges: the numbers of the messages between nodes, from plan.json.
 GRADIENTS_TO_PS0 = 3
@@ -133,9 +133,9 @@ class Constants:
 def _name_functions(
     functions: dict[_Bound, str], values: set[str]
 ) -> Iterator[tuple[_Bound, str]]:
-    """Yield a name for each function: its own, if no op has this name.
+    """Yield a name for each user function: its own, or with its module if an op has the name.
 
-    Functions that several ops call with other attributes are also named after the op.
+    If ops bind one function to different attributes, the name also contains the op.
     """
     bound_to: dict[str, list[_Bound]] = defaultdict(list)
     for bound in functions:

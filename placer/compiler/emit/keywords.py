@@ -1,4 +1,4 @@
-"""Attributes of ops as keyword arguments of their functions."""
+"""Writes the attributes of ops as keyword arguments of their functions."""
 
 from __future__ import annotations
 
