@@ -138,7 +138,7 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
                 trained.update(block.parameter for block in table.blocks)
             for i, block in enumerate(table.blocks):
                 if block.start == block.stop:
-                    continue  # other nodes store all ranges of the parameter
+                    continue  # this node has an empty range of the parameter
                 holders[block.parameter].setdefault(
                     block.start, (node.name, table.name, i)
                 )
