@@ -88,12 +88,9 @@ class Hook:
     def bundle_variable(
         self, bundle: Bundle, values: Sequence[str], proposal: str
     ) -> tuple[str, list[Call]]:
-        """Return a variable that holds a bundle, and the statements that construct it.
+        """Return a variable that holds a bundle of values, and statements to construct it.
 
-        Args:
-            bundle: the bundle.
-            values: the value of each member.
-            proposal: the name of a new variable, if no variable holds the values.
+        The list is empty if a variable already holds these values.
         """
         variable = self.scope.variable_of(bundle, values)
         if variable is not None:
