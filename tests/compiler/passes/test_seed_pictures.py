@@ -94,8 +94,9 @@ def test_the_program_of_a_worker_has_no_update_and_ends_with_a_send(tmp_path):
         "node.send",
     ]
     server = (tmp_path / "ps-0/program.py").read_text()
-    streamed = "adam, learning rate 0.0001: gradients from worker, as they arrive"
-    assert f'# {streamed}\n    node.update_from_edges("dense", 2)\n' in server
+    streamed = "adam, learning rate 0.0001: applies the gradients as they arrive"
+    update = 'node.update_from_edges("dense", GRADIENTS_FROM_WORKER)'
+    assert f"# {streamed}\n    {update}\n" in server
     assert "jax" not in server.replace("before jax loads", "")
 
 
@@ -214,4 +215,4 @@ def test_the_program_of_a_server_without_blocks_is_empty(tmp_path):
     assert len(empty) == 2  # four parameters, none large enough to be sliced
     for node in empty:
         text = (tmp_path / node.program).read_text()
-        assert '"""Nothing to do: this server stores no block."""' in text
+        assert '"""Nothing to do: this server stores no parameters."""' in text
