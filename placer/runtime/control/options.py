@@ -199,7 +199,7 @@ class Options:
         None,
         _CHECKPOINTS,
         "value",
-        f"How often to save a checkpoint: {INTERVAL_FORM}. Default: epoch.",
+        f"How often to save a checkpoint, such as {INTERVAL_FORM}. Default: epoch.",
         metavar="INTERVAL",
         parse=Interval.parse,
     )
