@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from placer.compiler.emit.code import Call, Expression, bracketed, literal
-from placer.compiler.emit.computed import keywords_of, takes_count
+from placer.compiler.emit.keywords import as_arguments, keywords_of, takes_count
 from placer.compiler.emit.names import PYTHON_WORDS, Names
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import OUTPUT
@@ -113,7 +113,7 @@ def write_model(
                 statements += _lines(call)
             continue
         arguments: list[str | Expression] = [*map(expression, op.operands)]
-        arguments += keywords_of(op, {})
+        arguments += as_arguments(keywords_of(op, {}))
         if takes_count(graph, op):
             arguments.append(f"count={rows}")
         statements += _lines(
@@ -166,7 +166,7 @@ def _look_up(
     attrs = dict(op.attrs) | ({} if lookup.present is None else {"padding": -1})
     present = [] if lookup.present is None else [lookup.present]
     between = [str(expression(weights)) for weights in op.operands[1:-1]]
-    keywords = keywords_of(replace(op, attrs=attrs), {})
+    keywords = as_arguments(keywords_of(replace(op, attrs=attrs), {}))
     arguments = [indices, *between, table, *keywords]
     return [
         Call("ops.as_table", [lookup.rows, *present], [indices, table]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -57,15 +57,34 @@ def check_results(check: Check) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The function of one op kind: `ops.fc(x, w, b)`, `ops.fc.forward(x, w, b)`."""
+    """The function of one op kind: `ops.fc(x, w, b)`, `ops.fc.forward(x, w, b)`.
+
+    Attributes:
+        kind: the op kind.
+        fn: the JAX function.
+        bound: attributes that all calls have.
+    """
 
     kind: str
     fn: Callable[..., Any]
+    bound: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def bind(self, fn: Callable[..., Any], **attrs: Any) -> Function:
+        """Return the function with a user's function and attributes for all calls.
+
+        Args:
+            fn: the user's function, for the ops `call` and `metric`.
+            attrs: attributes of the op.
+
+        Example:
+            ffn = ops.call.bind(serve.ffn, params=("w",), batch="rows")
+        """
+        return Function(self.kind, self.fn, {**self.bound, "fn": fn, **attrs})
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
         """Return the result: an array, or a tuple if the op has several results."""
         arrays = _as_arrays(inputs)
-        out = self.fn(*arrays, **attrs)
+        out = self.fn(*arrays, **self.bound, **attrs)
         self._report(arrays, out if isinstance(out, tuple) else (out,))
         return out
 
@@ -76,6 +95,7 @@ class Function:
         and a weight that leaves a jitted function would be copied.
         """
         arrays = _as_arrays(inputs)
+        attrs = {**self.bound, **attrs}
         out, vjp = jax.vjp(partial(self.fn, **attrs), *arrays)
         saves = self._saves(arrays, attrs)
         vjp_leaves, tree = jax.tree.flatten(vjp)

@@ -1,10 +1,8 @@
-"""The exchanges: how gradients, parameters and rows of tables go between nodes, other than
-as plain values that one op computes and another one uses.
+"""The exchanges: the ways in which nodes exchange gradients, parameters and rows of tables.
 
-This is the only list of them. An exchange is the kind of the ops that move values in a
-graph, and the `exchange` of an edge in a plan. Passes, the emitter, the reports and the
-runtime ask its declaration, so a new exchange is declared here, inserted by its pass in
-`placer.compiler.passes.exchange`, and run by the methods of a node that it names.
+An exchange is the kind of the ops in a graph, and the `exchange` of an edge in a plan. Its
+declaration here serves the passes, the emitter, the reports and the runtime. A pass in
+`placer.compiler.passes.exchange` inserts its ops, and methods of a node run them.
 """
 
 from __future__ import annotations
@@ -19,20 +17,20 @@ ExchangeName = Literal[
 ]  # fmt: skip
 
 Moved = Literal["gradients", "parameters", "differences", "sums", "keys", "rows"]
-"""The values that an exchange moves: gradients of parameters or of rows, parameters,
-differences of a worker's own parameters, sums of gradients, keys, or rows of keys."""
+"""The values that an exchange moves. Differences are changes of a worker's parameters,
+sums are sums of gradients, and rows are the rows of keys in sparse tables."""
 
 Setting = Literal["first", "every", "dtype"]
-"""An attribute of the ops of some exchanges: how many workers a step takes the gradients
-of, how many steps are between two messages, and the dtype in messages."""
+"""An attribute of the ops of some exchanges: the number of workers in a step with backup
+workers, the number of steps from message to message, and the dtype in messages."""
 
 Answered = Literal["push", "request", "drain", "ask"]
-"""A message of a worker that a server may answer: one with values for tables, a request for
-parameters, the last one before a drain, or a request for the rows of keys."""
+"""A message of a worker that a server may answer: values for tables, a request for
+parameters, the end of the worker's messages, or a request for the rows of keys."""
 
 Handling = Literal["applies", "adds", "answers"]
-"""The work of a receiver for each message: it updates tables by the values, adds them to
-sums, or answers with rows."""
+"""The work of a receiver for each message: it applies the values to tables, adds the values
+to sums, or answers with rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,21 +41,22 @@ class Exchange:
         name: the kind of its ops.
         doc: what its ops do.
         moves: the values that it moves.
-        to: the nodes that receive them. In an asynchronous exchange, servers handle a
-            message as it arrives, and workers before their next step.
+        to: the nodes that receive the values. In an asynchronous exchange, servers handle
+            a message as it arrives, and workers before their next step.
         is_by_key: whether it moves keys, or rows of a sparse table. Such an exchange is
-            synchronous, unless its ops have a `group`.
-        is_asynchronous: whether no node waits for a step of all others. Of one by key:
-            whether it is so with a `group`.
+            synchronous unless its ops have a `group`.
+        is_asynchronous: whether the exchange is asynchronous; of an exchange by key,
+            whether it is asynchronous with a `group`.
         handling: the work of the receiver for each message; None if a step receives it.
-        answers: the messages of workers that its own answer, one by one; empty for an
-            exchange that does not answer another one.
+        answers: the messages of workers that this exchange answers, one by one.
         waits_for_microbatches: whether it moves values of all microbatches of a step.
         sends_keys_ahead: whether the keys of the next step are sent before its messages.
         settings: the attributes of its ops besides their `group`.
         layout: the layouts of the moved values; see `StructuralKind`.
-        send, receive: the methods of a node that send and receive the message of a step.
-        send_answer, receive_message: the methods of a node that serves, for one message.
+        send: the method of a node that sends the message of a step.
+        receive: the method of a node that receives the message of a step.
+        send_answer: the method of a node that answers one message in `serve`.
+        receive_message: the method of a node that reads one message in `serve`.
         why: the reason for its ops; a template of the op's attributes.
         sent: the comment of a send in programs; a template of the receiving `{place}` and
             the op's attributes.
@@ -86,7 +85,7 @@ class Exchange:
     receive: str = "receive"
     send_answer: str = "answer"
     receive_message: str = "pushed"
-    why: str = "inserted: group {group} is updated without lockstep"
+    why: str = "inserted: optimizer group {group} is asynchronous"
     sent: str = ""
     received: str = ""
     message: str = ""
@@ -94,35 +93,32 @@ class Exchange:
     words: str
 
     def is_free(self, has_group: bool) -> bool:
-        """Whether no node waits for a step of all others, for ops or an edge with or
-        without a `group`."""
+        """Whether ops or an edge with or without a `group` are asynchronous."""
         return self.is_asynchronous and (has_group or not self.is_by_key)
 
     @property
     def is_answer(self) -> bool:
-        """Whether its messages answer those of another exchange."""
+        """Whether its messages answer the messages of another exchange."""
         return bool(self.answers)
 
     @property
     def updates_workers(self) -> bool:
-        """Whether workers update tables of their own by the values."""
+        """Whether workers apply the values to their own tables."""
         return self.handling == "applies" and self.to == "workers"
 
     @property
     def takes_first(self) -> bool:
-        """Whether a step takes the values of the workers that are first, and does not wait
-        for the others."""
+        """Whether a step takes the values of the fastest workers only."""
         return "first" in self.settings
 
     @property
     def is_offered(self) -> bool:
-        """Whether each worker takes the values of the step that it begins, so that their
-        node keeps those of earlier steps for workers that are late."""
+        """Whether a server keeps the parameters of earlier steps for stragglers."""
         return self.moves == "parameters" and not self.is_answer
 
     @property
     def is_push(self) -> bool:
-        """Whether each worker by itself sends the values by which tables are updated."""
+        """Whether each worker sends values for tables without waiting for other workers."""
         return self.handling in ("applies", "adds") and not self.is_answer
 
 
@@ -133,7 +129,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
     for each in (
         Exchange(
             name="pull",
-            doc="give each worker the newest version of a parameter that it has received",
+            doc="use the newest version of a parameter that the worker has received",
             moves="parameters",
             to="workers",
             answers=("push", "request"),
@@ -141,34 +137,35 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive="pull",
             received="the newest that have arrived",
             answer="a {place} needs the newest parameters",
-            words="the newest version, in answer to each push",
+            words="the newest version, sent in answer to each push",
         ),
         Exchange(
             name="push",
-            doc="give a server the gradient of one worker",
+            doc="send the gradient of one worker to a server",
             moves="gradients",
             to="servers",
             handling="applies",
             waits_for_microbatches=True,
             send="push",
             message=_ONE,
-            words="each worker's own, applied as it arrives",
+            words="each worker's gradients, applied as they arrive",
         ),
         Exchange(
             name="push_all",
-            doc="give all workers the gradient of one worker, and each the sum of those that"
-            " have come",
+            doc="send the gradient of one worker to all workers; each worker receives the sum"
+            " of the received gradients",
             moves="gradients",
             to="workers",
             handling="applies",
             waits_for_microbatches=True,
             send="push",
             message="the sum of the received gradients",
-            words="each worker's own, applied by all as they come",
+            words="each worker's gradients, applied by all workers as they arrive",
         ),
         Exchange(
             name="push_sum",
-            doc="give servers the gradient of one worker, which they add up for each worker",
+            doc="send the gradient of one worker to servers, which add it to a sum for each"
+            " worker",
             moves="gradients",
             to="servers",
             handling="adds",
@@ -176,11 +173,11 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             send="push",
             receive_message="add_to_sums",
             message=_ONE,
-            words="each worker's own, added to the sums for all workers",
+            words="each worker's gradients, added to the sums for all workers",
         ),
         Exchange(
             name="pull_sum",
-            doc="give a worker the sum of the gradients since it has asked last",
+            doc="send a worker the sum of the gradients since its last request",
             moves="sums",
             to="workers",
             handling="applies",
@@ -188,22 +185,22 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             send_answer="send_sum",
             message="the sum since this worker's last request",
             answer="the sum since the {place}'s last request",
-            words="the sum since a worker has asked last, in answer to each push",
+            words="the sum since the worker's last request, sent in answer to each push",
         ),
         Exchange(
             name="offer",
-            doc="give each worker that begins a step the parameter of that step",
+            doc="send the parameter of a step to each worker that begins the step",
             moves="parameters",
             to="workers",
             is_asynchronous=False,
             send="offer",
             sent="sent to each {place} that begins this step",
-            why="inserted: a step of group {group} does not wait for its last workers",
+            why="inserted: a step of optimizer group {group} does not wait for stragglers",
             words="to each worker that begins the step",
         ),
         Exchange(
             name="sum_of_first",
-            doc="add what the workers that are first have computed, scaled to all rows",
+            doc="sum the results of the fastest workers, scaled to the full batch",
             moves="gradients",
             to="servers",
             is_asynchronous=False,
@@ -211,24 +208,24 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             settings=("first",),
             layout="parts",
             receive="sum_of_first",
-            why="inserted: a step of group {group} takes the gradients of the first"
-            " {first} workers",
-            received="from the first {first} of {of} workers, summed in node order",
-            words="summed over the first {first}, in node order",
+            why="inserted: a step of optimizer group {group} takes the gradients of the"
+            " fastest {first} workers",
+            received="of the fastest {first} of {of} workers, summed in node order",
+            words="summed over the fastest {first}, in node order",
         ),
         Exchange(
             name="push_delta",
-            doc="give a server the difference of one worker, every so many steps",
+            doc="send the change of one worker's parameters to a server, every few steps",
             moves="differences",
             to="servers",
             handling="applies",
             waits_for_microbatches=True,
             settings=("every", "dtype"),
             send="push_delta",
-            why="inserted: workers exchange what they have trained every {every} steps",
+            why="inserted: workers exchange changes of their parameters every {every} steps",
             sent="every {every} steps: this worker's change of the parameters",
             message=_ONE,
-            words="each worker's own, every {every} steps",
+            words="each worker's change of the parameters, every {every} steps",
         ),
         Exchange(
             name="ask_rows",
@@ -240,14 +237,14 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             send="send_keys",
             receive="receive_keys",
             receive_message="asked_keys",
-            why="inserted: asks for the rows of {operands}",
+            why="inserted: requests the rows of {operands}",
             sent="each node gets the keys it stores",
             message=_ONE,
-            words="each node's own, to the nodes that hold them",
+            words="each node's keys, to the nodes that store them",
         ),
         Exchange(
             name="give_rows",
-            doc="send the nodes that asked for rows the rows of their keys",
+            doc="send the rows of keys to the nodes that requested the rows",
             moves="rows",
             to="workers",
             is_by_key=True,
@@ -255,10 +252,10 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             send="send_rows",
             receive="receive_rows",
             send_answer="answer_rows",
-            why="inserted: the rows that nodes have asked for",
+            why="inserted: sends the requested rows",
             sent="each node gets the rows of its keys",
             answer="to the {place} that sent the keys",
-            words="to each node those of its keys",
+            words="to each node the rows of its keys",
         ),
         Exchange(
             name="push_rows",
@@ -271,10 +268,10 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             send="send_row_gradients",
             receive="receive_row_gradients",
             receive_message="pushed_rows",
-            why="inserted: the gradients of the rows of a sparse table",
+            why="inserted: sends the gradients of rows of a sparse table",
             sent="each node gets the gradients of its rows",
             message=_ONE,
-            words="each node's own, to the nodes that hold their rows",
+            words="each node's row gradients, to the nodes that store the rows",
         ),
     )
 }

@@ -44,7 +44,7 @@ def test_explain_a_table(tmp_path: Path) -> None:
     build = load(
         tmp_path, user={"admit": {"count": 2}, "forget": forget, "rows": 100_000}
     )
-    own, rows = "each node's own", "with 1 other value"
+    rows = "with 1 other value"
     lines = explained(build, "u.table")
     assert lines[1].startswith("  written at clicks.yaml:")
     del lines[1]
@@ -63,12 +63,12 @@ def test_explain_a_table(tmp_path: Path) -> None:
         "  a counted key without a row takes 23-35 bytes",
         "  100,000 rows expected, at least 8.6 MB, 4.3 MB on each node",
         "  its rows, their keys and gradients are sent between nodes:",
-        f"    edge 1: worker:0-1 -> ps:0-1, u.keys, {own}, to the nodes that hold them;"
+        f"    edge 1: worker:0-1 -> ps:0-1, u.keys, each node's keys, to the nodes that store them;"
         f" at most 1,440 bytes per step, {rows}",
-        "    edge 4: ps:0-1 -> worker:0-1, u.found, to each node those of its keys; at"
+        "    edge 4: ps:0-1 -> worker:0-1, u.found, to each node the rows of its keys; at"
         f" most 3,072 bytes per step, {rows}",
-        f"    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, {own}, to the nodes that"
-        f" hold their rows; at most 3,072 bytes per step, {rows}",
+        f"    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, each node's row gradients, to"
+        f" the nodes that store the rows; at most 3,072 bytes per step, {rows}",
     ]
 
 
@@ -121,9 +121,14 @@ def test_every_op_and_value_is_explained(
         for name in {*graph.values, *(op.name for op in graph.ops)}:
             assert explained(build, name)
     keys = "\n".join(explained(build, "u.keys"))
-    assert "u.keys is by key: each node has the keys of its rows of the batch" in keys
+    assert (
+        "u.keys is by key: each node has the rows of the keys in its part of the batch"
+        in keys
+    )
     rows = "\n".join(explained(build, "u.rows"))
-    assert "u.rows is by key: each node has the keys that it looks up" in rows
+    assert (
+        "u.rows is by key: each node has the rows of the keys that it looks up" in rows
+    )
     assert "exchange = give_rows" in rows
 
 

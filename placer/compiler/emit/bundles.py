@@ -50,8 +50,6 @@ class Bundle:
     """The NamedTuple class of a table.
 
     Attributes:
-        name: the name of the class.
-        table: the name of the table.
         layers: the fields of the class.
         types: the type of each parameter, such as `float32[64, 128]`.
         variable: the variable of the parameters, such as `p` or `p0`.
@@ -68,7 +66,6 @@ class Bundle:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The parameters of the table, in order."""
         return tuple(self.types)
 
     def fields(self, variable: str) -> dict[str, Expression]:
@@ -82,7 +79,7 @@ class Bundle:
         return fields
 
     def lines(self) -> list[str]:
-        """Return the definition of the class."""
+
         head = f'class {self.name}(NamedTuple):  # table "{self.table}"'
         fields = []
         for layer in self.layers:
@@ -194,12 +191,12 @@ class Bundles:
 
     @property
     def imports(self) -> list[str]:
-        """The imports that the classes need."""
+
         lines = ["from collections import namedtuple"] if self._kinds else []
         return [*lines, "from typing import NamedTuple"] if self.of_table else lines
 
     def lines(self) -> list[str]:
-        """Return the definitions of the classes."""
+
         lines = []
         for (_, keys), name in self._kinds.items():
             fields = [literal(name), literal(" ".join(keys))]
@@ -216,11 +213,7 @@ def _of_state(contents: Contents) -> str:
 def _name_kinds(
     layers: Iterable[tuple[str, tuple[str, ...]]], names: Names
 ) -> dict[tuple[str, tuple[str, ...]], str]:
-    """Return the class name of layers by their kind and keys.
-
-    A layer with all its keys has the name of its kind: `Fc`. Other layers also have the
-    names of one or two keys, such as `FcB` and `FcWBlock1`, or `Part`.
-    """
+    """Return class names by kind and keys: `Fc`, or for a part of a layer `FcWBlock1`."""
     keys_of: dict[str, list[tuple[str, ...]]] = {}
     kinds = [(kind, keys) for kind, keys in layers if keys]
     for kind, keys in kinds:
@@ -241,11 +234,7 @@ def _whole(key: str) -> str:
 
 
 def _numbers(contents: Sequence[Contents], numbered: Container[str]) -> list[str]:
-    """Return the number of each table, or an empty text for roles without numbers.
-
-    It is the number in the table's name if all tables of the role have one, otherwise
-    the position of the table.
-    """
+    """Return the number of each table: the number in its name, or else its position."""
     numbers = []
     for each in contents:
         same = dict.fromkeys(c.table for c in contents if c.role == each.role)
@@ -258,8 +247,7 @@ def _numbers(contents: Sequence[Contents], numbered: Container[str]) -> list[str
 
 
 def _table_classes(contents: Sequence[Contents]) -> list[str]:
-    """Return the proposed name of each class; it has the devices of the table only if
-    another table has the same name."""
+    """Return the name of each class, with devices only where names would be equal."""
     short = [re.sub(r"_[a-z]+:[^ ]*", "", each.key) for each in contents]
     return [
         _class_name(name if short.count(name) == 1 else each.key.replace("-", "_to_"))

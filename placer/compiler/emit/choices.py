@@ -21,7 +21,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if model.train.remainder == "drop":
         yield Choice(
             what="the short tail of a training epoch",
-            why="left out: data.train.remainder is drop, unless the spec sets keep",
+            why="left out, because data.train.remainder is drop",
         )
     for name in model.narrowed_inputs:
         yield Choice(
@@ -31,12 +31,12 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if model.settings.emulate:
         yield Choice(
             what="accelerators",
-            why="each is emulated by a CPU device: the spec has emulate",
+            why="CPU devices emulate them, because the spec sets emulate",
         )
     if any(op.structure.copies and "rows" in op.attrs for op in step):
         yield Choice(
             what="a short batch that the devices of a node cannot share evenly",
-            why="each device computes the whole batch: only even parts can be split",
+            why="each device computes the whole batch, because parts must be equal",
         )
     if step.microbatches > 1:
         yield Choice(
@@ -47,7 +47,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if buckets:
         yield Choice(
             what=f"{len(buckets)} buckets of gradients",
-            why="each is sent before the next one of its place is computed: the spec has"
+            why="a bucket is sent while the next one is computed, because the spec sets"
             " bucket_cap_mb",
         )
     if model.eval is not None:
@@ -60,8 +60,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
 
 
 def _why_inserted(step: Graph, op: Op) -> str:
-    """Return the reason for an inserted op, from the declaration of its kind; empty for
-    other ops."""
+    """Return the reason for an inserted op; empty for other ops."""
     template = op.structure.why
     if is_conversion(op.kind):
         template = "inserted: converts '{operands}' to layout {layout}"

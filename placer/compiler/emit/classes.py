@@ -80,10 +80,7 @@ def output_classes(graph: Graph, data: Data) -> dict[str, Classes]:
 
 
 def _label_classes(graph: Graph, loss: Op, data: Data) -> Classes | None:
-    """Return the classes of a loss, or None.
-
-    They are known if the label is an input with one word or integer for each row.
-    """
+    """Return the classes of a loss if its label is an input of words or integers."""
     logits, label = graph.operand_types(loss)
     form = _FORMS[loss.kind]
     count = 2 if form == "logit" else int(logits.shape[-1])
@@ -102,8 +99,7 @@ def _label_classes(graph: Graph, loss: Op, data: Data) -> Classes | None:
 
 
 def _words(data: Data, name: str) -> dict[str, int] | None:
-    """Return the number of each word in an input's column, and of `unknown`; None for a
-    column without a vocabulary."""
+    """Return the vocabulary of an input's column: the number of each word."""
     column = (data.columns or {}).get(name, name)
     if not isinstance(column, str):
         if len(column) > 1:
@@ -155,8 +151,7 @@ def _scores_of(graph: Graph, loss: Op, classes: Classes) -> dict[str, Form]:
 
 
 def _has_scores(graph: Graph, op: Op, name: str, form: Form, count: int) -> bool:
-    """Whether a value has the scores of a row in each row, and the axis of an op is the
-    one of the classes."""
+    """Whether a value holds scores by row, and the op's axis is the axis of classes."""
     type_ = graph.values[name].type
     return (
         isinstance(type_, TensorType)
@@ -167,7 +162,7 @@ def _has_scores(graph: Graph, op: Op, name: str, form: Form, count: int) -> bool
 
 
 def _is_of_rows(type_: TensorType, form: Form, count: int) -> bool:
-    """Whether the shape of a value is the one of scores in this form."""
+    """Whether the shape of a value fits scores of this form."""
     if form in ("logits", "probabilities"):
         return type_.shape == (BATCH, count)
     rest = type_.shape[1:]

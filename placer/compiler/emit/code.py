@@ -1,7 +1,7 @@
-"""Python statements, and their text in the layout of `ruff format`.
+"""Writes Python statements in the layout of `ruff format`.
 
-Arguments that do not fit on a line are written on the next line, or one on each line with
-a trailing comma, which the formatter keeps.
+Arguments that do not fit on a line go on the next line. If they do not fit there either,
+each argument has a line, with a trailing comma.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ from msgspec.structs import replace
 WIDTH = 100
 INDENT = "    "
 About = tuple[str, ...]
-"""What an error in a line is about: a function of the program, then ops of the spec."""
+"""The names in an error message for a line: a function of the program, then ops of the spec."""
 
 
 class Line(NamedTuple):
-    """A line of a program, and what an error there is about."""
+    """A line of a program, with the names for its error messages."""
 
     text: str
     about: About = ()
 
 
 class Expression(Struct, frozen=True):
-    """A Python expression, such as `p.h1.w`, and the variable in it, which is empty for
-    a number. `items` come after the text in brackets: `Fc(w, b)`."""
+    """A Python expression, such as `p.h1.w`.
+
+    Attributes:
+        text: the text of the expression, without its items.
+        variable: the variable in the expression; empty for a number.
+        items: expressions in brackets after the text: `Fc(w, b)`.
+        brackets: the opening and the closing bracket.
+    """
 
     text: str
     variable: str = ""
@@ -43,12 +49,12 @@ class Expression(Struct, frozen=True):
         return f"{self.text}{opening}{', '.join(map(str, self.items))}{closing}"
 
     def after(self, prefix: str) -> Expression:
-        """Return the expression after a prefix, such as `loss=`."""
+        """Return the expression with a prefix, such as `loss=`."""
         return replace(self, text=f"{prefix}{self.text}")
 
     @property
     def variables(self) -> Iterator[str]:
-        """The variables in the expression, in order."""
+        """The variables of the expression and its items, in order."""
         if self.variable:
             yield self.variable
         for item in self.items:
@@ -63,11 +69,11 @@ class Call(Struct, frozen=True):
 
     Attributes:
         function: the function.
-        arguments: its arguments.
-        targets: the variables that the result is assigned to.
-        is_tuple: whether the call returns a tuple, so that one target unpacks it.
-        note: the comment.
-        about: the ops that an error in the statement is about.
+        arguments: the arguments of the function.
+        targets: the variables for the result.
+        is_tuple: whether the call returns a tuple, which a single target unpacks.
+        note: the text of the comment.
+        about: the names in an error message for the statement.
         is_returned: whether the statement returns the result.
         attribute: an attribute of the result, such as `.values`.
     """
@@ -89,7 +95,7 @@ class Call(Struct, frozen=True):
                 yield from argument.variables
 
     def lines(self, depth: int) -> list[Line]:
-        """Return the statement after `depth` indentations."""
+        """Return the lines of the statement, indented `depth` times."""
         texts = self._texts(depth)
         if self.note:
             texts = add_comment(texts, self.note)
@@ -121,8 +127,15 @@ def bracketed(
     *,
     one_each: bool = False,
 ) -> list[str]:
-    """Return the lines of items in brackets: on one line if it fits, else the items on
-    the next line, or one on each line, as always with `one_each`."""
+    """Return the lines of items in brackets.
+
+    Args:
+        opening: the text before the items, with the opening bracket.
+        items: the items.
+        closing: the closing bracket, with the text after it.
+        depth: the number of indentations.
+        one_each: whether each item has a line if the whole does not fit on one.
+    """
     pad, flat = INDENT * depth, ", ".join(map(str, items))
     if len(whole := f"{pad}{opening}{flat}{closing}") <= WIDTH:
         return [whole]
@@ -148,10 +161,14 @@ def listed(keyword: str, names: Sequence[str], depth: int) -> list[str]:
 
 
 def literal(value: Any) -> str:
-    """Return a value as Python source text.
+    """Return the Python source text of a value.
 
-    Takes strings, numbers, booleans, None, and tuples, lists (written as tuples) and
-    dicts of them. Raises TypeError for any other type.
+    Args:
+        value: a string, number, boolean or None, or a tuple, list or dict of such values.
+            A list becomes a tuple.
+
+    Raises:
+        TypeError: for a value of another type.
     """
     if isinstance(value, str):
         escaped = value.encode("unicode_escape").decode()
@@ -170,7 +187,7 @@ def literal(value: Any) -> str:
 
 
 def wrap_comment(words: Sequence[str], depth: int) -> list[str]:
-    """Return the lines of a comment that lists words."""
+    """Return the lines of a comment that lists words, separated by commas."""
     prefix = f"{INDENT * depth}# "
     return textwrap.wrap(
         ", ".join(words), WIDTH, initial_indent=prefix, subsequent_indent=prefix,
@@ -179,8 +196,7 @@ def wrap_comment(words: Sequence[str], depth: int) -> list[str]:
 
 
 def add_comment(lines: Sequence[str], note: str) -> list[str]:
-    """Return a statement with a comment after it, or before it if the line would be too
-    long."""
+    """Return a statement with a comment at its end, or on a line before if it is too long."""
     last = f"{lines[-1]}  # {note}"
     if len(last) <= WIDTH or lines[-1].strip() == ")":
         return [*lines[:-1], last]

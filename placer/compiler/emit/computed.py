@@ -1,4 +1,4 @@
-"""Computed ops as calls, in the jitted functions of one node."""
+"""Emits computed ops as calls in the jitted functions of a node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from placer import ops
 from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.emit.hook import Hook
-from placer.compiler.graph.declared import declared, passed_attrs
+from placer.compiler.emit.keywords import takes_count
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.units import Unit
-from placer.ops.declaration import takes_no_count
 from placer.place.layouts.moved_pieces import Conversion
 from placer.place.layouts.partition import RowShard, row_shard
 
@@ -21,16 +20,17 @@ class OpWriter:
     """Writes the statements of one function.
 
     Attributes:
-        numbers: which numbers of rows the statements use, of those that are not the
-            same for every batch: `count` of the global batch, `rows` of a microbatch.
+        numbers: the static arguments in the statements. If batches may be short, these
+            are `count`, `rows` and `share`.
     """
 
     def __init__(self, hook: Hook, unit: Unit) -> None:
         self._graph, self._node, self._scope = hook.graph, hook.node, hook.scope
+        self._constants = hook.constants
         self._full = hook.lowered.rows
         self._is_repeated = hook.graph.is_repeated(unit.ops[0])
         self._list_of: dict[str, str] = {}
-        """The lists of the gradients of a layer's parameters."""
+        """By gradient, the variable with the list of a layer's gradients."""
         self.numbers: set[str] = set()
 
     def _count(self) -> str:
@@ -38,14 +38,13 @@ class OpWriter:
         return self._number("count", 1)
 
     def _rows(self) -> str:
-        """Return the number of rows that the function computes with on all nodes."""
+        """Return the number of rows of the batch or the microbatch, on all nodes."""
         if self._is_repeated:
             return self._number("rows", self._graph.microbatches)
         return self._count()
 
     def _part_of_rows(self, op: Op) -> str:
-        """Return which part of the rows of the batch the node has; 1 for what is the same
-        for all rows."""
+        """Return the node's fraction of the batch; 1 for values without rows."""
         parts = len(self._graph.nodes(op))
         layouts = {self._graph.layout(name) for name in (*op.operands, op.name)}
         if parts == 1 or layouts == {"R"}:
@@ -64,7 +63,13 @@ class OpWriter:
     def list_gradients(
         self, variable: str, bundle: Bundle, gradients: Mapping[str, str]
     ) -> None:
-        """Assign the gradients of a layer to one list, if one op computes all of them."""
+        """Use one list variable for the gradients of each layer, if one op computes them.
+
+        Args:
+            variable: the variable of the bundle of gradients.
+            bundle: the bundle.
+            gradients: the gradient of each parameter.
+        """
         for layer in bundle.layers:
             values = [gradients[member] for member in layer.members]
             op = self._graph.producers[values[0]]
@@ -78,8 +83,7 @@ class OpWriter:
                 self._list_of.update(dict.fromkeys(values, name))
 
     def statement(self, op: Op) -> Call | None:
-        """Return the statement of an op; None if its result is an expression that there
-        already is."""
+        """Return the statement of an op; None if its result needs no statement."""
         graph, scope = self._graph, self._scope
         number = cotangent_literal(graph, op.results[0].name)
         if number is not None:
@@ -97,18 +101,18 @@ class OpWriter:
             return self._call("ops.accumulate", parts, (), [scope.text(op.name)])
         if is_conversion(op.kind):
             return self._conversion(op)
-        keywords = keywords_of(op, scope.names.modules)
+        function, keywords = self._constants.function_of(op)
         if takes_count(graph, op):
             keywords.append(f"count={self._count()}")
         if ops.find(op.kind).own_part is not None:
             keywords.append(f"share={self._part_of_rows(op)}")
         targets = [scope.text(value.name) for value in op.results]
         if not op.has_residual:
-            return self._call(f"ops.{op.kind}", op.operands, keywords, targets)
+            return self._call(function, op.operands, keywords, targets)
         *outputs, residual = targets
         output = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
         return self._call(
-            f"ops.{op.kind}.forward", op.operands, keywords, [output, residual]
+            f"{function}.forward", op.operands, keywords, [output, residual]
         )
 
     def _call(
@@ -135,18 +139,19 @@ class OpWriter:
             if target == "_" or target not in targets:
                 targets.append(target)
         operands = [scope[name] for name in op.operands]
-        if "cotangents" in op.attrs:  # None for the results that the loss does not need
+        if "cotangents" in op.attrs:  # None: the loss does not use the result
             indices = op.attrs["cotangents"]
             given = dict(zip(indices, operands[-len(indices) :], strict=True))
             operands = operands[: -len(indices)]
             operands += [
                 given.get(i, Expression("None")) for i in range(len(forward.tensors))
             ]
-        function = f"ops.{op.forward_kind}.backward"
-        return Call(function, scope.collapse(operands), targets, is_tuple=True)
+        function, _ = self._constants.function_of(forward)
+        arguments = scope.collapse(operands)
+        return Call(f"{function}.backward", arguments, targets, is_tuple=True)
 
     def _conversion(self, op: Op) -> Call | None:
-        """Return a conversion that moves nothing between nodes, as this node does it."""
+        """Return this node's part of a conversion without messages."""
         graph, node = self._graph, self._node
         operand, result = op.operands[0], op.name
         sources, targets = _nodes_of(graph, operand), graph.nodes(op)
@@ -157,7 +162,7 @@ class OpWriter:
         )
         if not own:
             return self._zeros(op)
-        if own[0].is_whole or layouts == ("S", "S"):  # it has all that it needs
+        if own[0].is_whole or layouts == ("S", "S"):  # the node has every row it needs
             self._scope.bind(result, self._scope[operand])
             return None
         if layouts[1] == "S":
@@ -170,7 +175,7 @@ class OpWriter:
         return self._call(function, op.operands, share, [self._scope.text(op.name)])
 
     def _zeros(self, op: Op) -> Call:
-        """Return zeros for a value of which this node has no part."""
+        """Return a constant zero for a value without a part on this node."""
         kind = self._graph.tensor_type(op.name)
         is_empty = is_conversion(op.kind) and op.result.layout == "S"
         rows = "0" if is_empty or not kind.has_batch else self._rows()
@@ -181,8 +186,10 @@ class OpWriter:
 
 
 def cotangent_literal(graph: Graph, name: str) -> str | None:
-    """Return a constant that only gradient ops use, such as the gradient of the loss, as
-    a Python number; None for any other value."""
+    """Return a constant cotangent as a Python number, such as 1.0 for the loss.
+
+    Returns None for any other value, and for a constant that forward ops use.
+    """
     op = graph.producers[name]
     if op.kind != "constant" or op.operands or graph.tensor_type(name).shape:
         return None
@@ -193,41 +200,16 @@ def cotangent_literal(graph: Graph, name: str) -> str | None:
 
 
 def has_row_indices(graph: Graph, units: Iterable[Unit]) -> bool:
-    """Whether some function contains the indices of the rows that its node has: it takes
-    them from a whole value, or puts them into one."""
+    """Whether the functions of a node contain the indices of its rows.
+
+    They do if they split a whole value into rows, or pad rows to a whole value.
+    """
     return any(
         is_conversion(op.kind)
         and (graph.values[op.operands[0]].layout == "S") != (op.result.layout == "S")
         for unit in units
         for op in unit.ops
     )
-
-
-def takes_count(graph: Graph, op: Op) -> bool:
-    """Whether the op's function takes the number of rows."""
-    if ops.find(op.kind).takes_count is takes_no_count:
-        return False
-    declaration, types, attrs = declared(graph, op)
-    return declaration.takes_count(types, attrs)
-
-
-def keywords_of(op: Op, modules: Mapping[str, str]) -> list[str]:
-    """Return the attributes of an op as keyword arguments of its function."""
-    return [
-        f"{key}={_attribute(op, key, value, modules)}"
-        for key, value in passed_attrs(op).items()
-    ]
-
-
-def _attribute(op: Op, key: str, value: object, modules: Mapping[str, str]) -> str:
-    """Return an attribute as Python text; a function of the user's as its name in its
-    module."""
-    if any(a.name == key and a.is_function for a in ops.find(op.kind).attrs):
-        module, _, name = str(value).partition(":")
-        return f"{modules[module]}.{name}"
-    if op.kind == "call" and key == "args":
-        return repr(value)  # in single quotes, since it contains double ones
-    return literal(value)
 
 
 def _nodes_of(graph: Graph, name: str) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""The names of edges: `GRADIENTS_TO_PS0 = 3`.
+"""Names edges for programs: `GRADIENTS_TO_PS0 = 3`.
 
-A program names an edge by the values that it moves, and by the nodes at its other end. If
-nodes are at both ends, the name is the one of a collective operation, such as
-`ALL_GATHER_PARAMETERS`.
+The name contains the kind of the sent values and the nodes at the other end. If a node sends
+and receives on an edge, the name is that of a collective operation: `ALL_GATHER_PARAMETERS`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _UNNAMED = {*MOVING_KINDS, "grad"}
 
 
 def edge_names(node: str, graphs: Sequence[LoweredGraph]) -> Iterator[tuple[int, str]]:
-    """Yield the number and the name of each edge of a node; names may be equal."""
+    """Yield the number and the name of each edge of a node. Names need not be unique."""
     for lowered in graphs:
         graph, prefix = lowered.graph, _PREFIXES[lowered.hook]
         own = [
@@ -96,8 +95,7 @@ def _is_within_processes(graph: Graph, send: Op) -> bool:
 
 
 def _values(graph: Graph, send: Op, value: str) -> str:
-    """Return the values of a message in a name: `GRADIENTS`, or `GRADIENTS_H1_W`, with the
-    name of one of them."""
+    """Return the kind of the values, `GRADIENTS`, with a value name: `GRADIENTS_H1_W`."""
     words = describe(graph, send.operands)
     exchange = send.exchange
     if exchange is not None and exchange.moves == "sums":
@@ -112,7 +110,7 @@ def _values(graph: Graph, send: Op, value: str) -> str:
 
 
 def _place_name(place: Place | None, count: int) -> str:
-    """Return the nodes of a place in a name: `WORKER1`, `WORKERS`, `SERVERS`."""
+    """Return the name of a place's nodes: `WORKER1`, `WORKERS`, `SERVERS`."""
     text = short_place(place)
     if count > 1 and text.isidentifier():
         return _PLURALS.get(text, f"{_constant(text)}S")

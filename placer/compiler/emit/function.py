@@ -28,12 +28,7 @@ from placer.compiler.schedule.units import Unit
 
 
 class Statement(NamedTuple):
-    """A statement of a function.
-
-    Attributes:
-        call: the statement.
-        numbers: the static arguments that it uses.
-    """
+    """A statement of a function; `numbers` are the static arguments that it uses."""
 
     call: Call
     numbers: frozenset[str] = frozenset()
@@ -48,7 +43,6 @@ class Function:
     """A function of a program.
 
     Attributes:
-        name: the name.
         parameters: the class of each parameter; empty for arrays.
         statements: the statements before the `return`.
         results: the variables that the function returns.
@@ -65,13 +59,13 @@ class Function:
 
     @property
     def numbers(self) -> list[str]:
-        """The static arguments."""
+
         used = frozenset().union(*(each.numbers for each in self.statements))
         return [number for number in STATIC_ARGUMENTS if number in used]
 
     @property
     def jit_options(self) -> list[str]:
-        """The arguments of `jax.jit`."""
+
         if not self.is_jitted or not (numbers := self.numbers):
             return [*self.options]
         names = literal(numbers if len(numbers) > 1 else numbers[0])
@@ -89,7 +83,7 @@ class Function:
         return Call(self.name, [*arguments, *numbers], targets)
 
     def lines(self) -> list[Line]:
-        """Return the definition."""
+
         annotated = [f"{p}: {c}" if c else p for p, c in self.parameters.items()]
         annotated += ["*", *self.numbers] if self.numbers else []
         head = []
@@ -168,8 +162,7 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
 
 
 def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:
-    """Assign clipped or estimated gradients to the variables of their operands, unless a
-    later statement uses the operands."""
+    """Assign clipped or estimated gradients to their operands' variables, if unused later."""
     op = unit.ops[position]
     if op.kind not in (CLIP_PART, ROW_ESTIMATE):
         return
@@ -190,7 +183,7 @@ def is_awaited(graph: Graph, names: Iterable[str]) -> bool:
             operands = graph.sends[op.received_edge].operands
         elif op.structure.update is None:
             operands = op.operands
-        # The results of a request are computed by the node that replies.
+        # Another node computes the results of a request.
         is_request = op.sent_edge is not None
         if op.is_computed or is_request or is_awaited(graph, operands):
             return True

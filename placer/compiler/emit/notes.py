@@ -1,4 +1,4 @@
-"""Comments in programs: how messages are divided and joined, and how tables are updated."""
+"""Writes the comments of messages and updates in programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from placer.plan.settings.training.schedules import (
 
 
 def sent(graph: Graph, op: Op) -> str:
-    """Return the comment of a send: the part that each receiver gets, if not all."""
+    """Return the comment of a send, such as "each node gets its rows"."""
     receivers = len(graph.nodes(graph.receives[op.attrs["edge"]]))
     if op.exchange is not None:
         if op.exchange.is_by_key and receivers == 1:
@@ -34,7 +34,7 @@ def sent(graph: Graph, op: Op) -> str:
 
 
 def received(graph: Graph, send: Op) -> str:
-    """Return the comment of a receive: how the values of several senders are joined."""
+    """Return the comment of a receive, such as "summed in node order"."""
     senders = len(graph.nodes(send))
     if send.exchange is not None:
         return send.exchange.received.format(of=senders, **send.attrs)
@@ -55,7 +55,7 @@ def received(graph: Graph, send: Op) -> str:
 
 
 def merged(graph: Graph, send: Op) -> str:
-    """Return the comment of a `merge`: how a worker uses the parameters of a server."""
+    """Return the comment of a `merge` of a server's parameters into a worker's own."""
     mode = graph.modes[send.attrs["group"]]
     if mode is not None and mode.in_rounds:
         return "after an exchange: waits for new parameters, and takes them"
@@ -84,7 +84,7 @@ def updated_by(rule: str, rate: Rate) -> str:
 
 
 def short_place(place: Place | None) -> str:
-    """Return the nodes of a place, in words: `worker:1`, `ps`."""
+    """Return a place without slashes: `worker:1`, `ps`."""
     return str(place).removeprefix("/node:").removesuffix("/cpu")
 
 
@@ -96,7 +96,7 @@ def _schedule(rate: Schedule) -> str:
 
 
 def layouts_of(graph: Graph, send: Op) -> list[tuple[Layout, Layout]]:
-    """Return the layouts of each value of a message, at its senders and its receivers."""
+    """Return the layouts of each value of a message at the senders and the receivers."""
     received = graph.receives[send.attrs["edge"]].results
     return [
         (graph.layout(name), graph.layout(result.name))

@@ -138,7 +138,7 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
                 trained.update(block.parameter for block in table.blocks)
             for i, block in enumerate(table.blocks):
                 if block.start == block.stop:
-                    continue  # other nodes have all ranges of the parameter
+                    continue  # this node has an empty range of the parameter
                 holders[block.parameter].setdefault(
                     block.start, (node.name, table.name, i)
                 )
@@ -218,7 +218,7 @@ def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
 def _outputs(model: Model) -> tuple[Output, ...]:
     """Return the outputs of a model. Its graph has not run through passes."""
     graph = model.graph
-    inputs: dict[str, frozenset[str]] = {}  # those that each value depends on
+    inputs: dict[str, frozenset[str]] = {}  # the inputs that each value depends on
     outputs = []
     for op in resolve_if_training(graph, 1, is_output):
         used = frozenset[str]().union(*(inputs[name] for name in op.operands))
@@ -307,10 +307,8 @@ def _mark_following(edges: Iterable[Edge]) -> Iterator[Edge]:
 def _mark_sent_back(
     step: Graph, edges: Sequence[Edge], tables: Mapping[str, tuple[Table, ...]]
 ) -> tuple[Edge, ...]:
-    """Return the edges; `sent_back` marks parameters that a server can send during updates.
-
-    Such a server updates the table in place and applies gradients as they arrive.
-    """
+    """Return the edges; `sent_back` marks parameters that a server sends while updating."""
+    # Such a server updates the table in place, with gradients as they arrive.
     streamed: dict[str, list[set[str]]] = {}
     for node, of_node in tables.items():
         if any(table.in_place for table in of_node):
@@ -393,11 +391,9 @@ def _row_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
 def _edge_value(
     graph: Graph, send: Op, operand: str, result: str, *, is_ahead: bool
 ) -> EdgeValue:
-    """Return a value of an edge, given its name at the sender and at the receiver.
-
-    A `cut` is sent as a range of its operand. A block of an `assemble` is received into
-    the joined value. Neither op copies.
-    """
+    """Return a value of an edge, given its name at the sender and at the receiver."""
+    # The range of a `cut` is sent without a copy; a block of an `assemble` is received
+    # into the joined value.
     kind = graph.tensor_type(operand)
     cut = graph.producers[operand]
     is_cut = cut.kind == "cut"
@@ -433,11 +429,8 @@ def _count_crossing(
     targets: Sequence[str],
     times: int,
 ) -> tuple[int, int]:
-    """Return how many whole values, and how many rows, one message moves between processes.
-
-    A step with a full batch sends `times` such messages. All targets of a class receive
-    the same number.
-    """
+    """Return how many whole values, and how many rows, one message moves between processes."""
+    # All targets of a class receive the same number.
     batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
     conversion = Conversion(layouts, sources, targets, batch, workers)
     classes = lowered.node_classes.classes
@@ -451,11 +444,9 @@ def _count_crossing(
 
 
 def _columns(model: Model, graphs: Sequence[LoweredGraph]) -> tuple[Column, ...]:
-    """Return the inputs that the graphs read.
-
-    A build that only predicts lists all inputs of the spec, because the column of an
-    input depends on the other inputs.
-    """
+    """Return the inputs that the graphs read."""
+    # A build that only predicts lists all inputs, because the column of an input depends
+    # on the other inputs.
     only_predicts = not model.settings.train.minimize
     used = {op.attrs["input"] for each in graphs for op in each.graph.of_kind("read")}
     return tuple(

@@ -93,14 +93,7 @@ def emit_programs(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A program without its docstring.
-
-    Attributes:
-        text: the text.
-        hooks: the names of its hooks.
-        about: the function and the ops of its lines, as in `Programs.about`.
-        conventions: the conventional names that the docstring explains.
-    """
+    """A program without its docstring. `conventions` are the names to explain there."""
 
     text: str
     hooks: Sequence[str]
@@ -133,11 +126,8 @@ def _emit_main(hooks: str) -> str:
 
 
 def _group_by_program(graphs: Sequence[LoweredGraph]) -> dict[NodeId, NodeId]:
-    """Return for each node the first node with an equal program.
-
-    Such nodes run the same ops in every graph. Their programs contain no indices of rows,
-    which differ from node to node.
-    """
+    """Return for each node the first node with an equal program."""
+    # Such nodes run the same ops, and their programs contain no indices of rows.
     representatives: dict[tuple[str, ...], NodeId] = {}
     has_indices: dict[str, bool] = {}
     equal = {}
@@ -225,11 +215,7 @@ def _bundles(
     names: Names,
     kinds: Mapping[str, str],
 ) -> Bundles:
-    """Return the bundles of a program, sorted by table.
-
-    They are the tables that the node stores, and the parameters of other nodes that its
-    functions use.
-    """
+    """Return the bundles of the node's tables and of received parameters, by table name."""
     graph = graphs[0].graph
     contents: dict[str, Contents] = {}
     for table in tables[node]:
@@ -295,7 +281,7 @@ def _numbered(
 
 
 def _role(graph: Graph, table: Table) -> Role:
-    """Return the variable of the parameters of a table."""
+
     if table.rule is not None:
         return "p"
     is_state = graph.producers[table.blocks[0].name].attrs.get("state")
@@ -347,8 +333,8 @@ def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
         names = sorted(n for n in conventions if re.fullmatch(pattern, n))
         used += [f"{', '.join(names)}: {text}"] if names else []
     legend = "\n".join(textwrap.wrap("; ".join(used), WIDTH, break_on_hyphens=False))
-    legend = f"\n{legend}.\n" if used else ""
-    return f'"""{_title(owner, graph)}{legend}"""'
+    legend = f"{legend}.\n" if used else ""
+    return f'"""{_title(owner, graph)}\n{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:

@@ -15,13 +15,7 @@ Held = dict[str, tuple[Bundle, Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Consecutive arguments that are written as one.
-
-    Attributes:
-        expression: the argument to write: `*p.h1`, or `p` for a whole bundle.
-        texts: the arguments that it stands for.
-        whole: whether the expression is a whole bundle.
-    """
+    """An expression such as `*p.h1`, or `p` if `whole`, that stands for several arguments."""
 
     expression: Expression
     texts: tuple[str, ...]
@@ -58,20 +52,20 @@ class Scope:
         return found
 
     def is_bound(self, value: str) -> bool:
-        """Whether a value has an expression."""
+
         return value in self._expressions
 
     def text(self, value: str) -> str:
-        """Return the expression of a value as text."""
+
         return self[value].text
 
     def bind(self, value: str, expression: Expression) -> None:
-        """Set the expression of a value."""
+
         self._expressions[value] = expression
         self._values.setdefault(expression.text, []).append(value)
 
     def values_of(self, expression: Expression) -> list[str]:
-        """Return the values that have this expression."""
+
         values = self._values.get(expression.text, ())
         return [value for value in values if self._expressions[value] == expression]
 
@@ -83,13 +77,7 @@ class Scope:
     # Bundles.
 
     def hold(self, variable: str, bundle: Bundle, values: Mapping[str, str]) -> None:
-        """Make the values fields of a variable.
-
-        Args:
-            variable: the variable.
-            bundle: its class.
-            values: the value of each member.
-        """
+        """Bind the value of each member of a bundle to a field of a variable."""
         values = {member: values[member] for member in bundle.members}
         self.bundles[variable] = bundle, values
         fields = bundle.fields(variable)
@@ -102,7 +90,7 @@ class Scope:
             self.bind(values[member], field)
 
     def bind_list(self, variable: str, values: Sequence[str]) -> None:
-        """Make the values items of a variable, which holds a list."""
+        """Bind values to the items of a variable that holds a list."""
         items = [Expression(f"{variable}[{i}]", variable) for i in range(len(values))]
         self._add_run(Expression(f"*{variable}", variable), items, whole=False)
         for value, item in zip(values, items, strict=True):
@@ -119,10 +107,8 @@ class Scope:
     def collapse(
         self, expressions: Sequence[Expression], *, whole: bool = False
     ) -> list[Expression]:
-        """Return the same arguments, with `*p.h1` for all values of a layer.
-
-        If `whole`, `p` stands for all values of a bundle.
-        """
+        """Return shorter arguments: `*p.h1` for all values of a layer, and if `whole`, `p`
+        for all values of a bundle."""
         texts = tuple([expression.text for expression in expressions])
         if self._runs.keys().isdisjoint(texts):
             return [*expressions]
@@ -139,9 +125,9 @@ class Scope:
         return collapsed
 
     def grouped(self, values: Iterable[str]) -> list[tuple[Expression, list[str]]]:
-        """Return arguments for values in any order, each with its values.
+        """Return an argument for each complete bundle and each other value.
 
-        The values of a complete bundle are one argument.
+        Each argument comes with its values.
         """
         given = dict.fromkeys(values)
         members: dict[str, list[str]] = {}
@@ -168,13 +154,7 @@ class Scope:
     def construct(
         self, bundle: Bundle, values: Mapping[str, str], variable: str
     ) -> Call:
-        """Return the statement that assigns a new bundle to a variable.
-
-        Args:
-            bundle: the bundle.
-            values: the value of each member.
-            variable: the variable.
-        """
+        """Return the statement that assigns a new bundle of these values to a variable."""
         arguments = []
         for layer in bundle.layers:
             items = self.collapse([self[values[member]] for member in layer.members])

@@ -77,24 +77,16 @@ def share_model(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Equal consecutive statements of two functions.
-
-    Attributes:
-        statements: the statements.
-        starts: the index of the first statement in each function, by its name.
-        classes: the class of each input that is a bundle; empty for arrays.
-        inputs: the variables that the statements read.
-        outputs: the assigned variables that either function uses afterwards.
-    """
+    """Equal consecutive statements of two functions."""
 
     statements: Sequence[Statement]
-    starts: Mapping[str, int]
-    classes: Mapping[str, str]
+    starts: Mapping[str, int]  # the index of the first statement, by function
+    classes: Mapping[str, str]  # of the inputs that are bundles
     inputs: Sequence[str]
-    outputs: Sequence[str]
+    outputs: Sequence[str]  # the variables that either function uses afterwards
 
     def function(self, name: str) -> Function:
-        """Return the statements as a function."""
+
         about = [(name, *each.call.about[1:]) for each in self.statements]
         statements = [
             each._replace(call=structs.replace(each.call, about=new))
@@ -185,8 +177,7 @@ def _assigned(call: Call) -> Iterator[str]:
 
 
 def _targets(call: Call) -> Iterator[tuple[str, bool]]:
-    """Yield each variable in the targets of a statement; the second item is true if the
-    statement assigns a field of the variable."""
+    """Yield the variables in the targets, and whether the statement assigns a field."""
     for target in call.targets:
         for match in _VARIABLE.finditer(target):
             if match[1] != "_":

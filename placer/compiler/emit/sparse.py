@@ -1,4 +1,4 @@
-"""Sparse tables in plans and programs."""
+"""Writes sparse tables into plans, and their calls into programs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from placer.plan.settings.sparse.sparse_keys import settings_of
 
 
 def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
-    """Yield the sparse tables of a step, and those that only an evaluation or a prediction
-    uses."""
+    """Yield each sparse table of some graphs once: first the tables of the step."""
     first: dict[str, tuple[Graph, Op]] = {}
     for graph in graphs:
         for op in graph.sparse_tables:
@@ -53,7 +52,7 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
 
 
 def _hyper(table: Op, attrs: Any) -> dict[str, float]:
-    """Return all hyperparameters of a table."""
+    """Return all hyperparameters of a table's optimizer."""
     hyper = rule_of(attrs).hyper
     if not table.attrs.get("decay", True):
         hyper = {key: 0.0 if key == "weight_decay" else hyper[key] for key in hyper}
@@ -61,8 +60,10 @@ def _hyper(table: Op, attrs: Any) -> dict[str, float]:
 
 
 def counted_with(graph: Graph, name: str) -> tuple[Literal["scores", "times"], ...]:
-    """Return what goes with keys besides how often each occurs; nothing for any other
-    value."""
+    """Return the values that are sent with keys besides the counts of the keys.
+
+    Returns an empty tuple for a value that is not keys.
+    """
     if graph.values[name].type != DISTINCT_KEYS:
         return ()
     inputs = keys_of(graph, name).attrs.get("inputs", ())
@@ -73,7 +74,7 @@ def counted_with(graph: Graph, name: str) -> tuple[Literal["scores", "times"], .
 
 
 def emit_distinct_keys(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the calls that collect the keys of a batch."""
+    """Return the calls that find the distinct keys of a batch."""
     calls = []
     for op in ops:
         arguments: list[Argument] = [literal(op.attrs["table"])]
@@ -101,7 +102,7 @@ def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def emit_exact_squares(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the call that adds up squares of gradients without rounding."""
+    """Return the call that sums the squares of gradients without rounding."""
     (op,) = ops
     targets = hook.targets([op.name])
     if not is_keyed(hook.graph, op.operands[0]):
@@ -113,7 +114,7 @@ def emit_exact_squares(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def emit_rounded_sum(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the call that adds up exact sums."""
+    """Return the call that adds exact sums and rounds the result."""
     (op,) = ops
     arguments: list[Argument] = [hook.scope[name] for name in op.operands]
     arguments.append(f"dtype={literal(op.attrs['dtype'])}")
@@ -158,7 +159,7 @@ def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
 
 
 def _keys_ahead(what: str, hook: Hook, send: Op) -> list[Call]:
-    """Return the calls that send or receive keys of the next step before gradients."""
+    """Return the calls that send or receive the keys of the next step."""
     assert send.exchange is not None, send
     if not send.exchange.sends_keys_ahead:
         return []
@@ -173,7 +174,7 @@ def _keys_ahead(what: str, hook: Hook, send: Op) -> list[Call]:
 
 
 def emit_row_update(hook: Hook, op: Op) -> list[Call]:
-    """Return the call that updates the rows of a table; it has stored them, too."""
+    """Return the call that updates and stores the rows of a table."""
     if op.kind == "store":
         return []
     table, total, *scales = op.operands

@@ -1,4 +1,4 @@
-"""The hooks of a program, such as `step`: statements for each unit of a node."""
+"""Emits the hooks of a program, such as `step`: statements for each unit of a node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from placer.plan.plan import Table
 
 
 class Indented(NamedTuple):
-    """A statement of a hook, after a number of indentations."""
+    """A statement of a hook, with its number of indentations."""
 
     call: Call
     depth: int
@@ -54,8 +54,7 @@ def emit_hook(
     constants: Constants,
     turns: Sequence[str],
 ) -> tuple[list[Function], list[Written]]:
-    """Return the jitted functions of one graph of a node, and the lines of the hook
-    that calls them."""
+    """Return the jitted functions and the lines of the hook of one graph."""
     units = lowered.units_of_hook(node)
     writer = _Writer(
         Hook(node, lowered, names, tables, bundles, units, lowered.hook, constants)
@@ -92,8 +91,10 @@ def emit_serve(
     bundles: Bundles,
     constants: Constants,
 ) -> tuple[list[Function], list[Written]]:
-    """Return the jitted functions and the lines of the hook `serve`: a loop over messages,
-    with a branch for each edge."""
+    """Return the jitted functions and the lines of the hook `serve`.
+
+    The hook is a loop over messages, with a branch for each edge.
+    """
     functions: list[Function] = []
     when = "received since the last step"
     if NodeId(node).kind == SERVER:
@@ -124,7 +125,7 @@ def emit_serve(
 
 
 class _Writer:
-    """Writes the units of one hook, in order."""
+    """Writes the statements of one hook."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
@@ -133,7 +134,7 @@ class _Writer:
         self._titles = name_functions(hook.units, hook.names, hook.lowered.hook)
 
     def batches(self) -> list[Written]:
-        """Return a step, or another hook with its loop over batches."""
+        """Return the lines of a hook: a step, or a loop over batches."""
         lines: list[Written] = []
         depth = 1
         for unit in self.hook.units:
@@ -145,7 +146,7 @@ class _Writer:
         return lines
 
     def microbatches(self, turns: Sequence[str]) -> list[Written]:
-        """Return a step whose tasks run for one microbatch after the other."""
+        """Return the lines of a step with microbatches: a loop over tasks."""
         step = split_into_tasks(self.hook.graph, self.hook.units)
         lines = _print(self._task(step.before), 1)
         if step.tasks:
@@ -167,12 +168,12 @@ class _Writer:
                 nothing = f"{INDENT * 3}pass  # the results are the operands"
                 lines.append(self._line(nothing))
             variables = assigned(body) if task.repeated else []
-            if variables:  # frees the memory of this microbatch
+            if variables:  # to free the memory of this microbatch
                 lines += map(self._line, listed("del", variables, 3))
         return lines + _print(self._task(step.after), 1)
 
     def _line(self, text: str) -> Line:
-        """Return a line that belongs to no op."""
+        """Return a line that is about no op."""
         return Line(text, (self.hook.name,))
 
     def _task(self, task: Task) -> list[Call]:
@@ -186,8 +187,10 @@ class _Writer:
         return statements
 
     def unit(self, unit: Unit) -> list[Call]:
-        """Return the statements of a unit, and those that make bundles of parameters
-        after the last of their values."""
+        """Return the statements of a unit.
+
+        After the last parameter of a table, a statement collects the table's parameters.
+        """
         hook = self.hook
         hook.number += 1
         if unit.computed:
@@ -205,7 +208,7 @@ class _Writer:
         return self._complete(statements, about)
 
     def _complete(self, statements: Iterable[Call], about: About) -> list[Call]:
-        """Return statements that know what an error in them is about."""
+        """Return the statements with the ops to name in errors."""
         complete = [replace(each, about=about) for each in statements]
         scope = self.hook.scope
         scope.parts.update((v, scope.part) for v in assigned(complete))

@@ -1,4 +1,4 @@
-"""Structural ops as calls of the node: reads, messages, copies, records."""
+"""Emits structural ops as calls of the node: reads, messages, copies, records."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from placer.compiler.schedule.served import is_of_table
 
 
 def emit_structural(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the statements of the structural ops of a unit, which are of one kind.
+    """Return the statements of structural ops of one kind.
 
-    A kind without an entry in `_EMIT` is the call of a method with its name.
+    A kind without an entry in `_EMIT` becomes a call of the node's method of that name.
     """
     if is_of_table(ops[0]):
         if hook.is_sparse(ops[0]):
@@ -40,7 +40,7 @@ def emit_structural(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _call(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return a call of the node's method that is named as the kind of the op."""
+    """Return a call of the node's method with the name of the op kind."""
     (op,) = ops
     arguments: list[Argument] = [hook.scope[name] for name in op.operands]
     attrs = passed_attrs(op)
@@ -55,7 +55,7 @@ def _read(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _parameters(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the whole tables of the parameters, unless they are there already."""
+    """Return a call for each table that no variable holds yet."""
     statements = []
     for op in ops:
         table = hook.tables[op.name]
@@ -78,7 +78,7 @@ def _assemble(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the cut as an array, unless its value is only sent: a send cuts it."""
+    """Return the cut as an array; nothing if the value is only sent."""
     (op,) = ops
     users = [u for u in hook.graph.uses.get(op.name, ()) if _is_here(hook, u)]
     if all(user.sent_edge is not None for user in users):
@@ -88,8 +88,10 @@ def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return a copy between devices. A copy has the variable of its original, if that
-    is not used again."""
+    """Return a copy between devices.
+
+    The copy replaces the original in its variable, unless the original is used again.
+    """
     (op,) = ops
     scope = hook.scope
     results = (value.name for value in op.results)
@@ -137,17 +139,17 @@ def _is_here(hook: Hook, op: Op) -> bool:
 
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    edge, exchange = hook.edge(op), op.exchange
-    note = notes.sent(hook.graph, op)
+    exchange, note = op.exchange, notes.sent(hook.graph, op)
     if exchange is None:
-        return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
+        return [Call("node.send", [hook.edge(op), *_sent(hook, op)], note=note)]
     if exchange.is_by_key:
         return emit_sent_rows(hook, op)
     if exchange.moves == "differences":
-        return [Call(f"node.{exchange.send}", [edge], note=note)]
+        return [Call(f"node.{exchange.send}", [hook.edge(op)], note=note)]
     if not hook.is_of_message:
-        return [Call(f"node.{exchange.send}", [edge, *_sent(hook, op)], note=note)]
-    # The sums are those that a node has for the worker.
+        arguments: list[Argument] = [hook.edge(op), *_sent(hook, op)]
+        return [Call(f"node.{exchange.send}", arguments, note=note)]
+    # `send_sum` finds the sum for the worker itself.
     values = [] if exchange.moves == "sums" else _sent(hook, op)
     message = Expression("message", "message")
     return [Call(f"node.{exchange.send_answer}", [message, *values])]
@@ -196,8 +198,7 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _keep_variables(hook: Hook, op: Op) -> None:
-    """Let received values have the variables of the same values that this node has sent,
-    if these are not used again."""
+    """Assign received values to the variables of the sent ones, unless used again."""
     scope, graph = hook.scope, hook.graph
     sent = graph.sends[op.attrs["edge"]].operands
     for value, before in zip(op.results, sent, strict=True):
@@ -210,7 +211,7 @@ def _keep_variables(hook: Hook, op: Op) -> None:
 
 
 def _received_variable(hook: Hook, op: Op, bundle: Bundle, value: str) -> str:
-    """Return the variable of the received gradients of a table, or of a worker's change."""
+    """Return the variable of received gradients, or of a worker's change."""
     if op.exchange is not None and op.exchange.moves == "differences":
         return f"delta{bundle.number}"
     suffix = "_sum" if is_sum_of_nodes(hook.graph, value) else ""
@@ -218,19 +219,19 @@ def _received_variable(hook: Hook, op: Op, bundle: Bundle, value: str) -> str:
 
 
 def _is_merged(hook: Hook, op: Op) -> bool:
-    """Whether the table of a worker's own values takes what is received."""
+    """Whether the values are merged into the worker's own table."""
     users = (u for value in op.results for u in hook.graph.uses.get(value.name, ()))
     return any(user.kind == "local_parameter" for user in users)
 
 
 def _nothing(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return nothing: the calls that use a sparse table name it."""
+    """Return no statement: calls refer to a sparse table by its name."""
     del hook, ops
     return []
 
 
 def _delta(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return nothing: `push_delta` computes it when it is sent."""
+    """Return no statement: `push_delta` computes the change when it sends it."""
     del hook, ops
     return []
 
@@ -246,7 +247,7 @@ def _send_and_receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _sent(hook: Hook, op: Op) -> list[Expression]:
-    """Return the arguments of a send, with `node.cut` for parts of values."""
+    """Return the sent values, with `node.cut` for parts of arrays."""
     producers = [hook.graph.producers[name] for name in op.operands]
     expressions = [
         _part(hook, made) if made.kind == "cut" else hook.scope[name]
@@ -256,7 +257,7 @@ def _sent(hook: Hook, op: Op) -> list[Expression]:
 
 
 def _part(hook: Hook, cut: Op) -> Expression:
-    """Return a part of a value: `node.cut(g.h1.w, 0, 16384)`."""
+    """Return a part of an array: `node.cut(g.h1.w, 0, 16384)`."""
     limits = [Expression(literal(cut.attrs[name])) for name in ("start", "stop")]
     return Expression("node.cut", items=(hook.scope[cut.operands[0]], *limits))
 
@@ -273,7 +274,7 @@ def _output(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _call_by_name(hook: Hook, method: str, ops: Mapping[str, Op]) -> list[Call]:
-    """Return a call with the operand of each op as the argument of its name."""
+    """Return a call with the operands of ops as keyword arguments."""
     values = {name: hook.scope[op.operands[0]] for name, op in ops.items()}
     if all(map(is_argument_name, values)):
         keywords = [value.after(f"{name}=") for name, value in values.items()]
@@ -283,7 +284,7 @@ def _call_by_name(hook: Hook, method: str, ops: Mapping[str, Op]) -> list[Call]:
 
 
 def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return what adds values of a microbatch to those of the whole step."""
+    """Return the call that adds the values of a microbatch to the totals of the step."""
     values = [op.operands[0] for op in ops]
     arguments = [
         expression.after(f"{hook.total_name(expression)}=")
@@ -293,7 +294,7 @@ def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
-    """Return the statement that gets the results of all microbatches."""
+    """Return the statement that assigns the totals of all microbatches."""
     scope = hook.scope
     total_of = {op.operands[0]: op.name for op in totals}
     targets, names = [], []

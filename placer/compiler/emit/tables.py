@@ -92,8 +92,7 @@ def plan_tables(
 
 
 def _as_pushed(step: Graph, gradient: str) -> str:
-    """Return the pushed gradient if the given one is its copy on devices; otherwise the
-    given gradient."""
+    """Return the pushed gradient that a gradient on devices is a copy of, or itself."""
     op = step.producers[gradient]
     if op.structure.copies:
         operand = op.operands[step.result_indices[gradient]]
@@ -126,14 +125,7 @@ def _with_ranges(step: Graph, node: str, table: Table) -> Table:
 
 
 class _TableKey(NamedTuple):
-    """The properties that the parameters of one table share.
-
-    Attributes:
-        name: the name of the table, unique on a node.
-        group: the number of the optimizer; None for parameters that are not trained.
-        devices: the devices that store the table.
-        local: whether the table is a worker's own copy.
-    """
+    """The properties that the parameters of one table share; the name is unique on a node."""
 
     name: str
     group: int | None

@@ -1,4 +1,4 @@
-"""The names of jitted functions, which say what they compute."""
+"""Names jitted functions by their purpose."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _TITLES = {
     "sum_of_squares": "square_norms",
     "accumulate": "add",
 }
-"""What a function of an optimizer is called after an op in it; the first that it has
-decides."""
+"""The names of functions of an optimizer, by an op kind; the first kind in a function counts."""
 
 
 def name_functions(
@@ -28,8 +27,8 @@ def name_functions(
 ) -> dict[int, str]:
     """Return the name of each computed unit's function, by the unit's identity.
 
-    It is the purpose of the unit, and where several have the same, the last value that
-    it computes is added.
+    The name is the purpose of the unit. If units have the same purpose, the name also
+    contains the last value of the unit.
     """
     titles = [(unit, _title(unit, hook)) for unit in units if unit.computed]
     counts = Counter(title for _, title in titles)
@@ -50,8 +49,7 @@ def _title(unit: Unit, hook: HookName) -> str:
 
 
 def _last(unit: Unit) -> str:
-    """Return the last value that a function computes for others, or for a backward
-    function the op whose gradient comes last."""
+    """Return the last output of a function; of a backward function, its last forward op."""
     backward = [op for op in unit.ops if op.is_gradient]
     if backward:
         return backward[-1].operands[0].rpartition(".")[0]

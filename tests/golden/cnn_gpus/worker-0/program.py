@@ -14,6 +14,9 @@ import jax
 
 from placer import ops
 
+# Random streams: each seeds random numbers, with the step and the row.
+THINNED_STREAM = 4556203260501262956
+
 Conv2d = namedtuple("Conv2d", "w")
 BatchNorm = namedtuple("BatchNorm", "scale bias")
 Fc = namedtuple("Fc", "w b")
@@ -74,7 +77,7 @@ def forward_backward(image, p: Dense, state: State, batch_position, label):
     h2, h2_res = ops.relu.forward(norm2)
     flat, flat_res = ops.flatten.forward(h2)
     thinned_dropped, thinned_dropped_res = ops.drop.forward(
-        flat, batch_position, rate=0.4, stream=4556203260501262956
+        flat, batch_position, rate=0.4, stream=THINNED_STREAM
     )
     logits, logits_res = ops.fc.forward(thinned_dropped, *p.logits)
     loss, loss_res = ops.softmax_cross_entropy.forward(logits, label, count=64)

@@ -39,7 +39,7 @@ def square_norms(g: Dense):
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     node.offer(PARAMETERS_TO_WORKERS, p)  # sent to each worker that begins this step
-    # from the first 3 of 4 workers, summed in node order
+    # of the fastest 3 of 4 workers, summed in node order
     g = node.sum_of_first(GRADIENTS_FROM_WORKERS, Dense)
     clip_square_1 = square_norms(g)
     node.send(GRADIENT_NORMS_TO_PS0, clip_square_1)
