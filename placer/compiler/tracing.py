@@ -211,7 +211,7 @@ def _traced_attributes(
             "write the actual types under 'out', and those of the state under 'state'"
         )
         if args:
-            hint = "the arrays in its file have other dtypes with 64-bit types enabled"
+            hint = "give arrays in its file a dtype: defaults change with 64-bit types"
         raise PlacerError(
             f"{attrs['fn']} returns {shown}, but the spec has {expected}", hint=hint
         )

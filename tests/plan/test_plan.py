@@ -156,7 +156,7 @@ def test_choices_include_parameters_that_the_loss_does_not_depend_on(tmp_path):
     assert {name for name, is_trained in trained.items() if not is_trained} == untrained
     reasons = {choice.what.split()[0]: choice.why for choice in plan.choices}
     why = "not trained, since the loss does not depend on it"
-    assert reasons["side.w"] == f"{why}: with the first op that uses it"
+    assert reasons["side.w"] == f"{why}: it follows the first op that uses it"
     assert reasons["alone"] == f"{why}: no op uses it"
 
 
@@ -167,7 +167,7 @@ def test_choices_include_parameters_that_are_not_trained(tmp_path):
     trained = {parameter.name: parameter.trainable for parameter in plan.parameters}
     assert trained == {"h.w": False, "h.b": True, "out.w": True, "out.b": True}
     reasons = {choice.what.split()[0]: choice.why for choice in plan.choices}
-    assert reasons["h.w"] == "not trained: with the first op that uses it"
+    assert reasons["h.w"] == "not trained: it follows the first op that uses it"
 
 
 EVAL = '  eval: {source: "npz:rows.npz", batch: 6, remainder: drop}\ngraph:\n'

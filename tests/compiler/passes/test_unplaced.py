@@ -248,7 +248,7 @@ def test_the_plan_contains_the_choices(tmp_path):
     plan = compile_model(load_model(two_layers(first=None, second=None)), tmp_path)
     choices = {choice.what: choice.why for choice in plan.choices}
     assert choices["h (fc) at /node:worker/cpu"] == (
-        "it has no place: with its first placed operand, else on /node:worker"
+        "it has no place, so it follows its first placed operand, else is on /node:worker"
     )
     assert choices["h.w (parameter) at /node:ps:0/cpu"] == (
         "a parameter is stored with its optimizer (sgd)"
@@ -267,7 +267,7 @@ def test_the_plan_contains_the_choice_of_a_server(tmp_path):
     alone = "unsliced, on the only server that uses it"
     assert choices["h.w (parameter) at /node:ps:0/cpu"] == alone
     assert choices["h.w.new (sgd) at /node:ps:0/cpu"] == (
-        f"it has no place: with its parameter, {alone}"
+        f"it has no place, so it follows its parameter: {alone}"
     )
     assert choices["h (fc) at /node:ps:0/cpu"].startswith(
         "specified as /node:ps/cpu: this server then has the least load"
@@ -309,7 +309,7 @@ def test_the_plan_contains_why_an_op_is_with_its_gradient(tmp_path):
     plan = compile_model(load_model(text), tmp_path)
     choices = {choice.what: choice.why for choice in plan.choices}
     assert choices["h (fc) at /node:worker:1/gpu:0"] == (
-        "it has no place: with its gradient, which is at /node:worker:1/gpu:0"
+        "it has no place, so it follows its gradient op at /node:worker:1/gpu:0"
     )
 
 

@@ -69,7 +69,7 @@ def _place_with_gradients(graph: Graph) -> Graph:
     return graph.with_ops(
         op.with_place(
             gradient_places[op],
-            f"it has no place: with its gradient, which is at {gradient_places[op]}",
+            f"it has no place, so it follows its gradient op at {gradient_places[op]}",
         )
         if op in gradient_places
         else op
@@ -83,11 +83,11 @@ def _why_forward(
     """Return the reason for a forward op's place, unless the spec states all of it."""
     if op.place is None:
         default = Place(graph.cluster.default.name)
-        return f"it has no place: with its first placed operand, else on {default}"
+        return f"it has no place, so it follows its first placed operand, else is on {default}"
     if op in choices:
         return f"specified as {op.place}: {choices[op].why}"
     if op.place != place and not op.why:
-        return f"specified as {op.place}, and completed"
+        return f"specified as {op.place}, completed by defaults"
     return ""
 
 
@@ -178,17 +178,19 @@ def _parameter_places(
         whys[parameter] = f"a parameter is stored with its optimizer ({op.kind})"
         if op.place is None:
             whys[op] = (
-                "it has no place: on the servers, which share parameters by size"
+                "it has no place, so it is on the servers, which share parameters by size"
                 if servers
-                else "it has no place, and the cluster has no servers: with the first op"
-                " of its parameter"
+                else "it has no place, and the cluster has no servers, so it follows the"
+                " first op that uses its parameter"
             )
         if _is_used_on_one_server(cluster, written, used_at):
             # The update is on the server that uses the parameter, so nothing is sent.
             written = Place.merge(used_at[0], replace(written, node=None))
             whys[parameter] = _ON_ONE_SERVER
             if op.place is None:
-                whys[op] = f"it has no place: with its parameter, {_ON_ONE_SERVER}"
+                whys[op] = (
+                    f"it has no place, so it follows its parameter: {_ON_ONE_SERVER}"
+                )
         completed = cluster.complete(written, nearest)
         if graph.modes[op.attrs["group"]] is None:
             # In synchronous training, all threads of a process share the parameters.
@@ -210,7 +212,7 @@ def _parameter_places(
         trained = "not trained"
         if "group" in op.attrs:
             trained += ", since the loss does not depend on it"
-        where = "with the first op that uses it" if used_at else "no op uses it"
+        where = "it follows the first op that uses it" if used_at else "no op uses it"
         whys[op] = f"{trained}: {where}"
     return places, whys
 
