@@ -50,8 +50,6 @@ class Bundle:
     """The NamedTuple class of a table.
 
     Attributes:
-        name: the name of the class.
-        table: the name of the table.
         layers: the fields of the class.
         types: the type of each parameter, such as `float32[64, 128]`.
         variable: the variable of the parameters, such as `p` or `p0`.

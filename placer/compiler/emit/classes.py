@@ -162,7 +162,7 @@ def _has_scores(graph: Graph, op: Op, name: str, form: Form, count: int) -> bool
 
 
 def _is_of_rows(type_: TensorType, form: Form, count: int) -> bool:
-    """Whether the shape of a value is the one of scores in this form."""
+    """Whether the shape of a value fits scores of this form."""
     if form in ("logits", "probabilities"):
         return type_.shape == (BATCH, count)
     rest = type_.shape[1:]

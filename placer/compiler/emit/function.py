@@ -28,12 +28,7 @@ from placer.compiler.schedule.units import Unit
 
 
 class Statement(NamedTuple):
-    """A statement of a function.
-
-    Attributes:
-        call: the statement.
-        numbers: the static arguments that it uses.
-    """
+    """A statement of a function; `numbers` are the static arguments that it uses."""
 
     call: Call
     numbers: frozenset[str] = frozenset()
@@ -48,7 +43,6 @@ class Function:
     """A function of a program.
 
     Attributes:
-        name: the name.
         parameters: the class of each parameter; empty for arrays.
         statements: the statements before the `return`.
         results: the variables that the function returns.
@@ -189,7 +183,7 @@ def is_awaited(graph: Graph, names: Iterable[str]) -> bool:
             operands = graph.sends[op.received_edge].operands
         elif op.structure.update is None:
             operands = op.operands
-        # The results of a request are computed by the node that replies.
+        # Another node computes the results of a request.
         is_request = op.sent_edge is not None
         if op.is_computed or is_request or is_awaited(graph, operands):
             return True

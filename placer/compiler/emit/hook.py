@@ -31,7 +31,7 @@ class Hook:
         users: the numbers of the units that use each value, in order.
         tables: the table of each block that the node stores.
         trained: the block of each gradient.
-        updates: the updates of all blocks of a table, by the last of these ops.
+        updates: the updates of all blocks of a table, by the last update.
         streamed: the received messages of each table that applies gradients as they
             arrive.
     """
@@ -73,7 +73,7 @@ class Hook:
         return self.constants.edge(op.attrs[attribute])
 
     def targets(self, values: Iterable[str]) -> list[str]:
-        """Return the variables that a statement assigns values to."""
+        """Return the variables of the values that a statement assigns."""
         return [self.scope.text(value) for value in values]
 
     def arguments(self, values: Iterable[str]) -> list[Expression]:
@@ -81,19 +81,16 @@ class Hook:
         return self.scope.collapse([self.scope[v] for v in values], whole=True)
 
     def is_last_use(self, value: str) -> bool:
-        """Whether no later unit uses a value, or another value of the same expression."""
+        """Whether the current unit is the last use of a value's expression."""
         values = self.scope.values_of(self.scope[value])
         return all(self.users.get(v, [-1])[-1] <= self.number for v in values)
 
     def bundle_variable(
         self, bundle: Bundle, values: Sequence[str], proposal: str
     ) -> tuple[str, list[Call]]:
-        """Return a variable that holds a bundle, and the statements that construct it.
+        """Return a variable that holds a bundle of values, and statements to construct it.
 
-        Args:
-            bundle: the bundle.
-            values: the value of each member.
-            proposal: the name of a new variable, if no variable holds the values.
+        The list is empty if a variable already holds these values.
         """
         variable = self.scope.variable_of(bundle, values)
         if variable is not None:
@@ -129,12 +126,11 @@ class Hook:
 
     @property
     def is_of_message(self) -> bool:
-        """Whether this is a case of the hook `serve`, for one kind of messages."""
+        """Whether the hook is a branch of `serve`, for the messages of one edge."""
         return self.name == SERVE
 
     def total_name(self, expression: Expression) -> str:
-        """Return the name of the sum over microbatches of an expression: `g_h1_w` for
-        `g.h1.w`."""
+        """Return the name of a sum over microbatches: `g_h1_w` for `g.h1.w`."""
         text = expression.text
         if text not in self._totals:
             proposal = text.replace(".", "_")
@@ -166,7 +162,7 @@ class Hook:
 
 
 def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
-    """Return the updates of each table in the order of its blocks, by the last of them."""
+    """Return the updates of each table in the order of its blocks, by the last update."""
     groups: dict[tuple[str, str], dict[str, Op]] = {}
     for unit in hook.units:
         op = unit.ops[0]
@@ -184,7 +180,7 @@ def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
 def _find_users(hook: Hook) -> Mapping[str, list[int]]:
     """Return the numbers of the units that use each value."""
     users: dict[str, list[int]] = {}
-    # The last update of a table uses the operands of all; the table has the parameters.
+    # One statement updates a table, at the last of its updates.
     for number, unit in enumerate(hook.units):
         used: Iterable[str] = unit.inputs
         if is_of_table(unit.ops[0]) and hook.is_sparse(unit.ops[0]):

@@ -13,8 +13,8 @@ _COMPOSITES = {"normalize": "batch_norm", "replica_norm": "batch_norm"}
 def find_layer_kinds(graph: Graph) -> dict[str, str]:
     """Return the kind of each layer by its name, such as `fc` for the parameter `h1.w`.
 
-    The kind of a call of a user's function is named after the function. A layer whose parameters
-    are used by ops of several kinds is a `layer`.
+    A call of a user's function has a kind with the name of the function. If ops of several
+    kinds use the parameters of a layer, its kind is `layer`.
     """
     users: dict[str, dict[str, Op]] = {}
     for op in graph.ops:

@@ -9,6 +9,7 @@ from placer.compiler.emit.computed import cotangent_literal
 from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.roles import differentiated, parameter_of
 from placer.compiler.emit.scope import Held
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.units import Unit
 
 
@@ -33,7 +34,10 @@ def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
         users = tuple(n for n in hook.users.get(value, ()) if hook.units[n] is not unit)
         only_functions = users and all(hook.units[n].computed for n in users)
         is_number = cotangent_literal(graph, value) is not None
-        if value not in bundled and only_functions and not is_number:
+        is_saved = only_functions and not is_number
+        # Converting may only give its operand another name.
+        is_converted = is_conversion(graph.producers[value].kind)
+        if value not in bundled and is_saved and not is_converted:
             saved.setdefault(users, []).append(value)
     groups = [values for values in saved.values() if len(values) > 1]
     return {scope.new_variable("s"): values for values in groups}, bundles

@@ -138,7 +138,7 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
                 trained.update(block.parameter for block in table.blocks)
             for i, block in enumerate(table.blocks):
                 if block.start == block.stop:
-                    continue  # other nodes have all ranges of the parameter
+                    continue  # this node has an empty range of the parameter
                 holders[block.parameter].setdefault(
                     block.start, (node.name, table.name, i)
                 )
@@ -218,7 +218,7 @@ def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
 def _outputs(model: Model) -> tuple[Output, ...]:
     """Return the outputs of a model. Its graph has not run through passes."""
     graph = model.graph
-    inputs: dict[str, frozenset[str]] = {}  # those that each value depends on
+    inputs: dict[str, frozenset[str]] = {}  # the inputs that each value depends on
     outputs = []
     for op in resolve_if_training(graph, 1, is_output):
         used = frozenset[str]().union(*(inputs[name] for name in op.operands))

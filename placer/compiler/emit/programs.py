@@ -93,7 +93,7 @@ def emit_programs(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A program without its docstring, which explains the names in `conventions`."""
+    """A program without its docstring. `conventions` are the names to explain there."""
 
     text: str
     hooks: Sequence[str]

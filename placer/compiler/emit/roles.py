@@ -36,7 +36,7 @@ def spec_op(graph: Graph, op: Op) -> str:
 
     A gradient op belongs to its forward op, and a part of a composite to the composite. An
     op that sends or stores a value belongs to the op that computes the value. The ops of
-    an optimizer keep their names, since an optimizer has none.
+    an optimizer keep their names, since optimizers have no names.
     """
     if is_optimizer_part(op.kind) or op.kind == "optimizer":
         return op.name

@@ -77,7 +77,7 @@ class Scope:
     # Bundles.
 
     def hold(self, variable: str, bundle: Bundle, values: Mapping[str, str]) -> None:
-        """Make the values of the bundle's members fields of a variable."""
+        """Bind the value of each member of a bundle to a field of a variable."""
         values = {member: values[member] for member in bundle.members}
         self.bundles[variable] = bundle, values
         fields = bundle.fields(variable)
@@ -90,7 +90,7 @@ class Scope:
             self.bind(values[member], field)
 
     def bind_list(self, variable: str, values: Sequence[str]) -> None:
-        """Make the values items of a variable, which holds a list."""
+        """Bind values to the items of a variable that holds a list."""
         items = [Expression(f"{variable}[{i}]", variable) for i in range(len(values))]
         self._add_run(Expression(f"*{variable}", variable), items, whole=False)
         for value, item in zip(values, items, strict=True):
@@ -107,10 +107,8 @@ class Scope:
     def collapse(
         self, expressions: Sequence[Expression], *, whole: bool = False
     ) -> list[Expression]:
-        """Return the same arguments, with `*p.h1` for all values of a layer.
-
-        If `whole`, `p` stands for all values of a bundle.
-        """
+        """Return shorter arguments: `*p.h1` for all values of a layer, and if `whole`, `p`
+        for all values of a bundle."""
         texts = tuple([expression.text for expression in expressions])
         if self._runs.keys().isdisjoint(texts):
             return [*expressions]
@@ -127,9 +125,9 @@ class Scope:
         return collapsed
 
     def grouped(self, values: Iterable[str]) -> list[tuple[Expression, list[str]]]:
-        """Return arguments for values in any order, each with its values.
+        """Return an argument for each complete bundle and each other value.
 
-        The values of a complete bundle are one argument.
+        Each argument comes with its values.
         """
         given = dict.fromkeys(values)
         members: dict[str, list[str]] = {}
@@ -156,7 +154,7 @@ class Scope:
     def construct(
         self, bundle: Bundle, values: Mapping[str, str], variable: str
     ) -> Call:
-        """Return the statement that makes a bundle of its members' values in a variable."""
+        """Return the statement that assigns a new bundle of these values to a variable."""
         arguments = []
         for layer in bundle.layers:
             items = self.collapse([self[values[member]] for member in layer.members])

@@ -77,21 +77,13 @@ def share_model(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Equal consecutive statements of two functions.
-
-    Attributes:
-        statements: the statements.
-        starts: the index of the first statement in each function, by its name.
-        classes: the class of each input that is a bundle; empty for arrays.
-        inputs: the variables that the statements read.
-        outputs: the assigned variables that either function uses afterwards.
-    """
+    """Equal consecutive statements of two functions."""
 
     statements: Sequence[Statement]
-    starts: Mapping[str, int]
-    classes: Mapping[str, str]
+    starts: Mapping[str, int]  # the index of the first statement, by function
+    classes: Mapping[str, str]  # of the inputs that are bundles
     inputs: Sequence[str]
-    outputs: Sequence[str]
+    outputs: Sequence[str]  # the variables that either function uses afterwards
 
     def function(self, name: str) -> Function:
 

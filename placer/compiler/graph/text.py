@@ -15,29 +15,25 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, to_builtins
 
-from placer.compiler.graph.declared import attribute, is_declared
+from placer.compiler.graph.declared import is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.errors import GraphError, OpError, PlacerError, Span
-from placer.ops.attributes import check_value
+from placer.compiler.graph.op_lines import (
+    RESERVED,
+    make_value,
+    parse_number,
+    read_attribute,
+    read_graph_lines,
+)
+from placer.errors import GraphError, PlacerError, Span
 from placer.place import Cluster, Place
-from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
-from placer.plan.settings.training.initializers import Init, read_init
-from placer.plan.settings.training.schedules import Rate, read_rate
-from placer.plan.settings.training.update_modes import Settings, from_text, to_text
+from placer.plan.settings.training.update_modes import Settings, to_text
 from placer.system.resources import find_file
 
 T = TypeVar("T")
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
-_RESERVED = {"true": True, "false": False, "none": None}
 _NUMBERS = frozenset({"inf", "nan"})
-_READERS: Mapping[object, Callable[[Any], object]] = {
-    Init: read_init,
-    Rate: read_rate,
-    Settings: from_text,
-}
-"""Types of attributes that are structs, with the functions that parse them."""
 
 
 def print_graph(graph: Graph, *, reasons: bool = False) -> str:
@@ -93,7 +89,7 @@ def _format_attr(term: Any) -> str:
     if isinstance(term, Settings):
         return _format_attr(to_text(term))
     if isinstance(term, str):
-        plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
+        plain = _WORD.match(term) and term not in RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
     if isinstance(term, Struct):
         return _format_attr(to_builtins(term))
@@ -122,8 +118,20 @@ def parse_graph(text: str, file: str = "<graph>") -> Graph:
 
 
 def parse_graphs(text: str, file: str = "<graph>") -> tuple[Graph, ...]:
-    """Parse the text of any number of graphs. `file` is the file name in errors. Raises
-    GraphError with the line and column if the text is invalid."""
+    """Parse the text of any number of graphs.
+
+    `file` is the file name in errors. Raises GraphError with the line and column if the
+    text is invalid.
+    """
+    graphs = read_graph_lines(text)
+    if graphs is not None:
+        return graphs
+    return read_by_grammar(text, file)
+
+
+def read_by_grammar(text: str, file: str) -> tuple[Graph, ...]:
+    """Parse the text with the grammar: slow, but it accepts any white space and finds the
+    position of a mistake."""
     from lark.exceptions import UnexpectedEOF, UnexpectedInput
 
     try:
@@ -197,7 +205,7 @@ class _Reader:
         if is_declared(kind):
             for pair in filter(None, tree.children):
                 key = pair.children[0]
-                read = partial(_read_attribute, kind, attrs[str(key)])
+                read = partial(read_attribute, kind, attrs[str(key)])
                 attrs[str(key)] = self._convert(key, read)
         return attrs
 
@@ -211,11 +219,8 @@ class _Reader:
             value_type = ResidualType(
                 tuple(self._convert(part, TensorType.parse) for part in parts)
             )
-        if layout is not None and layout.startswith("F"):
-            flat = self._convert(layout, _parse_flat)
-            return Value(str(name)[1:], value_type, "F", flat=flat)
-        places, _, over = str(layout or "").partition("/")
-        return Value(str(name)[1:], value_type, places or None, over or None)  # type: ignore[arg-type]
+        read = partial(make_value, str(name)[1:], value_type)
+        return read(None) if layout is None else self._convert(layout, read)
 
     def _mapping(self, tree: Any) -> dict[str, Any]:
         pairs = [pair for pair in tree.children if pair is not None]
@@ -225,14 +230,14 @@ class _Reader:
         children = [child for child in tree.children if child is not None]
         match tree.data:
             case "number":
-                return self._convert(children[0], _parse_number)
+                return self._convert(children[0], parse_number)
             case "string":
                 return self._convert(children[0], json.loads)
             case "place":
                 return self._place(children[0])
             case "word":
                 word = str(children[0])
-                return _RESERVED.get(word, word)
+                return RESERVED.get(word, word)
             case "list":
                 return tuple(map(self._term, children))
             case _:
@@ -249,27 +254,3 @@ class _Reader:
             if isinstance(error, PlacerError):
                 raise GraphError(error.message, span=at, hint=error.hint) from error
             raise GraphError(str(error), span=at) from error
-
-
-def _read_attribute(kind: str, term: object, name: str) -> object:
-    """Return the value of an attribute from its text. Raises OpError if it is
-    invalid.
-    """
-    attr = attribute(kind, name)
-    if attr.type in _READERS:
-        try:
-            term = _READERS[attr.type](term)
-        except ValueError as error:
-            message = f"cannot have {name}: {term!r}: {error}"
-            raise OpError(message, attr=name).of(kind) from error
-    check_value(kind, attr, term)
-    return term
-
-
-def _parse_flat(text: str) -> Flat:
-    at, total = map(int, re.findall(r"\d+", text))
-    return Flat(at, total)
-
-
-def _parse_number(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)

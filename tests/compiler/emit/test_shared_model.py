@@ -23,6 +23,7 @@ SPECS = {
     "digits_geo": 1,
     "digits_cnn": 2,
     "cnn_gpus": 1,
+    "custom_op": 1,
     "diabetes": 2,
     "transformer_pipeline": 2,
     "wide_deep": 2,
@@ -49,6 +50,7 @@ def test_shared_functions_have_the_jaxprs_of_separate_ones(spec, monkeypatch):
         emitted.append(graphs)
         return emitted[0]
 
+    monkeypatch.syspath_prepend(find_file("specs"))
     monkeypatch.setattr(driver, "emit_programs", emit_both)
     driver.compile_in_memory(find_file(f"specs/{spec}.yaml"))
     shared, separate, graphs = emitted

@@ -10,7 +10,13 @@ from support.marks import slow_but
 from placer.compiler.driver import lower_model
 from placer.compiler.frontend import load
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.text import parse_graph, parse_graphs, print_graph
+from placer.compiler.graph.op_lines import read_graph_lines
+from placer.compiler.graph.text import (
+    parse_graph,
+    parse_graphs,
+    print_graph,
+    read_by_grammar,
+)
 from placer.errors import GraphError
 from placer.place import Cluster, Place
 from placer.place.types import ITEM_BYTES, ResidualType, TensorType
@@ -34,7 +40,7 @@ def test_every_graph_of_every_spec_round_trips(spec, nodes):
     assert len(graphs) >= 7
     for graph in graphs:
         text = print_graph(graph)
-        read = parse_graph(text)
+        (read,) = read_graph_lines(text)
         assert read == graph
         assert print_graph(read) == text
 
@@ -109,9 +115,10 @@ clusters = st.sampled_from(
 )
 def test_any_graph_round_trips(graph):
     text = print_graph(graph)
-    read = parse_graph(text)
+    (read,) = read_graph_lines(text)
     assert read == graph
     assert print_graph(read) == text
+    assert read_by_grammar(text, "") == (graph,)
 
 
 UNUSUAL = {
@@ -148,9 +155,10 @@ UNUSUAL = {
 def test_unusual_attributes_round_trip(name):
     op = Op("op", attrs={name: UNUSUAL[name], "after": 1})
     graph = Graph("g", Cluster.parse("nodes(worker: 1)"), 1, (op,))
-    read = parse_graph(print_graph(graph))
-    assert read == graph
-    assert repr(read.ops[0].attrs) == repr(op.attrs)
+    text = print_graph(graph)
+    for (read,) in (read_graph_lines(text), read_by_grammar(text, "")):
+        assert read == graph
+        assert repr(read.ops[0].attrs) == repr(op.attrs)
 
 
 @pytest.mark.parametrize(
@@ -235,10 +243,13 @@ fragments = st.sampled_from(
 @example("graph @g nodes(worker: 1) batch(8) { o() {a = " + "[" * 3000 + "} }")
 @given(st.text() | st.lists(fragments, max_size=25).map(" ".join))
 def test_random_text_raises_only_graph_errors(text):
+    by_lines = read_graph_lines(text)
     try:
-        graphs = parse_graphs(text)
+        graphs = read_by_grammar(text, "")
     except GraphError:
+        assert by_lines is None
         return
+    assert by_lines in (None, graphs)
     assert parse_graphs("".join(map(print_graph, graphs))) == graphs
 
 
@@ -250,8 +261,11 @@ def test_a_damaged_graph_raises_only_graph_errors(data):
     length = data.draw(st.integers(0, 12))
     inserted = data.draw(st.text(max_size=4))
     damaged = text[:at] + inserted + text[at + length :]
+    by_lines = read_graph_lines(damaged)
     try:
-        graph = parse_graph(damaged)
+        graphs = read_by_grammar(damaged, "")
     except GraphError:
+        assert by_lines is None
         return
-    assert parse_graph(print_graph(graph)) == graph
+    assert by_lines in (None, graphs)
+    assert parse_graphs("".join(map(print_graph, graphs))) == graphs

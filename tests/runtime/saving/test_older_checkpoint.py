@@ -58,7 +58,7 @@ def test_programs_of_an_older_compiler_are_not_called_other_programs(
     assert changed == 1
     manifest.write_text(text, encoding="utf-8")
     _, said = continued(tmp_path / "old")
-    assert "an older placer saved it, whose programs cannot be compared" in said
+    assert "it was saved by an older placer, so programs cannot be compared" in said
     assert "another program" not in said
 
 

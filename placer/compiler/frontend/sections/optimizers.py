@@ -253,7 +253,7 @@ def _check_several_workers(
                 f"'{key}' needs an optimizer on several workers, but this one is on"
                 f" {at}",
                 entry.keys[key].span,
-                f"place it on several workers, or leave {key} out",
+                f"place the optimizer on several workers, or leave {key} out",
             )
 
 
