@@ -86,11 +86,8 @@ class SpecError(PlacerError):
 
 
 class SpecErrors(SpecError):  # noqa: N818 - several errors, not one
-    """Several independent errors of one spec.
-
-    Attributes:
-        errors: the errors, in the order of the file.
-    """
+    """Several independent errors of one spec; `errors` lists them in the order of the
+    file."""
 
     def __init__(self, errors: Iterable[PlacerError]) -> None:
         self.errors = tuple(errors)
@@ -166,11 +163,9 @@ class CheckpointWarning(RuntimeWarning):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """Return the valid name closest to `name`, or None if none is close.
-
-    A name that differs only in case is closest, then a name that `name` abbreviates, such
-    as `learning_rate` for `lr`, then a match of `difflib` with a ratio of at least 0.6.
-    """
+    """Return the valid name closest to `name`, or None if none is close. The
+    order is: a name that differs only in case, a name that `name` abbreviates (such as
+    `learning_rate` for `lr`), a match of `difflib` with a ratio of at least 0.6."""
     from difflib import get_close_matches
 
     names = sorted(valid)
@@ -187,11 +182,8 @@ def _initials(name: str) -> str | None:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
-    """Return a hint for an unknown name.
-
-    The hint is the closest valid name, or else the list of valid names. It is None if
-    there are more than `MAX_LISTED_NAMES`.
-    """
+    """Return a hint for an unknown name. The hint is the closest valid name, or else
+    the list of valid names. It is None if there are more than `MAX_LISTED_NAMES`."""
     names = sorted(valid)
     close = nearest(name, names)
     if close is not None:
@@ -206,10 +198,8 @@ def install_extra(extra: str) -> str:
 
 def missing_package_hint(error: BaseException) -> str | None:
     """Return a hint for an ImportError of a user's module: the command to install the
-    package.
-
-    Return None for other errors, and if the package is installed but lacks a submodule.
-    """
+    package. Return None for other errors, and if the package is installed but lacks a
+    submodule."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     package = error.name.partition(".")[0]

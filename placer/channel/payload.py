@@ -51,7 +51,7 @@ def check_arrays(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array
         extent = array.size or prod(n for n in array.shape if n)
         if array.ndim > MAX_RANK or extent > MAX_EXTENT:
             raise RunError(
-                f"{what()}: array {i} has a too large shape {list(array.shape)}"
+                f"{what()}: array {i} is too large: shape {list(array.shape)}"
             )
         checked.append(np.asarray(array, order="C"))
     return checked

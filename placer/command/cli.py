@@ -118,9 +118,7 @@ def _show_warning(
     *args: Any,
     **kwargs: Any,
 ) -> None:
-    """Print a warning of placer without its source position, and other warnings with
-    `show`.
-    """
+    """Print a warning of placer without its position in the source."""
     if issubclass(category, (CheckpointWarning, SpecWarning)):
         echo(f"warning: {message}", err=True)
     else:

@@ -39,7 +39,7 @@ class Batches(click.ParamType[tuple[int, ...]]):
     required=True,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The folder to write: new or empty.",
+    help="Output folder. It must be new or empty.",
 )
 @click.option(
     "--batch",

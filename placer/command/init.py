@@ -86,9 +86,7 @@ def init_command(
 
 
 def _check_target(out: Path, force: bool) -> None:
-    """Raise an error if the file is not a YAML file, or exists and is not to be
-    overwritten.
-    """
+    """Raise an error if the file is not YAML, or would be overwritten."""
     if out.suffix not in (".yaml", ".yml"):
         raise click.UsageError(
             f"--out: the name of a spec must end in .yaml, not {out.name}"
@@ -102,7 +100,6 @@ def _check_target(out: Path, force: bool) -> None:
 def _describe(
     table: Path, label: str | None, task: str | None, ids: list[str], out: Path
 ) -> str:
-    """Print a description of a table, and return the text of a spec for it."""
     from placer.command.starter.draft import draft_model
     from placer.command.starter.label import Classes, Quantity
     from placer.command.starter.spec_text import write_spec

@@ -132,8 +132,8 @@ def launch_options(command: Function) -> Function:
     "Machines and connections",
     "--python",
     metavar="PATH",
-    help="With --hosts: the path of a Python with placer on these machines. Default: the path "
-    "of this Python.",
+    help="With --hosts: path of the Python interpreter on these machines, which must "
+    "have placer. Default: the path of this interpreter.",
 )
 @data_option
 @launch_options
@@ -256,19 +256,7 @@ def run_build(
     note: Watch = lambda event: None,
 ) -> None:
     """Run a build, print the progress and the result, and call `note` with each event.
-
-    Args:
-        build: the build folder.
-        plan: the plan that `check_launch` returned.
-        options: the options that `check_launch` returned.
-        as_json: print the result as JSON.
-        logs: the folder for logs, or None for the default.
-        in_process: run the nodes as threads.
-        quiet: print no progress.
-        tensorboard: the folder for TensorBoard, or None.
-        machines: the other machines or the engine, or None for this machine.
-        note: called with each event of the run.
-    """
+    `plan` and `options` come from `check_launch`; `machines` is None for this machine."""
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
@@ -288,7 +276,8 @@ def run_build(
         notes = []
         if not in_process:
             folder = exits.enter_context(log_folder(logs, plan.name, build))
-            if not isinstance(machines, OnEngine):  # a job prints its own folder
+            if not isinstance(machines, OnEngine):
+                # An engine's job prints the folder of its logs itself.
                 notes.append(folder.described())
         if options.emulate or plan.settings.emulate:
             notes.append(emulation_note(plan))

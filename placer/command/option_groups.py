@@ -39,10 +39,8 @@ def grouped_option(
 
 
 class GroupedCommand(click.Command):
-    """A command that lists its options by group in the help.
-
-    It keeps the words after its name for `command_without`.
-    """
+    """A command that lists its options by group in the help. It keeps the words after
+    its name for `command_without`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words of the command, then parse them."""
@@ -68,9 +66,7 @@ class GroupedCommand(click.Command):
 
 def command_without(names: Collection[str]) -> str:
     """Return the current command, quoted for a shell, without the options in `names`.
-
-    The result is "" if the command is not a `GroupedCommand`.
-    """
+    The result is "" if the command is not a `GroupedCommand`."""
     context = click.get_current_context(silent=True)
     if context is None or _WORDS not in context.meta:
         return ""

@@ -267,8 +267,8 @@ def trained_model_options(command: Function) -> Function:
         required=True,
         metavar="PATH",
         type=ExistingPath(),
-        help="The parameters: a safetensors file, a checkpoint, or a folder of checkpoints, "
-        "whose last good checkpoint is used.",
+        help="The parameters: a safetensors file, a checkpoint, or a folder of checkpoints "
+        "(uses the newest intact one).",
     )
     outputs = grouped_option(
         "Model",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     required=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write: .parquet, .csv, .npz, or .npy for a single output.",
+    help="Output file: .parquet, .csv, .npz, or .npy for a single output.",
 )
 @click.option(
     "--in",

@@ -132,10 +132,11 @@ def run_command(
         return addresses | (endpoints or {})
 
     check_base_port(chosen.base_port, addresses_from)
-    if not launched and not is_auto and events is None:  # started by hand
+    if not launched and not is_auto and events is None:
+        # This node was started by hand.
         check_build_data(plan, build, plan.process(node))
     is_control = plan.process(node)[0].name == plan.control
-    if is_control:  # the control node writes the results
+    if is_control:  # Only the control node writes results.
         check_output_files(build, chosen)
     with signals_piped(launched=launched) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
@@ -156,22 +157,20 @@ def run_command(
             )
         except PlacerError as error:
             signals.raise_first(failure=str(error))
-            if is_control and not launched:  # otherwise the launcher prints it
+            if is_control and not launched:  # Otherwise the launcher prints it.
                 signals.interruption.explain(error)
             raise
         if isinstance(result, PredictionResult):  # only a launcher requests predictions
             return
-        if result is not None and not launched:  # otherwise the launcher prints it
+        if result is not None and not launched:
+            # Otherwise the launcher prints the result.
             for line in result_lines(result):
                 echo(line, err=events is not None)
             signals.raise_first(result.steps)
 
 
 def _open_events(path: str) -> int:
-    """Return a descriptor to write events to.
-
-    For standard output (`-`), prints of this process go to standard error from now on.
-    """
+    """Return a descriptor for events; for `-`, redirect prints to standard error."""
     if path == "-":
         events = os.dup(1)
         os.dup2(2, 1)

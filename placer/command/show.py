@@ -129,7 +129,6 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
 
 
 def _program(build: LoadedBuild, name: str, screen: Console) -> None:
-    """Show the program of a node, or list the threads of a process."""
     nodes = build.plan.processes.get(name, ())
     if threads := [node for node in nodes if node.name != name]:
         _threads(name, threads)

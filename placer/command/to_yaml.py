@@ -54,7 +54,6 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
 
 
 def _write_new(file: Path, content: bytes) -> None:
-    """Write a new file. Raise an error if a different file of this name exists."""
     from placer.errors import SpecError
     from placer.system.files.regular import UnreadableError, read_regular
 

@@ -11,15 +11,9 @@ import click
 def explain_unknown_option(
     error: click.NoSuchOption, words: Sequence[str]
 ) -> click.UsageError:
-    """Return the error for an unknown option, with advice on what to write instead.
-
-    The advice is the key of the spec with this name, the commands that have the option,
-    or options with a similar name.
-
-    Args:
-        error: the error of click.
-        words: the words of the command line.
-    """
+    """Return the error for an unknown option, with advice on what to write instead. The
+    advice is the key of the spec with this name, the commands that have the option, or
+    options with a similar name. `words` is the command line."""
     context, name = error.ctx, error.option_name
     if context is None or not name.startswith("--"):
         return error
@@ -34,9 +28,7 @@ def explain_unknown_option(
         )
     elif others:
         advice = f"It is an option of: {', '.join(others)}."
-    elif (
-        error.possibilities
-    ):  # click would sort these by name; they are sorted by similarity
+    elif error.possibilities:  # Keep the order of similarity; click would sort by name.
         advice = f"Did you mean {' or '.join(error.possibilities)}?"
     else:
         return error
@@ -64,7 +56,6 @@ def _has(command: click.Command, option: str) -> bool:
 
 
 def _commands_with(context: click.Context, name: str) -> list[str]:
-    """Return the commands that have an option, in the order of the help."""
     group = context.parent.command if context.parent is not None else None
     if not isinstance(group, click.Group):
         return []
@@ -76,7 +67,6 @@ def _commands_with(context: click.Context, name: str) -> list[str]:
 
 
 def _value_of(name: str, words: Sequence[str]) -> str | None:
-    """Return the value that a command line gives to an option, or None."""
     for index, word in enumerate(words):
         if word.startswith(f"{name}="):
             return word.partition("=")[2]

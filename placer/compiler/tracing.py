@@ -65,10 +65,9 @@ def complete_calls(model: Model) -> Model:
 
 
 def _batch_sizes(model: Model) -> Sequence[int]:
-    """Return the numbers of rows for which user functions may run.
-
-    These are the training and evaluation batches, and the local rows of each node kind.
-    """
+    """Return the numbers of rows for which user functions may run."""
+    # Functions run for training and evaluation batches, and for local rows of each node
+    # kind.
     graph = model.graph
     wholes = [graph.batch // graph.microbatches, graph.batch]
     if model.eval is not None:
@@ -237,11 +236,9 @@ def _traced_attributes(
 
 
 def _residual_type(small: Any, large: Any) -> TensorType:
-    """Return the type of a residual.
-
-    The type only counts memory, so each dimension that varies with the batch becomes the
-    batch dimension.
-    """
+    """Return the type of a residual."""
+    # The type serves only to count memory, so each dimension that varies with the batch
+    # becomes the batch dimension.
     shape = tuple(
         a if a == b else BATCH for a, b in zip(small.shape, large.shape, strict=True)
     )
@@ -251,11 +248,9 @@ def _residual_type(small: Any, large: Any) -> TensorType:
 def _costs(
     function: Function, types: Sequence[TensorType], keywords: Mapping[str, Any]
 ) -> dict[str, tuple[int, int]]:
-    """Return the FLOPs as XLA counts them before optimization.
-
-    `cost` is for the forward pass, `grad_cost` for the backward pass. Both hold the FLOPs
-    for zero rows and per row, extrapolated from `TRACE_BATCHES`.
-    """
+    """Return the FLOPs as XLA counts them before optimization."""
+    # `cost` is for the forward pass, `grad_cost` for the backward pass. Both hold the
+    # FLOPs for zero rows and per row, extrapolated from `TRACE_BATCHES`.
 
     def both(*xs: jax.Array) -> Any:
         out, residuals = function.forward(*xs, **keywords)
@@ -286,11 +281,9 @@ def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
 def _is_proven(
     fn: Callable[..., Any], name: str, args: str, batches: Sequence[int], instead: str
 ) -> bool:
-    """Whether a function's equations prove that it works row by row.
-
-    Raises PlacerError if the proof fails only for one of the model's batch sizes;
-    `instead` is the hint.
-    """
+    """Whether a function's equations prove that it works row by row."""
+    # PlacerError is raised if the proof fails only for one of the model's batch sizes, with
+    # `instead` as hint.
     if not args or not is_by_rows(fn, args):
         return False
     for rows in batches:
@@ -307,11 +300,9 @@ def _is_proven(
 def _check_rows(
     fn: Callable[..., Any], types: Sequence[TensorType], what: str, instead: str
 ) -> None:
-    """Run a function on a few rows, and on each half of them.
-
-    Raises PlacerError if the results differ; `what` starts the message, `instead` the
-    hint.
-    """
+    """Run a function on a few rows, and on each half of them."""
+    # PlacerError is raised if the results differ. `what` starts its message, and `instead`
+    # starts its hint.
     rng = np.random.default_rng(0)
     rows = 4
     wide = jax.dtypes.canonicalize_dtype("float64") == np.float64

@@ -49,12 +49,7 @@ def failure_from_report(event: NodeFailure) -> Failure:
 
 
 def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
-    """Return the failure of a process that ended without a report.
-
-    Args:
-        child: the node of the process.
-        last: the last state that the node reported.
-    """
+    """Return the failure of a process that ended without a report, after its last state."""
     if child.job_failure:
         return Failure("", child.job_failure, True)
     status = child.exit_status
@@ -84,12 +79,8 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
 
 
 def failure_from_delay(child: WatchedNode, seconds: float | None) -> Failure:
-    """Return the failure of a process that still runs after the end of the run.
-
-    Args:
-        child: the node of the process.
-        seconds: the time that the process had to end; None for a frozen process.
-    """
+    """Return the failure of a process that still runs `seconds` after the end of the run;
+    `seconds` is None for a frozen process."""
     within = "" if seconds is None else f" within {seconds:g} s of the run's end"
     return Failure(child.node, f"{child.node} did not end{within}", True)
 

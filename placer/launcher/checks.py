@@ -92,8 +92,7 @@ def _default_folder(build: Path, options: Options) -> Path:
 
 
 def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
-    """Raise PlacerError for invalid hosts, and for options that have no effect with
-    hosts."""
+    """Raise PlacerError for invalid hosts and for options without effect."""
     endpoints = remote_endpoints(plan, options, hosts)
     check_encryption(options, endpoints)
     check_base_port(
@@ -103,11 +102,8 @@ def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
 
 
 def check_output_files(build: Path, options: Options) -> None:
-    """Raise PlacerError for an invalid output file.
-
-    An output file must be writable, must not be named by two options, and must not be
-    inside the build.
-    """
+    """Raise PlacerError for an invalid output file. An output file must be writable,
+    must not be named by two options, and must not be inside the build."""
     targets: set[Path] = set()
     for option in OPTIONS:
         path = getattr(options, option.name)
@@ -115,8 +111,8 @@ def check_output_files(build: Path, options: Options) -> None:
             continue
         why = None
         try:
-            is_special = path.exists() and not path.is_file()  # such as a pipe
-        except OSError as error:  # such as a name that is too long
+            is_special = path.exists() and not path.is_file()  # for example a pipe
+        except OSError as error:  # for example if the name is too long
             raise PlacerError(f"cannot write '{path}': {error.strerror}") from error
         if not path.parent.is_dir():
             why = f"the folder '{path.parent}' does not exist"
@@ -162,14 +158,12 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
 
 
 def _check_outside(plan: Plan, build: Path, options: Options) -> None:
-    """Raise PlacerError if checkpoints would be written into the build."""
     settings = checkpoint_settings(plan, build, options)
     if settings is not None:
         check_outside(settings.folder, build, "checkpoints to ")
 
 
 def _check_absolute(plan: Plan, options: Options) -> None:
-    """Raise PlacerError if an option names a file by a relative path."""
     for option in OPTIONS:
         path = getattr(options, option.name)
         is_remote = option.file and option.name != "key"

@@ -16,10 +16,8 @@ from typing import IO, Final, NamedTuple, Self
 from placer.system.descriptors import is_readable
 
 END_LIMIT: Final = 10.0
-"""Seconds in which the system must end a killed process.
-
-A process that waits for a disk or a network drive may never end.
-"""
+"""Seconds in which the system must end a killed process. A process that waits for a
+disk or a network drive may never end."""
 SILENT: Final = 1.0
 """Seconds without output after which the output of an ended process is complete."""
 
@@ -158,11 +156,9 @@ class Child:
         return self.status is not None
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Wait for the end of the process and return its status.
-
-        Then the rest of its process group is killed. Return None if the process has not
-        ended within `seconds`; None waits without a limit.
-        """
+        """Wait for the end of the process and return its status. Then the rest of its
+        process group is killed. Return None if the process has not ended within
+        `seconds`; None waits without a limit."""
         if not self.ends_within(seconds):
             return None
         with self._lock:
@@ -173,19 +169,15 @@ class Child:
 
     def end(self, grace: float = 0.0) -> int | None:
         """Kill the process group, unless the process ends within `grace` seconds.
-
-        Return the status, or None if the process has not ended within `END_LIMIT`.
-        """
+        Return the status, or None if the process has not ended within `END_LIMIT`."""
         if not self.ends_within(grace):
             self.kill()
         return self.wait(END_LIMIT)
 
     def read(self, pipe: IO[bytes] | None) -> Iterator[bytes]:
-        """Yield the data from a pipe of the process until the pipe ends.
-
-        Once the process has ended, stop as soon as the pipe is silent: a descendant in
-        another session may keep the pipe open.
-        """
+        """Yield the data from a pipe of the process until the pipe ends. Once the
+        process has ended, stop as soon as the pipe is silent: a descendant in another
+        session may keep the pipe open."""
         assert pipe is not None
         while True:
             has_ended = self.ends_within(0.0)
@@ -205,10 +197,8 @@ class Child:
         return status.rpartition(")")[2].split()[0] == "T"
 
     def close(self) -> None:
-        """Close all descriptors of this object.
-
-        Call it after the process has ended or is given up.
-        """
+        """Close all descriptors of this object. Call it after the process has ended or
+        is given up."""
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
                 with suppress(BrokenPipeError):
@@ -223,7 +213,6 @@ class Child:
         return self.status is None
 
     def _reap(self) -> int:
-        """Return the status of the ended process and release its number."""
         if self._started is not None:
             return self._started.wait()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -271,10 +260,8 @@ def run_command(
 
 
 def unnamed_file() -> IO[bytes]:
-    """Open a file without a name, in memory if the system supports it.
-
-    Unlike with a pipe, a process that writes to the file does not wait for a reader.
-    """
+    """Open a file without a name, in memory if the system supports it. Unlike with a
+    pipe, a process that writes to the file does not wait for a reader."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("output"), "w+b")
     return TemporaryFile()

@@ -14,10 +14,8 @@ proc(5)."""
 
 
 def show_command_line(words: Sequence[str]) -> bool:
-    """Show another command line for this process, a fork of a process with a longer one.
-
-    Return False without a change if the new command line does not fit.
-    """
+    """Show another command line for this process, a fork of a process with a longer
+    one. Return False without a change if the new command line does not fit."""
     try:
         status = Path("/proc/self/stat").read_text()
     except OSError:

@@ -20,11 +20,8 @@ from placer.runtime.prediction.request import PredictionRequest, rows_of
 def check_build_data(
     plan: Plan, build: Path, nodes: Sequence[NodePlan] | None = None
 ) -> None:
-    """Check the files of the data sources of a build, without running code.
-
-    Raises:
-        DataError: if a source does not fit, with the position in the spec.
-    """
+    """Check the files of the data sources of a build, without running code. Raises
+    DataError if a source does not fit, with the position in the spec."""
     folder = (build / read_sources(build).spec).parent
     check_data(plan, folder, read_spans(build), code=False, nodes=nodes)
 
@@ -101,7 +98,8 @@ def _check_rows(
     *,
     to_predict: bool = False,
 ) -> int | None:
-    from placer.readers.check import check_source  # this import needs numpy
+    # Imported late, because it loads numpy.
+    from placer.readers.check import check_source
 
     columns = [
         structs.replace(column, limits=data.ranges.get(column.name))

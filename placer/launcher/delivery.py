@@ -32,7 +32,7 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, bytes]
 
     def __repr__(self) -> str:
-        return f"<Delivery of the build {self.digest}>"  # without the secret
+        return f"<Delivery of the build {self.digest}>"  # must not show the secret
 
 
 def write_delivery(build: Path, plan: Plan, key: RunKey) -> bytes:
@@ -54,13 +54,9 @@ def write_delivery(build: Path, plan: Plan, key: RunKey) -> bytes:
 
 
 def build_files(build: Path, plan: Plan) -> dict[str, bytes]:
-    """Return the content of each file of a build, by path.
-
-    The spec has its absolute path, because another machine may have the same file.
-
-    Raises:
-        BuildError: if the build was edited.
-    """
+    """Return the content of each file of a build, by path. The spec has its absolute
+    path, because another machine may have the same file. Raises BuildError if the build
+    was edited."""
     sources = read_sources(build)
     spec = str((build / sources.spec).resolve())
     moved = msgspec.json.encode(msgspec.structs.replace(sources, spec=spec))
@@ -71,11 +67,8 @@ def build_files(build: Path, plan: Plan) -> dict[str, bytes]:
 
 
 def read_delivery(fd: int) -> Delivery:
-    """Read exactly one delivery from a descriptor.
-
-    Raises:
-        PlacerError: if the delivery is missing or incomplete.
-    """
+    """Read exactly one delivery from a descriptor. Raises PlacerError if the delivery
+    is missing or incomplete."""
     with open(fd, "rb", buffering=0, closefd=False) as file:
         line = file.readline(16)
         is_length = line.endswith(b"\n") and line[:-1].isdigit()

@@ -48,7 +48,7 @@ class OnEngine:
                 f"--data '{self.data}' is a relative path",
                 hint="with --on, give an absolute path on the machines of the job",
             )
-        _ = self.options  # raises an error for invalid options
+        _ = self.options  # Raises an error for invalid options.
 
     @cached_property
     def engine(self) -> Engine:
@@ -90,7 +90,6 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
 
 
 def _named_files(options: Options, use: str) -> dict[str, Path]:
-    """Return the files that options name, by option, without the key."""
     given = {
         option.flag: getattr(options, option.name)
         for option in OPTIONS
@@ -102,10 +101,8 @@ def _named_files(options: Options, use: str) -> dict[str, Path]:
 def write_job(
     folder: Path, build: Path, request: JobRequest, on: OnEngine
 ) -> dict[Path, JobFile]:
-    """Write the files of a job into a folder and return the files by path.
-
-    See `write_job_files`.
-    """
+    """Write the files of a job into a folder and return the files by path. See
+    `write_job_files`."""
     files = on.engine.write(request, on.options)
     write_job_files(folder, files, build)
     return {folder / name: file for name, file in files.items()}
@@ -116,9 +113,7 @@ def followed_job(
     build: Path, plan: Plan, options: Options, logs: LogFolder, on: OnEngine
 ) -> Iterator[FollowedJob]:
     """Write and submit a job, and yield it; the end of the context stops following it.
-
-    If the job cannot be submitted, its files are removed.
-    """
+    If the job cannot be submitted, its files are removed."""
     request = request_job(build, plan, options, on)
     write_job(logs.folder, build, request, on)
     followed = FollowedJob(on.name)

@@ -78,12 +78,10 @@ class FollowedNode(WatchedNode):
         self.host = self.end.host
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Pass on lines of events; block until the pipe has room.
-
-        Do not call it from the thread that reads the lines.
-        """
+        """Pass on lines of events; block until the pipe has room. Do not call it from
+        the thread that reads the lines."""
         text = b"".join(line + b"\n" for line in lines)
-        with self._writing, suppress(BrokenPipeError):  # The reader has gone.
+        with self._writing, suppress(BrokenPipeError):  # The launcher no longer reads.
             if self.end is None:
                 write_all(self.write_fd, text)
 
@@ -142,16 +140,12 @@ class FollowedJob:
     @contextmanager
     def open_nodes(self, names: Sequence[str], logs: Path) -> Iterator[None]:
         """Create the nodes of the job, with logs in a folder; the end of the context
-        closes them.
-
-        Raises:
-            RunError: if the job has too many nodes.
-        """
+        closes them. Raises RunError if the job has too many nodes."""
         with ExitStack() as exits:
             try:
                 for name in names:
                     log = log_path(logs, name)
-                    log.unlink(missing_ok=True)  # the log of an earlier job
+                    log.unlink(missing_ok=True)  # Remove the log of an earlier job.
                     exits.callback(self._open_node(name, log).close)
             except OSError as error:
                 raise RunError(f"the job cannot be followed: {error}") from error
@@ -181,10 +175,8 @@ class FollowedJob:
         return made
 
     def follow(self, job: Job, events: Iterator[JobEvent], logs: str) -> None:
-        """Start a thread that passes on the events of the job.
-
-        The first event describes the job and says where its `logs` are.
-        """
+        """Start a thread that passes on the events of the job. The first event
+        describes the job and says where its `logs` are."""
         self._job = job
         for node in self._nodes.values():
             node.job = job.title
@@ -208,7 +200,7 @@ class FollowedJob:
                 why = str(error)
             except BaseException as error:
                 why = f"{type(error).__name__}: {error}"
-                traceback.print_exception(error)  # A bug of the engine.
+                traceback.print_exception(error)  # This is a bug of the engine.
                 self._end_unfollowed(job)
             finally:
                 for node in self._nodes.values():
@@ -223,7 +215,6 @@ class FollowedJob:
             self._threads.join(END_LIMIT)
 
     def _end_unfollowed(self, job: Job) -> None:
-        """Cancel a job that can no longer be followed."""
         try:
             job.cancel()
         except Exception as error:
@@ -256,7 +247,6 @@ class FollowedJob:
         return kept
 
     def _tell(self, text: str) -> None:
-        """Show a text to the user, as if the engine had printed it."""
         self._control.write([write_event(Output(self._name, text)).rstrip()])
 
     def _warn(self, text: str) -> None:
@@ -272,7 +262,6 @@ class FollowedJob:
             node.note_end(NodeEnded(node.node, None))
 
     def _stop(self) -> None:
-        """Start to ask the nodes to stop and save, unless they already have a signal."""
         if self._has_signal:
             return
 
@@ -313,7 +302,6 @@ class FollowedJob:
         self._give_up("a signal ended the wait for the job")
 
     def _give_up(self, why: str) -> None:
-        """Record the end of all nodes, and that the job may still run."""
         self._is_given_up = True
         self._note_remains(why)
         self._end_all()

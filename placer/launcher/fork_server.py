@@ -46,10 +46,8 @@ _OWN: Final = "PLACER_"
 
 
 def main(connection: socket.socket, imports: Sequence[str]) -> None:
-    """Import modules and serve the launcher until the connection ends.
-
-    In a fork, run the requested command.
-    """
+    """Import modules and serve the launcher until the connection ends. In a fork, run
+    the requested command."""
     end_with_parent()
     began = dict(os.environ)
     show_command_line([NAME])
@@ -65,15 +63,8 @@ def main(connection: socket.socket, imports: Sequence[str]) -> None:
 
 
 def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | None:
-    """Answer messages until the connection ends.
-
-    Args:
-        connection: the connection to the launcher.
-        began: the environment before the imports.
-
-    Returns:
-        In a fork, the arguments of its command line; in the server, None.
-    """
+    """Answer messages; return the arguments of the command line in a fork, None at the
+    end."""
     while True:
         try:
             message, descriptors = receive(connection)
@@ -111,10 +102,8 @@ def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | N
 
 
 def obstacle(known: Iterable[int]) -> str:
-    """Return the reason why this process must not be forked, or "".
-
-    It must not have threads, a JAX backend, or unknown descriptors.
-    """
+    """Return the reason why this process must not be forked, or "". It must not have
+    threads, a JAX backend, or unknown descriptors."""
     bridge: Any = sys.modules.get("jax._src.xla_bridge")
     # A JAX without this function is recognized by the threads of its backend.
     has_backend = getattr(bridge, "backends_are_initialized", lambda: False)
@@ -181,8 +170,7 @@ def _become(
 
 
 def _place(descriptors: Sequence[int], targets: Sequence[int]) -> int:
-    """Move descriptors to their target numbers. Return the first one, which may get any
-    number."""
+    """Move descriptors to their target numbers; return the first, which has no target."""
     # First move all of them away from the target numbers, because a target may be in use.
     above = max(*targets, 2) + 1
     kept, *moved = [
@@ -212,10 +200,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    """End this fork as an interpreter ends, but without freeing objects.
-
-    Freeing them would copy the memory that forks share.
-    """
+    """End this fork without freeing objects, because that would copy the shared memory."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
     for file in open_files():  # The server had no open files before the fork.

@@ -93,11 +93,8 @@ class ForkServer:
         self._output.close()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server has made its imports.
-
-        Raises:
-            ForkError: if the server has ended, is frozen, or must not be forked.
-        """
+        """Wait until the server has made its imports. Raises ForkError if the server
+        has ended, is frozen, or must not be forked."""
         frozen = 0
         while not is_readable(self._connection.fileno(), FREEZE_CHECK):
             frozen = frozen + 1 if self._process.is_frozen() else 0
@@ -117,11 +114,8 @@ class ForkServer:
         stderr: IO[bytes],
         pass_fds: Sequence[int] = (),
     ) -> ForkedProcess:
-        """Start a process once the server is ready; see `Child.start` for the arguments.
-
-        Raises:
-            ForkError: if the server refuses or has ended.
-        """
+        """Start a process once the server is ready; see `Child.start` for the
+        arguments. Raises ForkError if the server refuses or has ended."""
         with open(os.devnull, "rb") as stdin:
             standard = [each.fileno() for each in (stdin, stdout, stderr)]
             answer = self._ask(
@@ -137,11 +131,8 @@ class ForkServer:
         return ForkedProcess(answer["pid"], self)
 
     def wait(self, pid: int) -> int:
-        """Return the exit status of an ended fork, as `Child.status`.
-
-        Raises:
-            ForkError: if the server has ended.
-        """
+        """Return the exit status of an ended fork, as `Child.status`. Raises ForkError
+        if the server has ended."""
         status: int = self._ask({"wait": pid})["status"]
         return status
 
@@ -171,7 +162,6 @@ class ForkServer:
         return ForkError(why, has_ended=True)
 
     def _end(self) -> str:
-        """Return a phrase that says how the server ended."""
         status = self._process.wait(ANSWER_TIMEOUT)
         if status is None:
             return "no longer answers"
@@ -182,10 +172,8 @@ class ForkServer:
 
 
 class ForkedProcess(Child):
-    """A process that a fork server started.
-
-    If the server ended before the process, `lost` says how.
-    """
+    """A process that a fork server started. If the server ended before the process,
+    `lost` says how."""
 
     def __init__(self, pid: int, server: ForkServer) -> None:
         super().__init__(pid)

@@ -1,4 +1,4 @@
-"""Decides whether the nodes of a run are forks of one process, and what it imports."""
+"""Decides if the nodes of a run are forks of one process, and lists its imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from placer.runtime.signals.signals import catch_signals
 FORKS: Final = "PLACER_FORK"
 """The environment variable that turns forks off if it is 0."""
 _IMPORTS: Final = (
-    # By name, because this package is above `placer.launcher`.
+    # Named here, because this package must not import `placer.command`.
     "placer.command.run",
     "placer.runtime.process.entry_point",
     "placer.ops",
@@ -29,26 +29,22 @@ _IMPORTS: Final = (
 _UPDATES: Final = (
     "placer.tables.compiled_kernels",
     "placer.tables.machine_code",
-    "scipy.linalg",  # numba looks for LAPACK in this module
+    "scipy.linalg",  # numba searches this module for LAPACK.
 )
 """More modules that nodes with tables import."""
 _MANY: Final = 3
-"""The smallest number of processes for which a fork server pays off.
-
-Two processes make their imports in parallel on two cores and share little.
-"""
+"""The smallest number of processes for which a fork server pays off. Two processes make
+their imports in parallel on two cores and share little."""
 _ADDED: Final = 64
-"""Bytes that are added to a command line when a node is started."""
+"""Bytes for arguments that are added to a command line when a node is started."""
 _MOST: Final = 100_000
 """The largest command line that can be shown, in bytes. Linux limits a word to 128 KiB."""
 
 
 def can_fork(plan: Plan, options: Options) -> bool:
     """Return True if the processes of a run on this machine are forks of one process.
-
     The run must have many processes and must not use GPUs: it is not known which GPU
-    libraries survive a fork. The environment can turn forks off.
-    """
+    libraries survive a fork. The environment can turn forks off."""
     if os.environ.get(FORKS) == "0" or os.environ.get("PYTHONHASHSEED") == "random":
         return False
     if len(plan.processes) < _MANY:
@@ -66,11 +62,9 @@ def open_fork_server(
     watch: Watch,
     interruption: Interruption,
 ) -> Iterator[ForkServer | None]:
-    """Yield a server that has made the imports of the nodes of a plan.
-
-    Yield None, after a warning, if no process can be forked. A signal during the imports
-    ends the run.
-    """
+    """Yield a server that has made the imports of the nodes of a plan. Yield None,
+    after a warning, if no process can be forked. A signal during the imports ends the
+    run."""
     longest = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
     room = min(longest + _ADDED, _MOST)
     with ExitStack() as exits, catch_signals() as signals:

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from placer.launcher.watched_node import WatchedNode
 
 CHECK = 3.0
-"""Seconds between two checks for frozen processes before the first step.
-
-A process is reported if two checks in a row find it frozen.
-"""
+"""Seconds between two checks for frozen processes before the first step. A process is
+reported if two checks in a row find it frozen."""
 
 
 @dataclass(slots=True)
@@ -32,11 +30,8 @@ class FrozenNodes:
         self.names = {child.node for child in running if child.is_stopped()}
 
     def newly_named(self, running: Sequence[WatchedNode]) -> Iterator[str]:
-        """Yield one message for each node that has been frozen for some time.
-
-        Before the first step, other nodes may wait for it for a long time without
-        noticing.
-        """
+        """Yield one message for each node that has been frozen for some time. Before
+        the first step, other nodes may wait for it for a long time without noticing."""
         now = time.monotonic()
         if now < self._due:
             return

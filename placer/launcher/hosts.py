@@ -86,7 +86,6 @@ def read_hosts(
 
 
 def _hosts_of(path: Path, kind: str, listed: Any, members: Sequence[str]) -> list[str]:
-    """Return the host of each node of a kind."""
     if isinstance(listed, str):
         found = _expand(path, listed)
         listed = found if len(found) > 1 else found * len(members)
@@ -120,7 +119,6 @@ def _expand(path: Path, text: str) -> list[str]:
 
 
 def _address(path: Path, node: str, host: str, port: int) -> str:
-    """Return the address of a node on a host, which may include a port."""
     is_bare_ipv6 = host.count(":") > 1 and not host.startswith("[")
     has_port = not is_bare_ipv6 and host.rpartition("]")[2].count(":") == 1
     if is_bare_ipv6:

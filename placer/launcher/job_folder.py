@@ -19,12 +19,8 @@ _FILE_MODE: Final = {False: 0o644, True: 0o600}
 
 def write_job_files(folder: Path, files: JobFiles, build: Path) -> None:
     """Write the files of a job into a folder, and replace the files of an earlier job
-    there.
-
-    Raises:
-        PlacerError: if the folder is inside the build, if an unrelated file is in the
-            way, or if a file cannot be written.
-    """
+    there. Raises PlacerError if the folder is inside the build, if an unrelated file is
+    in the way, or if a file cannot be written."""
     check_outside(folder, build, "a job to ")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +52,6 @@ def remove_job_files(folder: Path) -> None:
 
 
 def _old_files(folder: Path) -> list[str]:
-    """Return the files that an earlier job wrote."""
     try:
         lines = (folder / LIST).read_text().splitlines()
     except FileNotFoundError:
@@ -65,10 +60,7 @@ def _old_files(folder: Path) -> list[str]:
 
 
 def _check_others(folder: Path, files: JobFiles, old: list[str]) -> None:
-    """Raise PlacerError if an unrelated file is in the way of the job.
-
-    Such a file has the path of a job's file, or is in a folder of the job.
-    """
+    """Raise PlacerError if an unrelated file is in the way of a job's file or folder."""
     folders = {name.partition("/")[0] for name in files if "/" in name}
     inside = (
         path.relative_to(folder).as_posix()
@@ -101,7 +93,7 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that has its mode from the moment it exists."""
+    """Write a new file, created with its final mode."""
     unfinished = path.with_name(f".{path.name}.new")
     unfinished.unlink(missing_ok=True)
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -151,13 +151,8 @@ def launch_checked(
     machines: Hosts | OnEngine | None = None,
     note: Watch = lambda event: None,
 ) -> Result:
-    """Run a build that `check_launch` has checked; see `launch` for the arguments.
-
-    Args:
-        plan: the plan that `check_launch` returned.
-        options: the options that `check_launch` returned.
-        note: called with each event of the run.
-    """
+    """Run a build with the plan and the options of `check_launch`, and call `note` with
+    each event; see `launch` for the other arguments."""
     history = StepHistory()
 
     def keep(event: Event) -> None:
@@ -211,12 +206,8 @@ def callback_queue(
     callbacks: Iterable[object] = (),
     tensorboard: AnyPath | None = None,
 ) -> Iterator[CallbackQueue]:
-    """Yield the queue of steps for callbacks and TensorBoard.
-
-    Raises:
-        PlacerError: before the run, if an object is not a callback or a file of
-            TensorBoard cannot be written.
-    """
+    """Yield the queue of steps for callbacks and TensorBoard. Raises PlacerError before
+    the run, if an object is not a callback or a file of TensorBoard cannot be written."""
     checked = check_callbacks(callbacks)
     if tensorboard is None:
         yield CallbackQueue(checked)
@@ -264,11 +255,8 @@ def launch_processes(
     machines: Hosts | OnEngine | None = None,
 ) -> Result:
     """Run the nodes of a build as processes, after `check_launch`; see `launch`.
-
-    Args:
-        interruption: decides how the run reacts to signals.
-        calls: the queue of steps for the callbacks.
-    """
+    `interruption` decides how the run reacts to signals, and `calls` is the queue of
+    steps for callbacks."""
     result = run_processes(
         build, plan, options, logs, watch, interruption, calls=calls, machines=machines
     )
@@ -283,10 +271,7 @@ def _launch_threads(
     keep: Watch,
     calls: CallbackQueue,
 ) -> Result:
-    """Run the nodes of a build as threads, and call `keep` with the events; see `launch`.
-
-    If the run saves anything, a signal stops the nodes after a step, and they save.
-    """
+    """Run the nodes of a build as threads, and call `keep` with the events."""
     from placer.runtime.process.threads import run_in_threads
 
     def watch(event: Event) -> None:

@@ -44,30 +44,24 @@ class LogFolder:
     failed: bool = False
 
     def described(self, folder: Path | None = None) -> str:
-        """Return the message about this folder, or a folder in it, before the run."""
+        """Return a message that names the folder, or `folder` in it, to print before the
+        run."""
         removed = " (removed after a successful run)" if self.is_new else ""
         return f"logs in {folder or self.folder}{removed}"
 
     def outlive_launcher(self) -> None:
-        """Keep the folder of a job that keeps running when its launcher is killed.
-
-        The folder then does not count as the folder of an ended run.
-        """
+        """Keep the folder of a job that keeps running when its launcher is killed. The
+        folder then does not count as the folder of an ended run."""
         (self.folder / _MARKER).unlink(missing_ok=True)
 
 
 @contextmanager
 def log_folder(named: str | Path | None, name: str, build: Path) -> Iterator[LogFolder]:
-    """Yield the folder for the logs of a run: `named`, or a new folder.
+    """Yield the folder for the logs of a run of the model `name`.
 
-    A named folder must be outside the build. A new folder is readable only by the user.
-    At the end it is removed, unless an exception was raised after the start of a node, or
-    `failed` is set.
-
-    Args:
-        named: the folder that the user names, or None.
-        name: the name of the model.
-        build: the build folder.
+    The folder `named` must be outside the build; None creates a new folder, readable only
+    by the user. A new folder is removed at the end, unless an exception was raised after
+    the start of a node, or `failed` is set.
     """
     if named is not None:
         check_outside(Path(named), build, "logs to ")
@@ -101,10 +95,7 @@ def log_path(logs: Path, node: str) -> Path:
 
 
 def _logs_root() -> Path | None:
-    """Return the parent of log folders, in the user's cache or the temporary folder.
-
-    Return None if both belong to another user.
-    """
+    """Return the parent of log folders, or None if it would belong to another user."""
     cache = user_cache()
     temporary = Path(tempfile.gettempdir()) / f"placer-{os.getuid()}"
     return usable_folder(cache and cache / "logs") or usable_folder(temporary)

@@ -22,16 +22,9 @@ def node_command(
     paced: bool = False,
     prediction: PredictionRequest | None = None,
 ) -> list[str]:
-    """Return the command line `placer run BUILD --node NODE …` for this interpreter.
-
-    Args:
-        build: the build folder.
-        node: the name of the node.
-        endpoints: the addresses of the nodes.
-        options: the options of the run.
-        paced: let the steps wait for the callbacks of the launcher.
-        prediction: the rows to predict, instead of training.
-    """
+    """Return the command line `placer run BUILD --node NODE …` for this interpreter. If
+    `paced`, the steps wait for the launcher's callbacks. With `prediction`, the node
+    predicts these rows instead of training."""
     command = [*interpreter(), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed, *node_arguments(options)]

@@ -126,14 +126,9 @@ def start_node(
 
 
 def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodeProcess:
-    """Start an ssh process that runs a node on another machine.
-
-    The node reads orders from the standard input of ssh and writes events to its standard
-    output. The standard error of ssh goes to `log`.
-
-    Raises:
-        RunError: if ssh cannot be started.
-    """
+    """Start an ssh process that runs a node on another machine. The node reads orders
+    from the standard input of ssh and writes events to its standard output. The
+    standard error of ssh goes to `log`. Raises RunError if ssh cannot be started."""
     with (
         _pipes(node, orders=True) as (reports, order, (end, read)),
         log.open("wb") as output,
@@ -148,13 +143,7 @@ def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodePr
 def _pipes(
     node: str, *, orders: bool
 ) -> Iterator[tuple[int, int | None, tuple[int, ...]]]:
-    """Yield the launcher's ends of the pipes for events and orders, then the other ends.
-
-    The other ends are closed afterwards. After an error, all ends are closed.
-
-    Raises:
-        RunError: for an OSError, because the node cannot be started.
-    """
+    """Yield the launcher's ends of the pipes for events and orders, then the other ends."""
     ours: list[int] = []
     theirs: list[int] = []
     try:

@@ -13,10 +13,7 @@ from placer.plan.write import write_build
 @contextmanager
 def one_process_build(build: Path) -> Iterator[Path]:
     """Yield a temporary build that makes the predictions of `build` in one process.
-
-    Raises:
-        BuildError: if `build` is not a build, or was edited.
-    """
+    Raises BuildError if `build` is not a build, or was edited."""
     from placer.compiler.driver import compile_prediction
 
     compiled = compile_prediction(build)

@@ -23,12 +23,7 @@ if os.getppid() == int(sys.argv[1]):
 
 def end_with_parent() -> None:
     """Let the system kill this process when its parent ends, even while it is stopped.
-
-    Do nothing on systems without this feature.
-
-    Raises:
-        OSError: if the system refuses.
-    """
+    Do nothing on systems without this feature. Raises OSError if the system refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl") and libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL):
         number = ctypes.get_errno()
@@ -36,14 +31,11 @@ def end_with_parent() -> None:
 
 
 def with_parent(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` and is killed together with its starter.
+    """Return a command that runs `command` and is killed when the calling thread ends.
 
-    The system kills the process when the thread that started it ends. No signal is
-    blocked in the process. A separate Python process makes the settings and then executes
-    `command`: after the fork of a process with threads, only exec is safe.
-
-    Args:
-        command: an absolute path and arguments.
+    `command` is an absolute path with arguments. No signal is blocked in the process. A
+    separate Python process makes the settings and executes `command`, because only exec
+    is safe after the fork of a process with threads.
     """
     first = [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid())]
     return [*first, *command]

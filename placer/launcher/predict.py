@@ -166,7 +166,8 @@ def predict(
 
 @contextmanager
 def _errors_of_arrays() -> Iterator[None]:
-    """Rename temporary files in errors to the arguments whose arrays they hold."""
+    """In errors, replace a temporary file by the name of the argument whose arrays it
+    holds."""
     try:
         yield
     except PlacerError as error:
@@ -202,13 +203,8 @@ def make_request(
     columns: Mapping[str, str | Sequence[str]] | None = None,
     raw: bool = False,
 ) -> PredictionRequest:
-    """Return the request that the nodes of a prediction read.
-
-    Relative paths start in the working folder.
-
-    Raises:
-        PlacerError: if `rows` is neither a file nor a source.
-    """
+    """Return the request that the nodes of a prediction read. Relative paths start in
+    the working folder. Raises PlacerError if `rows` is neither a file nor a source."""
     read = {
         name: column if isinstance(column, str) else [*column]
         for name, column in (columns or {}).items()
@@ -245,11 +241,8 @@ def check_predict(
     params: Path | None = None,
     logs: AnyPath | None = None,
 ) -> Plan:
-    """Return the plan of a build.
-
-    Raises:
-        PlacerError: if the build cannot make the requested prediction.
-    """
+    """Return the plan of a build. Raises PlacerError if the build cannot make the
+    requested prediction."""
     refuse_in_node("placer.predict")
     plan = read_plan(build)
     spec = build / read_sources(build).spec

@@ -34,10 +34,8 @@ from placer.runtime.signals.signals import catch_signals
 from placer.system.descriptors import is_readable
 
 StartNode = Callable[[str, Path, bool], WatchedNode]
-"""Starts the process of a node.
-
-Its arguments are the name of the node, its log file, and True for the control node.
-"""
+"""Starts the process of a node. Its arguments are the name of the node, its log file,
+and True for the control node."""
 
 
 def run_processes(
@@ -52,10 +50,8 @@ def run_processes(
     calls: CallbackQueue | None = None,
     machines: Hosts | OnEngine | None = None,
 ) -> Outcome:
-    """Run the nodes of a build as processes, to train or to predict.
-
-    They run on `machines`, by default on this machine.
-    """
+    """Run the nodes of a build as processes, to train or to predict. They run on
+    `machines`, by default on this machine."""
     paced = calls is not None and calls.has_callbacks
     with ExitStack() as exits:
         if isinstance(machines, OnEngine):
@@ -90,7 +86,6 @@ def _run_job(
     calls: CallbackQueue | None,
     on: OnEngine,
 ) -> Outcome:
-    """Run the nodes of a build as a job of an engine until the job ends."""
     _make_folder(logs.folder)
     with (
         catch_signals() as signals,
@@ -124,7 +119,6 @@ def _local_starter(
     watch: Watch,
     interruption: Interruption,
 ) -> Iterator[StartNode]:
-    """Yield a function that starts the nodes of a build on this machine."""
     if options.base_port is None:
         endpoints = free_endpoints([*plan.processes])
     else:
@@ -216,10 +210,7 @@ def launch_nodes(
 def _started(
     nodes: Sequence[str], start: StartNode, logs: Path
 ) -> Iterator[list[WatchedNode]]:
-    """Start the nodes; the end of the context closes them.
-
-    If the fork server ends meanwhile, all nodes are started again, without forks.
-    """
+    """Start the nodes; if the fork server ends meanwhile, start them again without forks."""
     with ExitStack() as exits:
         children = _start_all(nodes, start, logs, exits)
         if children is None:
@@ -231,8 +222,7 @@ def _started(
 def _start_all(
     nodes: Sequence[str], start: StartNode, logs: Path, exits: ExitStack
 ) -> list[WatchedNode] | None:
-    """Start the nodes, to be closed with `exits`. Return None if the fork server has
-    ended."""
+    """Start the nodes, to be closed with `exits`; None if the fork server has ended."""
     children: list[WatchedNode] = []
     with ExitStack() as closing:
         try:
@@ -242,7 +232,7 @@ def _start_all(
                 children.append(child)
         except ForksEnded:
             for child in children:
-                # The replacements will use the addresses of these processes.
+                # The new processes will use the same addresses.
                 is_readable(child.pidfd, FORKS_END)
             return None
         exits.push(closing.pop_all())

@@ -57,18 +57,9 @@ class Hosts:
 def remote_starter(
     build: Path, plan: Plan, options: Options, hosts: Hosts, *, paced: bool = False
 ) -> Callable[[str, Path, bool], NodeProcess]:
-    """Return the function that starts the nodes of a build on their machines.
-
-    Args:
-        build: the build folder.
-        plan: the plan of the build.
-        options: the options of the run.
-        hosts: the machines.
-        paced: let the steps wait for the callbacks of the launcher.
-
-    Raises:
-        PlacerError: if the hosts or the key cannot be used.
-    """
+    """Return the function that starts the nodes of a build on their machines. If `paced`,
+    the steps wait for the launcher's callbacks. Raises PlacerError if the hosts or the
+    key cannot be used."""
     endpoints = remote_endpoints(plan, options, hosts)
     ssh = _ssh_command(hosts.ssh, options.lost_after)
     delivery = write_delivery(build, plan, find_key(options.key) or new_key())
@@ -87,11 +78,7 @@ def remote_starter(
 
 
 def remote_endpoints(plan: Plan, options: Options, hosts: Hosts) -> dict[str, str]:
-    """Return the address of each node.
-
-    Raises:
-        PlacerError: if the hosts cannot be used.
-    """
+    """Return the address of each node. Raises PlacerError if the hosts cannot be used."""
     if hosts.data is not None and not hosts.data.is_absolute():
         raise PlacerError(
             f"--data '{hosts.data}' is a relative path",
@@ -122,11 +109,7 @@ def remote_command(
 
 
 def _ssh_command(ssh: str, lost_after: float) -> list[str]:
-    """Return the words of an ssh command.
-
-    ssh never prompts. It ends when a machine is silent for longer than `lost_after`
-    seconds.
-    """
+    """Return an ssh command that never prompts and ends if the machine is silent."""
     try:
         words = shlex.split(ssh)
     except ValueError as error:
@@ -145,10 +128,7 @@ def _ssh_command(ssh: str, lost_after: float) -> list[str]:
 
 
 def _deliver(delivery: bytes, fd: int) -> None:
-    """Write a delivery and close the descriptor.
-
-    Orders use the same pipe, but the first order comes only after the first step.
-    """
+    """Write a delivery and close the descriptor; the first order comes later."""
     # If ssh has ended, its exit status and log give the reason.
     with contextlib.suppress(BrokenPipeError), open(fd, "wb", buffering=0):
         write_all(fd, delivery)

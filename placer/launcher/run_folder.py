@@ -90,10 +90,7 @@ def _remove(build: Path, created: Sequence[Path]) -> None:
 
 
 def _create_run_folder(name: str, out: Path | None, created: list[Path]) -> Path:
-    """Create the folder of a new run, and append each created folder to `created`.
-
-    Outer folders are appended before inner ones.
-    """
+    """Create the folder of a new run; append new folders to `created`, outer ones first."""
     try:
         if out is None:
             return _create_numbered(name, created)

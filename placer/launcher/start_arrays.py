@@ -19,14 +19,9 @@ NAME = "init_params"
 
 @contextmanager
 def options_of(given: Mapping[str, Any]) -> Iterator[Options]:
-    """Yield the options of keyword arguments.
-
-    If `init_params` is a dict of arrays, the arrays are written to a temporary file,
-    which the option names. The end of the context removes the file.
-
-    Raises:
-        PlacerError: if an option has an invalid value.
-    """
+    """Yield the options of keyword arguments. If `init_params` is a dict of arrays, the
+    arrays are written to a temporary file, which the option names. The end of the
+    context removes the file. Raises PlacerError if an option has an invalid value."""
     if not _has_arrays(given):
         yield Options(**given)
         return

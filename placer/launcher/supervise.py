@@ -49,25 +49,21 @@ FROZEN_GRACE = 8.0
 LATE_END = 3.0
 """Seconds after which the user is told that a cancelled job has not ended."""
 KILL_LIMIT = 30.0
-"""Seconds in which the system must end a killed process.
-
-A process that waits for a disk or a network drive may never end.
-"""
+"""Seconds in which the system must end a killed process. A process that waits for a
+disk or a network drive may never end."""
 POLL_INTERVAL = 0.25
-"""Seconds between two checks for expired limits and for frozen processes.
-
-Neither of them wakes the launcher by an event.
-"""
+"""Seconds between two checks for expired limits and for frozen processes. Neither of
+them wakes the launcher by an event."""
 
 
 class Phase(Enum):
     """What the launcher waits for next."""
 
-    RUNNING = auto()  # the last barrier
-    FAILED = auto()  # the root cause of a failure
-    FAILURE_KNOWN = auto()  # processes that notice the failure, and end by themselves
-    FINISHING = auto()  # the end of the processes, after the last barrier
-    ENDING = auto()  # the end of processes that the launcher ends
+    RUNNING = auto()  # waits for the last barrier
+    FAILED = auto()  # waits for the root cause of a failure
+    FAILURE_KNOWN = auto()  # waits for processes to notice the failure and end
+    FINISHING = auto()  # waits for processes to end after the last barrier
+    ENDING = auto()  # waits for processes that the launcher has killed
 
 
 def supervise(
@@ -163,10 +159,8 @@ class _Supervisor:
             self.selector.register(fd, selectors.EVENT_READ, call)
 
     def _order_step(self) -> None:
-        """Tell the control node that the callbacks have received a step.
-
-        If the nodes do not wait for callbacks, warn the user instead.
-        """
+        """Report a step to the control node, or warn that nodes do not wait for
+        callbacks."""
         if self.children[0].order_step() or not self.calls.is_full or self.is_behind:
             return
         self.is_behind = True
@@ -183,7 +177,6 @@ class _Supervisor:
         return [child for child in self.children if child.running]
 
     def watch_processes(self) -> None:
-        """Watch until all processes have ended or must be ended."""
         while self.running and self.phase is not Phase.ENDING:
             self._handle_events(0.0 if self.calls.has_steps else POLL_INTERVAL)
             self.obey_signals()
@@ -197,10 +190,8 @@ class _Supervisor:
             self._read_control(pause=calls and self.calls.is_full and not stops)
 
     def call_remaining(self) -> None:
-        """Pass the last steps of a run with a result to the callbacks.
-
-        Another signal drops the remaining steps.
-        """
+        """Pass the last steps of a run with a result to the callbacks, until another
+        signal."""
         before = len(self.signals.received)
         try:
             while self.result is not None and len(self.signals.received) == before:
@@ -211,8 +202,7 @@ class _Supervisor:
                 raise
 
     def _read_control(self, *, pause: bool) -> None:
-        """Read the events of the control node, or pause while too many steps wait for
-        callbacks."""
+        """Read events of the control node, or pause while many steps wait for callbacks."""
         control = self.children[0]
         is_read = control.report_fd in self.selector.get_map()
         if is_read and pause:
@@ -222,7 +212,6 @@ class _Supervisor:
             self.selector.register(control.report_fd, selectors.EVENT_READ, call)
 
     def obey_signals(self) -> None:
-        """React to the signals received so far."""
         self.interruption.obey(
             len(self.signals.received),
             self._state_of(self.children[0]) or IMPORTING,
@@ -262,10 +251,8 @@ class _Supervisor:
         self.phase, self.since = phase, time.monotonic()
 
     def _check_exits(self) -> None:
-        """End processes that still run too long after the last barrier.
-
-        The limit is a grace period. While the result is pending, no limit applies.
-        """
+        """End processes that run too long after the last barrier, unless the result is
+        pending."""
         grace = EXIT_GRACE
         if self._are_all_frozen:
             grace = 0.0 if self.result else FROZEN_GRACE
@@ -279,10 +266,7 @@ class _Supervisor:
         self._enter(Phase.ENDING)
 
     def end_processes(self) -> None:
-        """End all processes with SIGKILL.
-
-        A node takes other signals as a request to stop and save.
-        """
+        """End all processes with SIGKILL; other signals would make a node stop and save."""
         self._enter(Phase.ENDING)
         self.frozen.look(self.running)
         for child in self.running:
@@ -313,7 +297,7 @@ class _Supervisor:
     def _leave(self) -> Iterator[str]:
         """Stop waiting for processes of this machine, and yield messages for the user."""
         for child in self.running:
-            if not child.job:  # The job of an engine has its own limit.
+            if not child.job:  # For the job of an engine, the engine limits the wait.
                 child.running = False
                 yield (
                     f"{child.node} was killed, but its process has not ended: it "
@@ -322,7 +306,6 @@ class _Supervisor:
                 )
 
     def _waiting(self) -> str:
-        """Return the message to show while jobs end slowly."""
         jobs = ", ".join(sorted({child.job for child in self.running if child.job}))
         text = f"waits for the end of {jobs}; Ctrl-C stops waiting"
         failure = cause.choose_root_cause(self.failures)
@@ -350,7 +333,6 @@ class _Supervisor:
         )
 
     def _details(self, failure: Failure) -> str:
-        """Return the lines about the process of a failed node and its log."""
         text = ""
         process = NodeId(failure.node).process
         if process in self.frozen.names:
@@ -390,13 +372,11 @@ class _Supervisor:
         return all(child.is_stopped() for child in self.running)
 
     def _handle_events(self, seconds: float | None) -> None:
-        """Handle the next events, after a wait of at most `seconds`."""
         for key, _ in self.selector.select(seconds):
             key.data()
 
     def _read_reports(self, child: WatchedNode) -> bool:
-        """Read once from a process and handle the events; return True if there may be
-        more."""
+        """Read once and handle the events; return True if there may be more."""
         lines, more = child.read_lines()
         for line in lines:
             if self.phase is not Phase.ENDING:

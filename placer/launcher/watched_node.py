@@ -66,10 +66,8 @@ class WatchedNode(ABC):
 
     @abstractmethod
     def order_step(self) -> bool:
-        """Tell the control node that the callbacks have received a step.
-
-        Return False if the nodes do not wait for callbacks.
-        """
+        """Tell the control node that the callbacks have received a step. Return False
+        if the nodes do not wait for callbacks."""
 
     @abstractmethod
     def abandon(self) -> None:

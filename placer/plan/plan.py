@@ -486,7 +486,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         modes = [table.mode for node in self.nodes for table in node.tables]
         modes += [table.mode for table in self.sparse_tables]
         if any(mode is not None and mode.in_rounds for mode in modes):
-            return 0  # workers and servers meet in each round
+            return 0  # in rounds, all nodes stop after the same step
         bounds = [mode.bound for mode in modes if mode is not None]
         return 1 + min((b for b in bounds if b is not None), default=math.inf)
 

@@ -93,10 +93,8 @@ def _locked(builds: Path) -> Iterator[Path]:
 
 
 def _prune(builds: Path) -> None:
-    """Remove the least recently used builds; never raise.
-
-    Running nodes are safe: they read their build when they start.
-    """
+    """Remove the least recently used builds; never raise."""
+    # Running nodes are safe: they read their build when they start.
     used: list[tuple[float, Path]] = []
     for folder in builds.iterdir():
         with suppress(OSError):

@@ -92,10 +92,8 @@ def _is_build(folder: Path) -> bool:
 
 
 def _old_files(folder: Path) -> tuple[str, ...]:
-    """Return the files that earlier compilations wrote, according to their plans.
-
-    This covers unfinished and edited builds, and programs that the new build lacks.
-    """
+    """Return the files that earlier compilations wrote, according to their plans."""
+    # Unfinished and edited builds count, so programs missing from the new build are found.
     paths: list[str] = []
     for plan in (folder / FILE, folder / unfinished_path(FILE)):
         if plan.is_file():

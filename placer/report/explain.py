@@ -50,9 +50,9 @@ MICROBATCH_LAYOUT_TEXTS: dict[Layout, str] = {
 
 
 KEYED_LAYOUT_TEXTS: dict[Layout, str] = {
-    "R": "by key: each node has the keys that it looks up",
-    "S": "by key: each node has the keys of its partitions",
-    "P": "by key: each node has the keys of its rows of the batch",
+    "R": "by key: each node has the rows of the keys that it looks up",
+    "S": "by key: each node has the rows of the keys in its partitions",
+    "P": "by key: each node has the rows of the keys in its part of the batch",
 }
 """The meaning of each layout for a value with a row for each key."""
 

@@ -27,10 +27,8 @@ def call_error(message: str, hint: str | None = None) -> SpecError:
 
 
 def span_of(code: CodeType, instruction: int, line: int) -> Span:
-    """Return the source span of an instruction of a code object.
-
-    It is the whole line if Python has no columns (`python -X no_debug_ranges`).
-    """
+    """Return the source span of an instruction of a code object. It is the whole line
+    if Python has no columns (`python -X no_debug_ranges`)."""
     file = code.co_filename
     text = linecache.getline(file, line).rstrip("\r\n")
     start, length = len(text) - len(text.lstrip()), len(text.strip())
@@ -48,10 +46,8 @@ def span_of(code: CodeType, instruction: int, line: int) -> Span:
 
 
 def display_path(file: str) -> str:
-    """Return a path as it is shown in messages: relative if in the working folder.
-
-    A cell has the name that IPython gives it, `Cell In[3]`.
-    """
+    """Return a path as it is shown in messages: relative if in the working folder. A
+    cell has the name that IPython gives it, `Cell In[3]`."""
     if cell := _cell_name(file):
         return cell
     try:
@@ -64,20 +60,15 @@ def display_path(file: str) -> str:
 
 def is_cell(file: str) -> bool:
     """Return True if the code is in no file: it is a notebook cell or was typed in.
-
-    ipykernel gives cells file names, and it may or may not write these files.
-    """
+    ipykernel gives cells file names, and it may or may not write these files."""
     folder = os.path.basename(os.path.dirname(file))
     return _KERNEL.fullmatch(folder) is not None or not os.path.isfile(file)
 
 
 def session_name() -> str:
     """Return a name for models that are defined in cells: the name of the notebook's
-    file.
-
-    VS Code and Jupyter Server tell the kernel the path of the notebook. For other kernels
-    the name is `notebook`, and for an interactive session it is `session`.
-    """
+    file. VS Code and Jupyter Server tell the kernel the path of the notebook. For other
+    kernels the name is `notebook`, and for an interactive session it is `session`."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__vsc_ipynb_file__", None) or os.environ.get(
         "JPY_SESSION_NAME", ""
@@ -107,5 +98,4 @@ def _is_placer(frame: FrameType) -> bool:
 
 
 def _characters(text: str, count: int) -> int:
-    """Return the number of characters in the first `count` bytes of a line."""
     return len(text.encode()[:count].decode(errors="replace"))

@@ -17,10 +17,8 @@ def usable_cores() -> int:
 
 
 def xla_threads() -> int:
-    """Return the number of threads that XLA uses on the CPU.
-
-    It is set by the environment, or is the number of usable cores.
-    """
+    """Return the number of threads that XLA uses on the CPU. It is set by the
+    environment, or is the number of usable cores."""
     for name in THREADS:
         text = os.environ.get(name, "")
         if text.isascii() and text.isdigit() and int(text) > 0:
@@ -30,10 +28,8 @@ def xla_threads() -> int:
 
 def fix_threads() -> None:
     """Fix the cores and the number of threads of this process to their current values.
-
     Sums in XLA depend on the number of threads, so a checkpoint records it. Call this
-    before JAX starts.
-    """
+    before JAX starts."""
     count = xla_threads()
     if hasattr(os, "sched_setaffinity"):
         # A process that has set its own cores keeps them when its cpuset grows.

@@ -73,15 +73,8 @@ def refuse_in_node(call: str) -> None:
 
 
 def refuse_at_import(call: str, folder: Path, modules: Collection[str]) -> None:
-    """Raise PlacerError if top-level code of a module makes this call.
-
-    Code inside an `if` that tests `__name__` is allowed.
-
-    Args:
-        call: the name of the call, for the message.
-        folder: the folder of the modules.
-        modules: the modules that every node imports.
-    """
+    """Raise PlacerError if top-level code of one of the `modules` in `folder` makes this
+    call. Code inside an `if` that tests `__name__` is allowed."""
     files = {(folder / f"{module}.py").resolve() for module in modules}
     frame: FrameType | None = sys._getframe(1)
     while files and frame is not None:

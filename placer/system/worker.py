@@ -62,21 +62,15 @@ class Worker(OwnedThreads, Generic[T]):
             self.begin(self._run, self._name)
 
     def put(self, item: T) -> None:
-        """Add an item, and wait while the queue is full. Raises the first error.
-
-        Do not call it after the end: see `offer`.
-        """
+        """Add an item, and wait while the queue is full. Raises the first error. Do not
+        call it after the end: see `offer`."""
         is_added = self.offer(item)
         self.check()
         assert is_added, self._name
 
     def offer(self, item: T, *, waits: bool = True) -> bool:
-        """Add an item, or return False after an error or the end.
-
-        Args:
-            item: the item.
-            waits: wait while the queue is full. If False, add the item to a full queue.
-        """
+        """Add an item, or return False after an error or the end. If the queue is full,
+        wait for room; without `waits`, add the item at once."""
         with self.changed:
             if waits and self._bound is not None:
                 while self._count() >= self._bound and not self._has_ended:
@@ -143,7 +137,6 @@ class Worker(OwnedThreads, Generic[T]):
             self._at_end()
 
     def _handle_next(self) -> bool:
-        """Handle the next item; return False if the end came first."""
         with self.changed:
             self._is_busy = False
             self.changed.notify_all()

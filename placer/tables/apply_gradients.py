@@ -1,7 +1,7 @@
-"""One pass of an update over a dense table in host memory, chunk by chunk as gradients arrive.
+"""Applies gradients to a dense table in host memory, chunk by chunk as they arrive.
 
-Tables on devices are in `placer.tables.device`, rows of sparse tables in
-`placer.tables.sparse.row_updates`; the formulas are in `placer.tables.optimizer_rules`.
+`placer.tables.device` updates tables on devices, `placer.tables.sparse.row_updates` rows of
+sparse tables. The formulas are in `placer.tables.optimizer_rules`.
 """
 
 from __future__ import annotations
@@ -21,29 +21,28 @@ Array = npt.NDArray[Any]
 Loop = Callable[..., None]
 
 MAX_FUSED = 8
-"""The most gradients that a kernel sums itself; more are summed first, tile by tile."""
+"""The largest number of gradients that a kernel sums. More gradients are summed before the
+kernel runs, tile by tile."""
 TILE = 1 << 16
-"""The number of elements that are copied and then computed at a time, so that they stay
-in the L2 cache."""
+"""The number of elements to copy and compute at a time. They fit into the L2 cache."""
 
 
 @dataclass(slots=True)
 class UpdatePass:
-    """A pass in progress: it visits each block's elements once, from first to last.
+    """An update in progress. It visits each element of each block once, in order.
 
     Attributes:
-        table: the table's name, for messages.
+        table: the name of the table, for messages.
         blocks: the blocks of the table.
         offsets: the offset of each block in the flat arrays.
         arrays: the flat arrays that the kernel changes, all of one dtype.
-        previous_values: the array that the first one's elements are read from, if the
-            update is not in place; else empty.
-        coefficients: the scale of the gradients and the record of numbers for each
-            block.
+        previous_values: the array to read old values from, if the update is not in place;
+            else empty.
+        coefficients: the scale of the gradients and the record of numbers for each block.
         kernel_for: returns the kernel for a number of gradients.
         compute_dtype: the dtype of the computation. Gradients of another dtype are
-            converted to it before they are summed, and the arrays are rounded once.
-        applied: how many elements of each block have been visited, by its index.
+            converted before they are summed, and results are rounded once.
+        applied: the number of visited elements of each block, by index.
     """
 
     table: str
@@ -62,11 +61,11 @@ class UpdatePass:
         Args:
             block: the index of the block.
             start: the index of the first element in the block.
-            gradients: flat arrays of one length and of the table's dtype, one of each
-                worker. They are summed in this order, without a copy if possible.
+            gradients: one flat array for each worker, of the same length and of the table's
+                dtype. They are summed in this order, without a copy if possible.
 
         Raises:
-            RunError: for gradients that do not fit, or elements that are not the next.
+            RunError: if gradients do not fit, or `start` is not the next element.
         """
         chunk = self._check_chunk(self.blocks[block], start, gradients)
         if start != self.applied[block]:
@@ -75,8 +74,7 @@ class UpdatePass:
                 f" element {start}, but element {self.applied[block]} is next"
             )
         size, offset = chunk[0].size, self.offsets[block] + start
-        # Tiles matter only if `_run` copies: then the copy is still cached when the
-        # kernel reads it.
+        # Use tiles if `_run` copies, so that the copy is still cached for the kernel.
         fused = is_fused(len(chunk), chunk[0].dtype, self.compute_dtype)
         step = size if fused else TILE
         for low in range(0, size, max(1, step)):
@@ -87,7 +85,7 @@ class UpdatePass:
         self.applied[block] += size
 
     def check_complete(self) -> None:
-        """Raise RunError unless every element of every block was visited."""
+        """Raise RunError if an element of a block was not visited."""
         for i, block in enumerate(self.blocks):
             if self.applied[i] != block.numel:
                 raise RunError(
@@ -96,8 +94,7 @@ class UpdatePass:
                 )
 
     def release(self) -> None:
-        """Drop the arrays. A buffer is only reused once no view of it is left, so a
-        pass that outlives its update must not refer to one."""
+        """Drop the arrays. Otherwise this object could keep a buffer from being reused."""
         self.arrays = self.previous_values = ()
 
     def _run(
@@ -115,8 +112,8 @@ class UpdatePass:
         if fused:
             self.kernel_for(len(chunk))(arrays, (tuple(chunk), *coefficients))
             return
-        # No warning for an overflow: the kernels give none either, and the loss shows
-        # it.
+        # Suppress warnings of overflows, because compiled kernels do not warn either. The
+        # loss shows overflows.
         with np.errstate(all="ignore"):
             total = chunk[0].astype(self.compute_dtype)
             for gradient in chunk[1:]:
@@ -152,7 +149,7 @@ class UpdatePass:
 
 
 def is_fused(sources: int, dtype: np.dtype[Any], compute_dtype: np.dtype[Any]) -> bool:
-    """Return whether a kernel sums the gradients itself; otherwise it gets their sum.
+    """Return True if a kernel sums the gradients, False if it receives their sum.
 
     Args:
         sources: the number of gradients.

@@ -1,4 +1,4 @@
-"""What a table in host memory and a table on devices have in common."""
+"""Defines the base class of dense tables in host memory and on devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
+import ml_dtypes  # noqa: F401  (adds bfloat16 to numpy)
 import numpy as np
 import numpy.typing as npt
 
@@ -27,18 +27,21 @@ Snapshot: TypeAlias = dict[str, tuple[Any, ...]]
 class BlockTable(ProgramTable, ABC):
     """The blocks of one optimizer on one node, with their slots and step count.
 
-    A table without blocks does nothing.
+    A table may have no blocks; its methods then do nothing.
 
     Args:
-        planned: the table in the plan. Without a rule it is updated by `sgd`.
+        planned: the table in the plan. Without a rule, `sgd` updates it.
         dtype: the dtype of values, slots and gradients: a float of 16, 32 or 64 bits.
 
     Attributes:
-        blocks: the blocks, in the order of all sequences of arrays.
-        rule: the rule, with its hyperparameters.
-        step: how many updates there were.
-        compute_dtype: the dtype in which updates are computed: float32 for half floats,
-            which are rounded once per update.
+        name: the name of the table.
+        blocks: the blocks. Sequences of arrays have the same order.
+        rule: the rule with its hyperparameters.
+        step: the number of updates so far.
+        dtype: the dtype of values, slots and gradients.
+        compute_dtype: the dtype of computations: float32 for half floats, which are rounded
+            once per update.
+        kernels: the kernels of the rule: one, or two for a two-phase rule.
     """
 
     def __init__(self, planned: Table, dtype: str) -> None:
@@ -53,48 +56,54 @@ class BlockTable(ProgramTable, ABC):
 
     @abstractmethod
     def slots(self) -> dict[str, tuple[Array, ...]]:
-        """Return copies of the optimizer's state: for each slot, one numpy array per
-        block."""
+        """Return copies of the optimizer's slots: for each slot, one array per block."""
 
     @abstractmethod
     def editing(self) -> AbstractContextManager[tuple[Array, ...]]:
-        """Change the values of the blocks in the body of a `with` statement, which gets
-        them as arrays of their shapes; they are current after it. Slots and step count
-        stay as they are."""
+        """Return a context manager that yields the values of the blocks as writable arrays.
+
+        Changes become current when the context ends. Slots and step count do not change.
+        """
 
     @abstractmethod
     def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
-        """Replace the optimizer's state, of the form that `slots` returns.
+        """Replace the optimizer's slots. Values and step count do not change.
 
-        Values and step count stay as they are. Raises RunError for other slots.
+        Args:
+            slots: the slots, in the form that `slots()` returns.
+
+        Raises:
+            RunError: if names, shapes or dtypes do not fit.
         """
 
     @abstractmethod
     def snapshot(
         self, blocks: Sequence[int], reuse: Snapshot | None = None
     ) -> Snapshot:
-        """Return the state of blocks, which later updates do not change.
+        """Return a copy of the state of blocks. Later updates do not change it.
 
         Args:
             blocks: the numbers of the blocks.
-            reuse: an earlier snapshot of the same blocks that is not needed any more,
-                whose memory may be used again.
+            reuse: an old snapshot of the same blocks whose memory may be reused.
 
         Returns:
-            By VALUES and the names of the slots, one array per block. An array on a
-            device is copied to host memory when numpy reads it.
+            One array per block for VALUES and for each slot, by name. An array on a device
+            is copied to host memory when numpy reads it.
         """
 
     @abstractmethod
     def warm_up(self, sources: int = 1) -> None:
-        """Compile what an update by gradients of `sources` nodes needs, so that the
-        first update is as fast as the others."""
+        """Compile an update with gradients of `sources` nodes, before the first update."""
 
     def check_fits(self, arrays: Sequence[Any], noun: str) -> list[Any]:
-        """Return `arrays` as a list after checking that they fit the blocks.
+        """Check that arrays fit the blocks, and return them as a list.
 
-        `noun` is what the message calls an array, such as `gradient`. Raises RunError
-        unless there is one array per block, of the block's shape and the table's dtype.
+        Args:
+            arrays: one array per block, of the block's shape and the table's dtype.
+            noun: the word for an array in messages, such as `gradient`.
+
+        Raises:
+            RunError: if the number, a shape or a dtype does not fit.
         """
         if len(arrays) != len(self.blocks):
             raise RunError(
@@ -105,15 +114,14 @@ class BlockTable(ProgramTable, ABC):
                 raise RunError(
                     f"table {self.name}: {noun} of {block.name} is"
                     f" {array.dtype}{list(array.shape)},"
-                    f" the block is {self.dtype}{list(block.shape)}"
+                    f" but the block is {self.dtype}{list(block.shape)}"
                 )
         return list(arrays)
 
     def check_slots(
         self, slots: Mapping[str, Sequence[Any]]
     ) -> Mapping[str, Sequence[Any]]:
-        """Return `slots` after checking that they are those of the table, and that
-        their arrays fit the blocks; RunError otherwise."""
+        """Check that slots fit the table and return them; raise RunError if they do not."""
         own = self.rule.first_slots
         if slots.keys() != own.keys():
             raise RunError(
@@ -131,16 +139,15 @@ class BlockTable(ProgramTable, ABC):
 
     @property
     def updates(self) -> tuple[int, ...]:
-        """How many updates of each block there were."""
+        """The number of updates of each block."""
         return tuple(self.step - begun for begun in self._begun)
 
     def load_updates(self, updates: Sequence[int]) -> None:
-        """Set how many updates of each block there were: fewer for a block whose slots
-        started later than those of others."""
+        """Set the number of updates of each block. It can differ if slots started later."""
         assert len(updates) == len(self.blocks), (self.name, updates)
         self.step = max(updates, default=0)
         self._begun = tuple(self.step - count for count in updates)
-        # Blocks of the same kind have the same numbers in an update.
+        # Blocks of the same kind share the numbers of an update.
         kinds = [(b.decays, at) for b, at in zip(self.blocks, self._begun, strict=True)]
         index_of = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
         self._kinds = [
@@ -150,9 +157,14 @@ class BlockTable(ProgramTable, ABC):
         self._kind_of_block = tuple(index_of[kind] for kind in kinds)
 
     def next_numbers(self, rate: float) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-        """Return the `StepNumbers` of the next update, as arrays of the compute dtype,
-        and for each block the index of its own: they depend on the number of its
-        updates, and on whether it has weight decay."""
+        """Return the `StepNumbers` of the next update.
+
+        The numbers of a block depend on its number of updates and on weight decay.
+
+        Returns:
+            The distinct numbers as arrays of the compute dtype, and for each block the
+            index of its numbers.
+        """
         dtype, numbers = self.compute_dtype, []
         for constants, begun in self._kinds:
             changing = changing_numbers(self._hyper, self.step + 1 - begun, rate, dtype)

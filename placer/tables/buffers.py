@@ -1,4 +1,4 @@
-"""The memory of a table's values: one buffer, or two buffers that alternate."""
+"""Manages the memory of a table's values: one buffer, or two alternating buffers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ Allocate = Callable[[int], npt.NDArray[np.uint8]]
 
 
 def allocate_private(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Return zeroed, 64-byte aligned memory that no other process sees."""
+    """Return zeroed, 64-byte aligned memory that is private to this process."""
     return aligned.zeros((nbytes,), np.uint8)
 
 
 class ValueBuffers:
-    """Flat arrays of one size and dtype; `current` is the one that readers see.
+    """Flat arrays of the same size and dtype, for reading and writing values.
 
-    An update writes new values to `write_target()`; `publish` makes them current.
+    An update writes new values to `write_target()`; `publish` makes them current. With
+    `in_place`, one array is used and updates overwrite values that readers see. Otherwise
+    two private arrays alternate. If a view of the previous array still exists, such as a
+    JAX array, a new array is allocated. Views in other processes cannot be tracked, so other
+    processes receive copies.
 
-    With `in_place` there is one array, in memory from `allocate`, and an update
-    overwrites what readers see. Otherwise two arrays alternate: the target is the array
-    that was current before, or a new array while there still is a view of that one (a
-    JAX array counts as a view). These arrays are private to the process, because views
-    in other processes cannot be counted; other processes receive copies.
+    Args:
+        size: the number of elements.
+        dtype: the dtype.
+        allocate: returns memory for the array of an update in place.
+        in_place: whether updates overwrite the current values.
 
     Attributes:
         current: the array that readers see, of shape [size].
@@ -42,16 +46,16 @@ class ValueBuffers:
         self._dtype = dtype
         self._allocate = allocate if in_place else allocate_private
         self._in_place = in_place or not size
-        # The memory of the array that was current before, and a weak reference to that
-        # array. numpy sets `base` of every view to an array over a `memoryview` and no
-        # further back, so when the reference is dead, no view of the array is left.
+        # The memory of the previous array, and a weak reference to the array. numpy sets
+        # `base` of every view to the array that wraps a `memoryview`. A dead reference
+        # therefore means that no view of the array exists.
         self._previous: tuple[memoryview, weakref.ref[Array]] | None = None
         self.current = self._new() if size else np.empty(0, dtype)
 
     def write_target(self) -> Array:
         """Return the array to write new values to, of shape [size].
 
-        Its elements are undefined, except that in place it is `current`.
+        For an update in place it is `current`; otherwise its elements are undefined.
         """
         if self._in_place:
             return self.current

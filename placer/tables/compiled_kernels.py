@@ -1,7 +1,7 @@
-"""Optimizer rules as machine code: loops over flat arrays, compiled by numba.
+"""Compiles optimizer rules with numba to loops over flat arrays.
 
-This module imports numba, which takes half a second, so it is imported when a table is
-about to be updated. `placer.system.caches.machine_code` keeps what is compiled.
+Importing numba takes half a second, so this module is imported only before the first update
+of a table. `placer.system.caches.machine_code` caches the machine code.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from placer.tables.optimizer_rules import Kernel, arrays_of, record_of_numbers
 Array = npt.NDArray[Any]
 Arrays = tuple[Array, ...]
 Update = tuple[tuple[Array, ...], Any, Array]
-"""The gradient of each source, their scale, and an array of one record with the numbers
-of the step (`record_of_numbers`). A call with a record takes less time than one with a
-tuple of numbers, which numba converts one by one."""
+"""The gradients of all sources, their scale, and an array of one record with the numbers of
+the step (`record_of_numbers`). numba would convert a tuple of numbers one by one, which is
+slower."""
 Loop = Callable[[Arrays, Update], None]
 
 types: Any = numba.types
 
-# What the elementary functions are for one element.
+# Tell numba how to compute the elementary functions for one element.
 overload(elementary.sqrt)(lambda x: lambda x: np.sqrt(x))
 overload(elementary.absolute)(lambda x: lambda x: np.abs(x))
 overload(elementary.sign)(lambda x: lambda x: np.sign(x))
@@ -43,7 +43,7 @@ overload(elementary.where)(
 
 @register_jitable
 def _gradient(update: Update, i: int) -> Any:
-    """Element i of the gradients, summed from left to right, times the scale."""
+    """Return the scaled sum of element i of all gradients, added from left to right."""
     gradients, scale, _ = update
     total = gradients[0][i]
     for source in range(1, len(gradients)):
@@ -51,11 +51,11 @@ def _gradient(update: Update, i: int) -> Any:
     return scale * total
 
 
-# numba compiles these two for each number of arrays, one array after the other.
+# numba compiles `elements` and `store_elements` recursively, for each number of arrays.
 
 
 def elements(arrays: Arrays, i: int) -> Any:
-    """Element i of each array."""
+    """Return element i of each array."""
 
 
 overload(elements)(
@@ -85,12 +85,14 @@ def _compile_store(arrays: Any, i: Any, results: Any) -> Callable[..., None]:
 
 
 def _loop(rule: Kernel, first_written: int) -> Loop:
-    """The loop of a rule in Python. It writes the arrays from the first written one on;
-    it reads the first of all in place of the first written."""
-    next_written = first_written + 1  # numba slices tuples at constants only
+    """Return the loop of a rule in Python.
+
+    It writes the arrays from index `first_written` on. Values are read from array 0.
+    """
+    next_written = first_written + 1  # numba slices tuples only at constants
 
     def loop(arrays: Arrays, update: Update) -> None:
-        # Slices within the loop would keep it from using vector instructions.
+        # Slice before the loop: slices inside it would prevent vector instructions.
         read, written = arrays[:1] + arrays[next_written:], arrays[first_written:]
         for i in range(arrays[0].size):
             results = rule(*elements(read, i), _gradient(update, i), update[2][0])
@@ -100,12 +102,18 @@ def _loop(rule: Kernel, first_written: int) -> Loop:
 
 
 def compile_kernel(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
-    """The loop of a kernel over the gradients of so many sources.
+    """Compile the loop of a kernel.
 
-    It takes a tuple of the flat arrays of `arrays_of`, and an `Update`, whose gradients
-    may be read-only. Unless it is `in_place`, the tuple starts with one array more:
-    values are read from the first, and written to the second. It runs without the
-    interpreter lock. `dtype` is float32 or float64.
+    The loop takes a tuple of the flat arrays of `arrays_of`, and an `Update` whose gradients
+    may be read-only. Unless the update is `in_place`, the tuple starts with one more array:
+    old values are read from array 0 and new values are written to array 1. The loop runs
+    without the interpreter lock.
+
+    Args:
+        kernel: the kernel.
+        in_place: whether values are overwritten.
+        sources: the number of gradients to sum.
+        dtype: float32 or float64.
     """
     with COMPILING:
         return _compiled(kernel, in_place, sources, dtype)

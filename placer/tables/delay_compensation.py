@@ -1,5 +1,8 @@
-"""The correction of late gradients of DC-ASGD (Zheng et al., Asynchronous Stochastic
-Gradient Descent with Delay Compensation, 2017)."""
+"""Corrects late gradients as in DC-ASGD.
+
+Source: Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation",
+2017.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,17 @@ Array = npt.NDArray[Any]
 
 
 def compensate(gradient: Array, now: Array, base: Array, factor: float) -> Array:
-    """Return g + factor * g * g * (now - base): the gradient at `now`, by a first-order
-    approximation with the diagonal of g gᵀ in place of the Hessian.
+    """Return g + factor * g * g * (now - base), an estimate of the gradient at `now`.
+
+    It is a first-order approximation that replaces the Hessian with the diagonal of g gᵀ.
+    Half floats are computed in float32, and the result is rounded once.
 
     Args:
-        gradient: g, computed at `base`, of shape [n].
-        now, base: parameters, of the shape and dtype of `gradient`. Half floats are computed in
-            float32, and the result is rounded once.
-        factor: the lambda of the paper, divided by the part of the rows of the batch
-            that g is of, because the square is that of the gradient of all rows.
+        gradient: g, the gradient at `base`, of shape [n].
+        now: the current parameters, of the shape and dtype of `gradient`.
+        base: the parameters from which g was computed, of the same shape and dtype.
+        factor: the paper's lambda, divided by the fraction of the batch's rows in g. The
+            paper squares the gradient of all rows.
     """
     kind = dtype_of_sums(gradient.dtype)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,8 +1,8 @@
 """A dense table: blocks of parameters in one flat buffer in host memory.
 
 An update is one pass of a kernel over values, slots and gradients, chunk by chunk as
-gradients arrive. It is an update in place, or it writes to the second of two buffers
-that alternate if readers must not see values change (see `placer.tables.buffers`).
+gradients arrive. It overwrites the values. If readers must not see values change, it writes
+to the second of two alternating buffers instead (see `placer.tables.buffers`).
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ Array = npt.NDArray[Any]
 class DenseTable(BlockTable):
     """A table in host memory.
 
-    Every method raises RunError after an update that was interrupted.
+    After an interrupted update, every method raises RunError.
 
-    With `planned.in_place`, values are in memory from `allocate`, which is called once and must
-    return zeroed, 64-byte aligned bytes; all views of the values see them change, in
-    other processes too. Otherwise two private buffers alternate: a view keeps its
-    contents for as long as it exists, because a buffer that still has views is replaced
-    by a new one. `load` writes values the same way as an update.
+    With `planned.in_place`, all views of the values see updates, also in other processes.
+    Otherwise two private buffers alternate, and a view keeps its contents while it exists:
+    a buffer with views is replaced by a new one. `load` writes values like an update.
 
     Args:
-        planned, dtype: as in `BlockTable`.
-        initial: the initial values, one array per block, of its shape.
-        allocate: returns memory for the values of a table that is updated in place.
+        planned: the table in the plan.
+        dtype: the dtype of values, slots and gradients.
+        initial: the initial values, one array per block, of the block's shape.
+        allocate: returns memory for a table that is updated in place. It is called once,
+            and must return zeroed, 64-byte aligned bytes.
 
     Attributes:
-        block_of_gradient: the number of the block that each gradient is for, by the
-            gradient's name.
+        block_of_gradient: the number of the block for each gradient, by the gradient's
+            name.
     """
 
     def __init__(
@@ -83,8 +83,11 @@ class DenseTable(BlockTable):
         self._publish(flat)
 
     def values(self) -> tuple[Array, ...]:
-        """Return the values of the blocks: read-only, 64-byte aligned views of one flat
-        buffer, each of its block's shape."""
+        """Return the values of the blocks.
+
+        Each array has the block's shape, is read-only, and is a 64-byte aligned view of the
+        flat buffer.
+        """
         self._check_usable()
         return self._values
 
@@ -103,10 +106,10 @@ class DenseTable(BlockTable):
 
     @contextmanager
     def editing(self) -> Iterator[tuple[Array, ...]]:
-        """Change the values in the body of a `with` statement, as `BlockTable.editing`.
+        """Yield the values of the blocks as writable arrays, as `BlockTable.editing`.
 
-        If it raises, a table whose values are updated in place cannot be used any more;
-        another one has the values from before.
+        If the body raises, the old values are restored. A table that is updated in place
+        becomes unusable instead.
         """
         self._check_usable()
         flat = self._buffers.write_target()
@@ -144,7 +147,7 @@ class DenseTable(BlockTable):
 
     def warm_up(self, sources: int = 1) -> None:
         if self.blocks:
-            # The gradients of a two-phase rule arrive summed.
+            # The gradients of a two-phase rule are already summed.
             fused = len(self.kernels) == 1 and is_fused(
                 sources, self.dtype, self.compute_dtype
             )
@@ -155,10 +158,10 @@ class DenseTable(BlockTable):
     def update(
         self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
     ) -> None:
-        """Apply one gradient per block, as `ProgramTable.update`.
+        """Apply one gradient per block; see `ProgramTable.update`.
 
-        When this returns, the new values are current, and the memory of the gradients
-        may be reused.
+        When this returns, the new values are current and the memory of the gradients may be
+        reused.
         """
         arrays = self.check_fits(gradients, "gradient")
         with self.update_in_chunks(
@@ -169,21 +172,22 @@ class DenseTable(BlockTable):
     def update_in_chunks(
         self, *, learning_rate: float, scale: Any = None
     ) -> AbstractContextManager[UpdatePass]:
-        """Update by gradients that arrive in chunks, in the body of a `with` statement.
+        """Return a context manager for an update with gradients that arrive in chunks.
 
-        The body calls `UpdatePass.apply` for all elements of each block, from the first
-        to the last. The new values are current when the body ends. If it raises, some
-        elements are updated and others are not, and the table cannot be used any more.
+        The body must call `UpdatePass.apply` for all elements of each block, in order. The
+        new values become current when the body ends. If the body raises, the table is
+        partly updated and becomes unusable.
         """
-        assert len(self.kernels) == 1, "a two-phase rule takes two passes"
+        assert len(self.kernels) == 1, "a two-phase rule needs two passes"
         return self._write_values(learning_rate, scale)
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None
     ) -> tuple[Array, ...]:
-        """Compute update directions, as `ProgramTable.compute_directions`.
+        """Compute update directions; see `ProgramTable.compute_directions`.
 
-        Returns read-only views that the next call overwrites.
+        Returns:
+            Read-only views that the next call overwrites.
         """
         assert len(self.kernels) == 2, "not a two-phase rule"
         assert not self._has_directions, "apply_directions comes first"
@@ -201,9 +205,8 @@ class DenseTable(BlockTable):
 
     @contextmanager
     def _write_values(self, rate: float, scale: Any) -> Iterator[UpdatePass]:
-        # Only this phase writes values. They become current, and the step counts, after
-        # the last element: until then readers of two alternating buffers see the step
-        # before, and an interrupted update is not counted.
+        # Publish and count the step only after the last element. Until then, readers of
+        # alternating buffers see the previous step, and an interrupted update is not counted.
         flat = self._buffers.write_target()
         with self._pass(self.kernels[-1], flat, rate, scale) as update_pass:
             yield update_pass
@@ -214,7 +217,7 @@ class DenseTable(BlockTable):
     def _pass(
         self, kernel: Kernel, target: Array, rate: float, scale: Any
     ) -> Iterator[UpdatePass]:
-        """Run a kernel whose results of `value` are written to `target`."""
+        """Return a context manager for a pass whose new values are written to `target`."""
         self._check_usable()
         current, arrays = self._buffers.current, {"value": target, **self._slots}
         in_place = target is current
@@ -239,8 +242,7 @@ class DenseTable(BlockTable):
 
     @contextmanager
     def _overwriting(self, flat: Array) -> Iterator[None]:
-        """Make the table unusable if the body raises while it writes to values or slots that
-        the table uses."""
+        """Make the table unusable if the body raises and `flat` is in use."""
         try:
             yield
         except BaseException:
@@ -285,8 +287,8 @@ class DenseTable(BlockTable):
     def _check_usable(self) -> None:
         if self._broken:
             raise RunError(
-                f"table {self.name}: an update was interrupted, and its values are no"
-                " longer of one step",
+                f"table {self.name}: an update was interrupted, so only some values were"
+                " updated",
                 hint="start again from saved parameters",
             )
 
@@ -303,6 +305,6 @@ def _read_only(views: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _offsets(blocks: Sequence[Block], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return the offset of each block in a flat array, then the array's length."""
+    """Return the offset of each block in a flat array, followed by the array's length."""
     lengths = (aligned.pad_length(block.numel, dtype) for block in blocks)
     return tuple(accumulate(lengths, initial=0))

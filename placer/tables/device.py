@@ -1,6 +1,6 @@
-"""A dense table on devices: blocks as JAX arrays, each update one compiled call.
+"""A dense table on devices: blocks are JAX arrays, and each update is one compiled call.
 
-An array is never overwritten: an update makes new ones.
+Updates create new arrays and never overwrite old ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ Put = Callable[[Sequence[Any]], Arrays]
 
 
 class DeviceTable(BlockTable):
-    """A table on devices of one node.
+    """A table on the devices of one node.
 
     Args:
-        planned, dtype: as in `BlockTable`.
-        initial: the initial values, one array per block, of its shape.
-        put: copies arrays to the devices, each device all of them.
+        planned: the table in the plan.
+        dtype: the dtype of values, slots and gradients.
+        initial: the initial values, one array per block, of the block's shape.
+        put: copies arrays to all devices.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class DeviceTable(BlockTable):
 
     @contextmanager
     def editing(self) -> Iterator[tuple[npt.NDArray[Any], ...]]:
-        """Change copies of the values in host memory, as `BlockTable.editing`."""
+        """Yield copies of the values in host memory, and load them at the end."""
         copies = tuple(map(np.array, self._values))
         yield copies
         self._values = self._put(copies)
@@ -67,13 +68,13 @@ class DeviceTable(BlockTable):
     def snapshot(
         self, blocks: Sequence[int], reuse: Snapshot | None = None
     ) -> Snapshot:
-        del reuse  # arrays on devices never change, so nothing is copied here
+        del reuse  # arrays on devices never change, so no copy is needed
         arrays = {VALUES: self._values, **self._slots}
         return {name: tuple(each[i] for i in blocks) for name, each in arrays.items()}
 
     def warm_up(self, sources: int = 1) -> None:
-        """Compile an update, by running one whose results are dropped."""
-        del sources  # gradients arrive summed
+        """Compile an update by running it and dropping the results."""
+        del sources  # gradients are already summed
         values, slots = self._values, dict(self._slots)
         zeros = [jax.numpy.zeros_like(value) for value in values]
         if len(self.kernels) == 1:
@@ -108,8 +109,7 @@ class DeviceTable(BlockTable):
     def _run(
         self, kernel: Kernel, gradients: list[Any], scale: Any, rate: float
     ) -> Arrays:
-        """Run a kernel over all blocks; store the slots that it writes, and return what
-        it writes in place of the values."""
+        """Run a kernel over all blocks, store the new slots, and return its first results."""
         names, arrays = arrays_of(kernel), {"value": self._values, **self._slots}
         numbers, indices = self.next_numbers(rate)
         results: tuple[Arrays, ...] = _run(
@@ -134,7 +134,7 @@ def _run(
     *,
     indices: tuple[int, ...],
 ) -> tuple[Arrays, ...]:
-    """What a kernel writes, by array and block, in the dtype of the table."""
+    """Return the results of a kernel, by array and block, in the dtype of the table."""
     blocks = []
     for i, gradient in enumerate(gradients):
         mine = numbers[indices[i]]

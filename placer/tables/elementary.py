@@ -1,7 +1,7 @@
 """Elementary functions of a number, a numpy array or a JAX array.
 
-An optimizer rule is written once, by these: called with arrays it computes with numpy or
-JAX, and `placer.tables.compiled_kernels` tells numba what they are for one element.
+Optimizer rules use these functions, so that each rule is written only once. With arrays they
+call numpy or JAX. `placer.tables.compiled_kernels` defines them for numba.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Sums of squares without rounding, so that they do not depend on the order of addition.
+"""Computes sums of squares without rounding, independent of the order of addition.
 
-A node adds up the squares of what it has exactly, nodes add their sums exactly, and the
-result is rounded at the end: so a norm has the same bits on any number of nodes. An exact sum
-is a fixed-point number in limbs of 32 bits, of which the lowest bit is the square of the
-smallest float64.
+Each node adds its squares exactly, the nodes add their sums exactly, and only the final
+result is rounded. A norm therefore has the same bits on any number of nodes. An exact sum is
+a fixed-point number in limbs of 32 bits. Its lowest bit is the square of the smallest
+float64.
 
-The sums are kept by exponent, as in R. M. Neal, "Fast exact summation using small and
-large superaccumulators", 2015: a square is added with one integer multiplication.
+Partial sums are kept by exponent, so that adding a square needs only one integer
+multiplication. Source: R. M. Neal, "Fast exact summation using small and large
+superaccumulators", 2015.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _LIMB_BITS = 32
 _LOWEST = 2148
-"""The lowest bit of an exact sum is 2 ** -_LOWEST."""
+"""The lowest bit of an exact sum has the value 2 ** -_LOWEST."""
 _FULL = 1 << 62
 _LOW_BITS = (1 << 32) - 1
 _NAN = 1 << 32
-"""The last limb counts infinities, and adds this for a NaN."""
+"""Added to the last limb, which counts infinities, if a value is NaN."""
 
 
 @compiled
 def _add_float32(bits: Array, low: Array, high: Array) -> None:
     """Add the squares of float32 values, given as int32, to the sums of their exponents.
 
-    Neighbours go to different rows of `low`, which all count by one, so that they need
-    not wait for one another.
+    Neighbors use different rows of `low`, so that consecutive additions do not depend on
+    each other.
     """
     for i in range(bits.size):
         number = bits[i]
@@ -59,8 +60,8 @@ def _add_float32(bits: Array, low: Array, high: Array) -> None:
 def _add_float64(bits: Array, low: Array, high: Array) -> None:
     """Add the squares of float64 values, given as int64, to the sums of their exponents.
 
-    With m = a * 2 ** 27 + b, the parts of m * m, a * a, a * b and b * b, have rows of
-    `low` of their own.
+    A mantissa is split as m = a * 2 ** 27 + b. The products a * a, a * b and b * b are added
+    to separate rows of `low`.
     """
     for i in range(bits.size):
         number = bits[i]
@@ -84,7 +85,7 @@ def exact_squares(values: Sequence[Array]) -> Array:
     """Return the sum of the squares of all elements.
 
     Args:
-        values: floating-point arrays of any shapes; half floats, too.
+        values: floating-point arrays of any shape, including half floats.
 
     Returns:
         An exact sum: int64 of shape [LIMBS].
@@ -101,7 +102,7 @@ def exact_squares(values: Sequence[Array]) -> Array:
 
 
 def _sum_of(flat: Array) -> tuple[int, int]:
-    """Return the sum of squares in units of the lowest bit, and its last limb."""
+    """Return the sum of squares in units of the lowest bit, and the last limb."""
     if flat.dtype == np.float64:
         low = np.zeros((3, 1 << 11), np.int64)
         high = np.zeros_like(low)
@@ -125,9 +126,11 @@ def _sum_of(flat: Array) -> tuple[int, int]:
 
 
 def rounded_sum(sums: Sequence[Array], dtype: DTypeLike) -> Array:
-    """Return the sum of exact sums as a scalar of a floating-point dtype: NaN if there is
-    a NaN among the squares, and infinity if it is too large. The sum is rounded to
-    float64, and from that to the dtype."""
+    """Return the sum of exact sums as a floating-point scalar.
+
+    The sum is rounded to float64 and then to `dtype`. It is NaN if a square is NaN, and
+    infinity if the sum is too large.
+    """
     limbs = [sum(each) for each in zip(*(s.tolist() for s in sums), strict=True)]
     special = limbs.pop()
     total = sum(limb << _LIMB_BITS * i for i, limb in enumerate(limbs))

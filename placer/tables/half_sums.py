@@ -1,4 +1,4 @@
-"""Sums of half floats (float16, bfloat16): added in float32, rounded once."""
+"""Adds half floats (float16, bfloat16) in float32 and rounds once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Array = npt.NDArray[Any]
 
 
 def dtype_of_sums(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype in which values of a dtype are added: float32 for half floats,
-    else the same one."""
+    """Return the dtype for sums: float32 for half floats, otherwise the same dtype."""
     return np.dtype(np.float32) if is_half_float(dtype) else np.dtype(dtype)
 
 
 def add_in_float32(total: Any, value: Any) -> Any:
-    """Return `total + value`, of numpy or JAX arrays of one shape: in float32 if
-    `value` has half floats."""
+    """Return `total + value` of numpy or JAX arrays; half floats are added in float32."""
     if is_half_float(value.dtype):
         total, value = total.astype(np.float32), value.astype(np.float32)
     return total + value
 
 
 def add_up(parts: Sequence[Array], out: Array) -> None:
-    """Write the sum of numpy arrays of one shape, from the first to the last. Half floats
-    are added in float32, and the sum is rounded once, to the dtype of `out`. An overflow
-    gives no warning: the loss shows it."""
+    """Add numpy arrays of the same shape in order, and write the sum to `out`.
+
+    Half floats are added in float32, and the sum is rounded once. Overflows do not cause
+    warnings, because the loss shows them.
+    """
     kind = dtype_of_sums(out.dtype)
     total = out if out.dtype == kind else np.empty(out.shape, kind)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -45,8 +45,15 @@ def add_up(parts: Sequence[Array], out: Array) -> None:
 
 
 def mean_of(parts: Sequence[Array], divisor: int, dtype: np.dtype[Any]) -> Array:
-    """Return the sum of numpy arrays of one shape, from the first to the last, divided by a
-    number. Half floats are added and divided in float32; `dtype` is that of the result."""
+    """Add numpy arrays of the same shape in order, divide by `divisor`, and round once.
+
+    Half floats are added and divided in float32.
+
+    Args:
+        parts: the arrays.
+        divisor: the divisor.
+        dtype: the dtype of the result.
+    """
     total = np.empty(parts[0].shape, dtype_of_sums(dtype))
     add_up(parts, total)
     if divisor != 1:
@@ -56,8 +63,10 @@ def mean_of(parts: Sequence[Array], divisor: int, dtype: np.dtype[Any]) -> Array
 
 
 def round_to(total: Any, dtype: np.dtype[Any]) -> Any:
-    """Round a sum to the dtype of its parts; one that is too large becomes inf, without a
-    warning. A sum of that dtype is returned as it is."""
+    """Round a sum to `dtype`. Too large values become infinite, without a warning.
+
+    A sum that already has this dtype is returned unchanged.
+    """
     if total.dtype == dtype:
         return total
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Gradients added up by key."""
+"""Data classes for gradients that are summed by key."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Array = npt.NDArray[Any]
 
 
 class KeyPart(NamedTuple):
-    """Keys of a batch, each once.
+    """Distinct keys of a batch.
 
     Attributes:
-        keys: uint64[n].
+        keys: the keys, uint64[n].
         occurrences: how often each key occurs, uint32[n].
-        scores: what each key adds to its score, float32[n], if that is not a function of
-            the occurrences.
-        times: when each key was seen last, in seconds, uint32[n], if there are times.
+        scores: the increase of each key's score, float32[n]. None if the table has no
+            scores, or the occurrences determine them.
+        times: when each key was last seen, in seconds, uint32[n]; None without times.
         now: the latest time of all rows of the batch, in seconds.
     """
 
@@ -34,7 +34,7 @@ class KeySums:
     """The sum of the gradients of each key.
 
     Attributes:
-        part: the keys, in the order in which they first appear.
+        part: the keys, in the order of their first occurrences.
         gradients: the sums, of shape [n, dim].
     """
 
@@ -42,6 +42,6 @@ class KeySums:
     gradients: Array
 
     def __add__(self, other: KeySums) -> KeySums:
-        from placer.tables.sparse.key_sums import sum_by_key  # compiles its loops
+        from placer.tables.sparse.key_sums import sum_by_key  # imports numba
 
         return sum_by_key([self, other])

@@ -1,10 +1,10 @@
 """Learning-rate schedules: functions from the step to a learning rate, in float64.
 
-The first update is step 0, as in optax. `exponential`, `linear`, `polynomial` and
-`cosine` equal `optax.exponential_decay`, `linear_schedule`, `polynomial_schedule` and
-`cosine_decay_schedule`. `piecewise` equals `optax.join_schedules` of constants, and
-`warmup` equals it for a linear schedule followed by another one. `noam` is the schedule
-of Vaswani et al. 2017, `linear_scaling` that of Goyal et al. 2017.
+The first update is step 0, as in optax. `exponential`, `linear`, `polynomial` and `cosine`
+equal `optax.exponential_decay`, `linear_schedule`, `polynomial_schedule` and
+`cosine_decay_schedule`. `piecewise` equals `optax.join_schedules` of constants. `warmup`
+equals `optax.join_schedules` of a linear schedule and another schedule. `noam` is from
+Vaswani et al. 2017, and `linear_scaling` from Goyal et al. 2017.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ Schedule = Callable[[int], float]
 
 
 def build_schedule(rate: Rate) -> Schedule:
-    """Return the function from step to learning rate: of a number, or of a schedule.
+    """Return the function from step to learning rate for a number or a schedule.
 
-    Raises PlacerError if the batch of a `linear_scaling` is not filled in.
+    Raises:
+        PlacerError: if the schedule is `linear_scaling` and its batch is missing.
     """
     if not isinstance(rate, schedules.Schedule):
         return lambda step: rate
@@ -67,8 +68,8 @@ def _polynomial(form: schedules.Linear) -> Schedule:
         power, cycle = form.power, form.cycle
 
     def rate_at(step: int) -> float:
-        # With `cycle`, the period is the smallest multiple of `steps` that the step has
-        # not passed, so the rate jumps up again at the end of each.
+        # With `cycle`, the period is the smallest multiple of `steps` that is not below the
+        # step. The rate therefore jumps up again after each multiple.
         periods = max(1, -(-step // steps)) if cycle else 1
         remaining = 1.0 - min(step, periods * steps) / (periods * steps)
         return float((init - end) * remaining**power + end)

@@ -1,4 +1,4 @@
-"""Functions of tables that are compiled to machine code when they are first called."""
+"""Compiles functions of tables to machine code at their first call."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from placer.system.caches.machine_code import (
 
 
 class Compiled:
-    """A function that is compiled when it is first called, for the types of that call,
-    and runs without the interpreter lock.
+    """A function that numba compiles at the first call, for the types of its arguments.
 
-    Functions that it calls are decorated by `register_jitable`.
+    The machine code runs without the interpreter lock. Functions that it calls must be
+    decorated with `register_jitable`.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -45,17 +45,17 @@ class Compiled:
 
 
 compiled = Compiled
-"""Decorates a function: see `Compiled`."""
+"""Decorator that makes a function a `Compiled`."""
 
 
 def cache_folder() -> Path | None:
-    """The folder that machine code is kept in, or None where nothing can be kept."""
+    """Return the folder for cached machine code, or None if it cannot be cached."""
     return kernels_folder(_digest())
 
 
 @cache
 def _digest() -> str:
-    """Changes whenever a function or a number does that others are compiled with: numba
-    looks only at the file of a function itself."""
+    # Covers all sources that compiled functions use: numba checks only the file of the
+    # function that it compiles.
     sources = [Path(row_bytes.__file__), *sorted(Path(__file__).parent.rglob("*.py"))]
     return sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]

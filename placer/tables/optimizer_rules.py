@@ -1,16 +1,15 @@
-"""The optimizer rules: each is written once, as a function of one element.
+"""Optimizer rules, written as functions of one element.
 
-A rule takes an element of each array (`value`, slots), then the gradient and the numbers
-of the step. It returns the new elements of the arrays. `placer.tables.compiled_kernels`
-compiles it into a loop over a table in host memory; `placer.tables.device` calls it with
-JAX arrays.
+A rule takes an element of each array (`value`, then slots), the gradient, and the numbers of
+the step. It returns the new elements of the arrays. `placer.tables.compiled_kernels` compiles
+a rule into a loop over a table in host memory. `placer.tables.device` calls it with JAX
+arrays.
 
-Arrays and numbers have one dtype, and there are no literals, so everything is computed
-in that dtype and rounded after each operation, as written: an update of a slice is a
-slice of the update, bit for bit. Where optax multiplies by a reciprocal root, these
-rules divide by the root.
+All arrays and numbers have the same dtype, and rules contain no literals. Each operation is
+therefore computed and rounded in this dtype. The update of a slice is bit for bit a slice of
+the update. These rules divide by a root where optax multiplies by a reciprocal root.
 
-CONTRIBUTING.md says how to add a rule.
+CONTRIBUTING.md explains how to add a rule.
 """
 
 from __future__ import annotations
@@ -32,22 +31,24 @@ Number = Any
 """A number, or an array of any shape."""
 Results = tuple[Number, ...]
 Kernel = Callable[..., Results]
-"""The function of a rule, or of one phase of a two-phase rule. It takes an element of
-each array of `arrays_of`, the gradient and the numbers; it returns the new elements."""
+"""The function of a rule, or of one phase of a two-phase rule. Its arguments are an element
+of each array in `arrays_of`, the gradient and the numbers. It returns the new elements."""
 
 
 class StepNumbers(NamedTuple):
     """The numbers of a step that rules use.
 
-    - `rate`: the learning rate of the step
-    - `zero`: 0, in the dtype of the arrays
-    - `weight_decay`: the hyperparameter, 0 for a parameter that does not decay
-    - `one_minus_b1`: 1 - b1, and so on
-    - `correction_b1`: 1 - b1**step, the bias correction of a mean that started at 0
-    - `next_correction_b1`: the same, one step later
-    - any other name: the hyperparameter of that name
+    Numbers for hyperparameters that a rule lacks are NaN.
 
-    Numbers of hyperparameters that the rule does not have are NaN.
+    Attributes:
+        rate: the learning rate of the step.
+        zero: 0 in the dtype of the arrays.
+        weight_decay: the hyperparameter; 0 for a parameter without weight decay.
+        one_minus_b1: 1 - b1. Other names with `one_minus_` are similar.
+        correction_b1: 1 - b1**step, the bias correction of a mean that started at 0.
+        next_correction_b1: the bias correction of the next step.
+
+    All other fields are hyperparameters of the same name.
     """
 
     rate: Number
@@ -96,7 +97,7 @@ def adagrad(
 ) -> Results:
     total = gradient * gradient + sum_of_squares
     scaled = gradient / sqrt(total + n.eps)
-    # An element that has never had a gradient keeps its value, whatever eps is.
+    # An element whose gradients were all 0 keeps its value, even if eps is 0.
     change = where(total > n.zero, scaled, n.zero * gradient)
     return value - n.rate * change, total
 
@@ -149,7 +150,7 @@ def ftrl(
     shrunk = sign(changed) * n.l1 - changed
     weight = shrunk / ((n.beta + sqrt(total)) / n.rate + n.l2)
     new = where(absolute(changed) > n.l1, weight, n.zero * changed)
-    # A learning rate of 0 changes nothing.
+    # With a learning rate of 0, nothing changes.
     learns = n.rate > n.zero
     return (
         where(learns, new, value),
@@ -200,7 +201,7 @@ def lion(value: Number, mu: Number, gradient: Number, n: StepNumbers) -> Results
     return value - n.rate * (change + n.weight_decay * value), mu
 
 
-# Two-phase rules: between the phases the trust ratio of each whole parameter is computed.
+# Two-phase rules. The trust ratio of each whole parameter is computed between the phases.
 
 
 def lamb_direction(
@@ -221,8 +222,8 @@ def lars(value: Number, trace: Number, gradient: Number, n: StepNumbers) -> Resu
     return value + trace, trace
 
 
-# Row-wise rules: in place of their slot for the row they take its values before and after
-# this update.
+# Row-wise rules. Instead of the slot of the row, they take its values before and after the
+# update.
 
 
 def rowwise_adagrad(
@@ -257,15 +258,16 @@ def rowwise_adam(
 def arrays_of(kernel: Kernel) -> tuple[str, ...]:
     """Return the arrays that a kernel reads and writes: `value`, then slots.
 
-    The first phase of a two-phase rule reads `value` and writes the update direction in
-    its place; the gradient of the second is the direction, times the trust ratio.
+    The first phase of a two-phase rule returns the update direction instead of the new
+    value. The gradient of the second phase is the direction times the trust ratio.
 
-    Raises TypeError if the kernel reads a number that is no field of `StepNumbers`.
+    Raises:
+        TypeError: if the kernel reads a number that is not a field of `StepNumbers`.
     """
-    for name in kernel.__code__.co_names:  # those of functions and of numbers
+    for name in kernel.__code__.co_names:  # names of functions and of numbers
         if name not in kernel.__globals__ and name not in StepNumbers._fields:
             raise TypeError(
-                f"the rule '{kernel.__name__}' reads '{name}', which is no field of"
+                f"the rule '{kernel.__name__}' reads '{name}', which is not a field of"
                 " StepNumbers in placer/tables/optimizer_rules.py"
             )
     *arrays, _, _ = signature(kernel).parameters
@@ -273,8 +275,10 @@ def arrays_of(kernel: Kernel) -> tuple[str, ...]:
 
 
 def kernels_of(rule: Rule) -> tuple[Kernel, ...]:
-    """The kernels of a rule: one, or two for a two-phase rule, of which the first
-    computes the update direction."""
+    """Return the kernel of a rule, or the two kernels of a two-phase rule.
+
+    The first kernel of a two-phase rule computes the update direction.
+    """
     match rule:
         case optimizers.RMSProp():
             variants = (
@@ -292,7 +296,7 @@ def kernels_of(rule: Rule) -> tuple[Kernel, ...]:
 
 
 def constant_numbers(hyper: Hyper, *, decays: bool) -> StepNumbers:
-    """Return the numbers that are the same in every step; the others are NaN."""
+    """Return the numbers that are the same in every step; all other numbers are NaN."""
     known = {"zero": 0.0, "weight_decay": 0.0, **hyper}
     if not decays:
         known["weight_decay"] = 0.0
@@ -303,10 +307,10 @@ def constant_numbers(hyper: Hyper, *, decays: bool) -> StepNumbers:
 def changing_numbers(
     hyper: Hyper, step: int, rate: float, dtype: np.dtype[Any]
 ) -> dict[str, Number]:
-    """Return the other numbers of a step (from 1) by name.
+    """Return the numbers that change in each step, by name. Steps count from 1.
 
-    Corrections are rounded where optax rounds them: in float32, 1 - b**step is that of
-    a float32 power, which differs from the exact one when b is near 1.
+    Corrections are rounded in the same places as in optax. In float32, b**step is rounded to
+    float32 first, so 1 - b**step differs from the exact value if b is near 1.
     """
     real = dtype.type
 

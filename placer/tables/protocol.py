@@ -1,4 +1,4 @@
-"""What node programs use of a table."""
+"""Defines the methods of tables that node programs use."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 
 
 class ProgramTable(Protocol):
-    """Blocks of parameters on one node as a program uses them.
+    """A table with blocks of parameters, as node programs use it.
 
-    A table is used by one thread at a time. Arrays are numpy arrays or JAX arrays, one
-    per block, of the block's shape and the table's dtype; RunError for others.
+    Only one thread at a time may use a table. All sequences contain one numpy or JAX array
+    per block, of the block's shape and the table's dtype. Methods raise RunError for arrays
+    that do not fit.
     """
 
     name: str
@@ -23,7 +24,7 @@ class ProgramTable(Protocol):
         """Return the values of the blocks."""
 
     def load(self, values: Sequence[Any]) -> None:
-        """Replace the values; slots and step count stay as they are."""
+        """Replace the values. Slots and step count do not change."""
 
     def update(
         self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
@@ -33,34 +34,38 @@ class ProgramTable(Protocol):
         Args:
             gradients: one array per block.
             learning_rate: the learning rate of this update.
-            scale: a factor of the gradients, such as that of clipping: one for all, or
-                one per block.
+            scale: a factor for the gradients, such as from clipping: one number, or one per
+                block.
         """
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None
     ) -> tuple[Any, ...]:
-        """Compute the update direction of each block: the first phase of a two-phase
-        rule.
+        """Run the first phase of a two-phase rule, and return the update directions.
 
-        This updates slots, but no values; `apply_directions` does that. Arguments are
-        those of `update`.
+        This updates slots but not values; `apply_directions` updates values.
+
+        Args:
+            gradients: one array per block.
+            scale: a factor for the gradients: one number, or one per block.
         """
 
     def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
-        """Apply the update directions: the second phase of a two-phase rule.
+        """Run the second phase of a two-phase rule: apply the update directions.
 
-        `ratios` has the trust ratio of each block's parameter (the op `trust_ratio`).
+        Args:
+            ratios: the trust ratio of each block's parameter (the op `trust_ratio`).
+            learning_rate: the learning rate of this update.
         """
 
 
 class StreamedTable(Protocol):
-    """A table that is updated in chunks, as gradients arrive."""
+    """A table that can be updated in chunks as gradients arrive."""
 
     block_of_gradient: dict[str, int]
-    """The number of the block that each gradient is for, by the gradient's name."""
+    """The number of the block for each gradient, by the gradient's name."""
 
     def update_in_chunks(
         self, *, learning_rate: float, scale: Any = None
     ) -> AbstractContextManager[Any]:
-        """An update whose `apply` takes the elements of each block in order."""
+        """Return a context manager for an update; its `apply` takes elements in order."""

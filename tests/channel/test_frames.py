@@ -352,7 +352,7 @@ def test_many_types_and_the_largest_inline_payload_fit_into_a_frame():
 
 @pytest.mark.parametrize("shape", [(1,) * 33, (2**48 + 1, 0)])
 def test_invalid_shapes_are_not_sent(shape):
-    with pytest.raises(RunError, match="it: array 0 has a too large shape"):
+    with pytest.raises(RunError, match="it: array 0 is too large: shape"):
         payload.check_arrays([np.zeros(shape, "?")], lambda: "it")
 
 

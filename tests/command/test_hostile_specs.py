@@ -77,8 +77,8 @@ def test_without_code_a_call_is_an_error_at_its_line(
     out = ("--out", evil / "build") if command == "compile" else ()
     status, output, error = run_command(command, evil / "calls.yaml", "--no-code", *out)
     assert (status, output) == (2, "")
-    assert "calls.yaml:6:12: op 'one' calls evil:double, which has to be run" in error
-    assert "calls.yaml:7:12: op 'two' calls evil:double, which has to be run" in error
+    assert "calls.yaml:6:12: compiling op 'one' needs to run evil:double" in error
+    assert "calls.yaml:7:12: compiling op 'two' needs to run evil:double" in error
     assert not (evil / "it ran").exists()
 
 

@@ -129,8 +129,10 @@ LAUNCH: Mapping[str, Entry] = {
     "--quiet": "what is printed",
 }
 OF_A_BUILD: Mapping[str, Entry] = {
-    "--set": Refused("--set train.epochs=2", "is a build, whose keys cannot be set"),
-    "--no-code": Refused("--no-code", "cannot be used without running its code"),
+    "--set": Refused(
+        "--set train.epochs=2", "is a build, whose keys cannot be changed"
+    ),
+    "--no-code": Refused("--no-code", "which cannot be used without running its code"),
 }
 VIEW: Mapping[str, Entry] = {
     "--set": OF_A_BUILD["--set"],

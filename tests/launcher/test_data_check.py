@@ -260,7 +260,7 @@ def made(body: str) -> str:
         ("csv:$HOME/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
         ("csv:https://t/t.csv", "", NUMBERS, "7:14", "no such file", "download it"),
         (MODULE, "", made("return []"), "7:14", "has no rows", "at least one row"),
-        (MODULE, "", made("return {}"), "3:6", "no column 'x'", "it has no columns"),
+        (MODULE, "", made("return {}"), "3:6", "no column 'x'", "the source has no columns"),
         (MODULE, "", made("import pyarrow; return pyarrow.table({'x': [1]})"), "7:14", "returned a Table", "return a dict with the array of each column"),
         ("csv:t*.csv", "", NUMBERS, "7:14", "no such file", "patterns are not supported: join the files"),
         ("csv:~/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),

@@ -122,7 +122,7 @@ def test_a_full_disk_says_which_variable_names_another_folder(build):
         with pytest.raises(BuildError, match="cannot write") as raised:
             unpack(msgspec.structs.replace(delivery, files=changed))
     assert raised.value.hint is not None
-    assert raised.value.hint.startswith("PLACER_CACHE")
+    assert raised.value.hint.startswith("set PLACER_CACHE")
     assert unpack(delivery).parent == builds
 
 
@@ -150,7 +150,9 @@ def test_a_cache_below_a_folder_of_another_user_is_not_used(
     (tmp_path / "file").touch()  # no folder for temporary files either
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     delivery = sent(write_delivery(build, read_plan(build), new_key()))
-    with pytest.raises(PlacerError, match="no folder for the build can be used"):
+    with pytest.raises(
+        PlacerError, match="found no usable folder for the received build"
+    ):
         unpack(delivery)
 
 

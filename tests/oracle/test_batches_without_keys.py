@@ -122,9 +122,9 @@ def test_workers_without_rows_do_not_stop_the_others(tmp_path, update):
         ),
         (
             {"time": 1_700_000_000_000},
-            r"1 of 8 rows have others, such as 1700000000000",
+            r"1 of 8 rows have other values, such as 1700000000000",
         ),
-        ({"time": -1}, r"times are seconds from 0 to 4294967295, .* such as -1"),
+        ({"time": -1}, r"times must be seconds from 0 to 4294967295, .* such as -1"),
     ],
 )
 def test_scores_and_times_that_mean_nothing_end_the_run(tmp_path, others, message):

@@ -121,7 +121,7 @@ def test_with_warn_only_the_gradients_of_these_rows_are_dropped(
     ids=["sync", "clipped", "async"],
 )
 def test_else_they_end_the_run(tmp_path, settings, message):
-    key = rf"such as that of key {2**64 + BAD} \(int64 {BAD}\)"
+    key = rf"such as key {2**64 + BAD} \(int64 {BAD}\)"
     with pytest.raises(
         RunError, match=f"table emb.table: the gradients of {message} {key}"
     ):

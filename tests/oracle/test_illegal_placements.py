@@ -108,8 +108,8 @@ def test_the_error_for_a_batch_uneven_over_threads_names_them(place, parts, tmp_
 def test_a_loss_that_depends_on_no_parameter_is_refused(tmp_path):
     ops = [H, "name: loss, op: mean_squared_error, in: [y, y]"]
     assert message(ops, tmp_path).startswith(
-        "bad.yaml:9:12: 'loss' depends on no trainable parameter: there is nothing to"
-        " minimize\n"
+        "bad.yaml:9:12: 'loss' depends on no trainable parameter, so minimizing it"
+        " has no effect\n"
     )
 
 

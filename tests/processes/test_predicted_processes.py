@@ -124,7 +124,7 @@ def test_a_spec_predicts_from_the_checkpoints_of_its_training(tmp_path):
         "predict", build, *keys, "--params", kept, "--out", tmp_path / "out.npz"
     )
     assert done.status == 2
-    assert "is a build, whose keys cannot be set" in done.err
+    assert "is a build, whose keys cannot be changed" in done.err
 
 
 WAITING_READER = """\

@@ -121,9 +121,14 @@ def test_every_op_and_value_is_explained(
         for name in {*graph.values, *(op.name for op in graph.ops)}:
             assert explained(build, name)
     keys = "\n".join(explained(build, "u.keys"))
-    assert "u.keys is by key: each node has the keys of its rows of the batch" in keys
+    assert (
+        "u.keys is by key: each node has the rows of the keys in its part of the batch"
+        in keys
+    )
     rows = "\n".join(explained(build, "u.rows"))
-    assert "u.rows is by key: each node has the keys that it looks up" in rows
+    assert (
+        "u.rows is by key: each node has the rows of the keys that it looks up" in rows
+    )
     assert "exchange = give_rows" in rows
 
 

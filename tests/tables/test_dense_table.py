@@ -206,9 +206,9 @@ def test_a_table_without_blocks_does_nothing():
         (
             [np.zeros((7, 13), np.float32)],
             r"table ps: gradient of h1.w is float32\[7, 13\],"
-            r" the block is float32\[13, 7\]",
+            r" but the block is float32\[13, 7\]",
         ),
-        ([np.zeros((13, 7))], r"is float64\[13, 7\], the block is float32"),
+        ([np.zeros((13, 7))], r"is float64\[13, 7\], but the block is float32"),
     ],
 )
 def test_gradients_that_do_not_fit_raise(wrong, message):
@@ -228,7 +228,7 @@ def test_gradients_that_do_not_fit_raise(wrong, message):
         (
             "momentum",
             {"trace": [np.zeros(3, np.float32)]},
-            r"table ps: trace of h1.b is float32\[3\], the block is float32\[7\]",
+            r"table ps: trace of h1.b is float32\[3\], but the block is float32\[7\]",
         ),
     ],
 )

@@ -137,5 +137,7 @@ def test_a_number_that_a_rule_reads_must_be_a_field_of_step_numbers():
     def rule(value, gradient, n):
         return (value - n.rate * n.gamma * gradient,)
 
-    with pytest.raises(TypeError, match="'rule' reads 'gamma', which is no field of"):
+    with pytest.raises(
+        TypeError, match="'rule' reads 'gamma', which is not a field of"
+    ):
         arrays_of(rule)

@@ -150,8 +150,7 @@ def is_number(word: str) -> bool:
 
 
 def _parse_numbers(text: pa.StringArray) -> np.ndarray | None:
-    """Return texts as float64, with NaN for ""; None if a text is not a number in
-    float32."""
+    """Return texts as float64, with NaN for ""; None if one is not a float32 number."""
     is_present = pc.not_equal(text, "")
     present = cast_floats(text.filter(is_present))
     if present is None or not len(present):
@@ -164,8 +163,7 @@ def _parse_numbers(text: pa.StringArray) -> np.ndarray | None:
 
 
 def _parse_days(text: pa.StringArray) -> np.ndarray | None:
-    """Return texts as days since 1970-01-01, with NaN for ""; None if a text is not a
-    date."""
+    """Return texts as days since 1970-01-01, with NaN for ""; None if one is not a date."""
     encoded = text.dictionary_encode()
     is_present = pc.not_equal(encoded.dictionary, "")
     try:
@@ -191,10 +189,7 @@ def _infinite(numbers: np.ndarray) -> str | None:
 
 
 def _text_of_whole(numbers: np.ndarray) -> pa.StringArray | None:
-    """Return whole floats as text, or None if a float is not whole.
-
-    Ids and classes with missing values are stored as such floats.
-    """
+    """Return whole floats, such as ids with gaps, as text; None if a float is not whole."""
     is_nan = np.isnan(numbers)
     if not are_exact(numbers[~is_nan]):
         return None

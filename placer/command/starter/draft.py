@@ -129,7 +129,6 @@ def draft_model(
 
 
 def _check_ids(table: Table, column: str, label: str) -> None:
-    """Raise DataError if a name of `--ids` is not a column to learn from."""
     if column not in table.columns:
         hint = did_you_mean(column, table.columns)
         raise DataError(f"{table.path} has no column '{column}'", hint=hint)

@@ -45,13 +45,8 @@ _WITH_COMMA = re.compile(r"[-+]?\d[\d.,]*")
 
 
 def describe_column(table: Table, name: str, *, is_id: bool = False) -> Column:
-    """Describe a column as an input of a model.
-
-    Args:
-        table: the table.
-        name: the name of the column.
-        is_id: True if the user says that the column has ids.
-    """
+    """Describe a column as an input of a model. `is_id` is True if the user says that the
+    column has ids."""
     if not name:
         return LeftOut("", "the column has no name")
     if name in table.repeated:
@@ -126,7 +121,8 @@ def _describe_numbers(cells: Cells) -> Column:
     enough = len(present) >= _LEAST_ROWS_PER_CODE * distinct
     if is_whole and few and enough and cells.text is not None:
         codes = all_words(cells)
-        if len(cells.words) == distinct:  # Each number is written in only one way.
+        if len(cells.words) == distinct:
+            # Every number is written in the same way in all cells.
             return codes
     if why := find_unscalable(present):
         return LeftOut(name, why)
@@ -134,7 +130,6 @@ def _describe_numbers(cells: Cells) -> Column:
 
 
 def _describe_ids(cells: Cells, *, is_asked: bool = False) -> Ids | Words | LeftOut:
-    """Describe a column of ids. `is_asked` is True if the user says that it has ids."""
     if cells.text is None:
         return LeftOut(cells.name, "only whole numbers and texts can be ids")
     distinct, rows = len(cells.words), len(cells.text)
@@ -151,7 +146,7 @@ def _describe_ids(cells: Cells, *, is_asked: bool = False) -> Ids | Words | Left
         return all_words(cells)
     numbers = cells.numbers
     are_whole = numbers is not None and are_exact(numbers[~cells.is_missing])
-    if not are_whole and not cells.is_text:  # Such ids are not compared as text.
+    if not are_whole and not cells.is_text:  # These ids would not be compared as text.
         if cast_whole(pa.array([*cells.words])) is None:
             return LeftOut(
                 cells.name, "only whole numbers of 64 bits and texts can be ids"
@@ -195,11 +190,8 @@ def _describe_words(cells: Cells) -> Column:
 
 
 def _almost_numbers(cells: Cells) -> Numbers | LeftOut | None:
-    """Describe a column of numbers with a few other values; return None for other
-    columns.
-
-    A few different words, such as `unknown`, count as missing values.
-    """
+    """Describe a column of numbers and a few words, which count as missing; None for
+    others."""
     if not (wrong := _find_misfits(cells)):
         return None
     first = _first_misfit(cells, wrong)
@@ -217,19 +209,15 @@ def _almost_numbers(cells: Cells) -> Numbers | LeftOut | None:
 
 
 def find_misfit(cells: Cells) -> str | None:
-    """Return the count and the first of the few values that are not numbers.
-
-    Return None if all values are numbers, or if many are not.
-    """
+    """Return the count and the first of the few values that are not numbers. Return
+    None if all values are numbers, or if many are not."""
     wrong = _find_misfits(cells)
     return _first_misfit(cells, wrong) if wrong else None
 
 
 def _find_misfits(cells: Cells) -> dict[str, int]:
-    """Return the values of a column of numbers that are not numbers, with their counts.
-
-    Return an empty dict if there are many such values.
-    """
+    """Return the few values of a column of numbers that are not numbers, with their
+    counts."""
     if cells.text is None or cells.numbers is not None:
         return {}
     counts = {word: count for word, count in cells.words.items() if word not in MISSING}

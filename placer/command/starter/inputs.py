@@ -41,10 +41,8 @@ class Feature:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def lines(self, indent: int) -> Iterator[str]:
-        """Yield the lines of the entry under the key `features`.
-
-        The caller adds `indent` blanks to each line; they count for its length.
-        """
+        """Yield the lines of the entry under `features`, short enough for `indent` more
+        blanks."""
         entry = {self.kind: self.operand, **self.options}
         line = f"{one_line(self.name)}: {one_line(entry, flow=True)}"
         if len(line) <= WIDTH - indent:
@@ -172,8 +170,7 @@ def _add_filled(inputs: Inputs, column: Numbers, name: str, is_whole: bool) -> N
 def _add_dates(
     inputs: Inputs, column: Dates, name: str, is_whole: bool, has_few_rows: bool
 ) -> None:
-    """Add a column of dates as days, day of the week and hour; with many rows also in
-    buckets."""
+    """Add a column of dates as days, day of the week and hour."""
     if column.missing or not is_whole:
         inputs.filled[column.name] = column.median
     if column.first != column.last:
@@ -191,8 +188,7 @@ def _add_dates(
 
 
 def _add_scaled(inputs: Inputs, name: str, operand: str, values: np.ndarray) -> None:
-    """Add a feature with mean 0 and variance 1. Outliers do not count for the two
-    numbers."""
+    """Add a feature with mean 0 and variance 1, computed without outliers."""
     low, high = np.quantile(values, [0.01, 0.99])
     usual = np.clip(values, low, high)
     if usual.std() <= 1e-9 * max(1.0, abs(usual.mean())):
@@ -237,7 +233,6 @@ def _has_long_tail(values: np.ndarray) -> bool:
 
 
 def _size(rows: int) -> int:
-    """Return the length of a vector in a table with this number of rows."""
     return 4 if rows <= 10 else 8
 
 
@@ -247,8 +242,7 @@ def rounded(value: float) -> float:
 
 
 def _short(value: float) -> float | int:
-    """Return a whole number as int, which is shorter in YAML, if YAML can hold it
-    exactly."""
+    """Return a whole number as int, if YAML can hold it exactly."""
     return int(value) if value == int(value) and abs(value) < 2**53 else value
 
 
@@ -257,20 +251,16 @@ def name_columns(
 ) -> dict[str, str]:
     """Return a unique name for each column that a model uses.
 
-    Characters that a name cannot have become `_`. The features that are made from a name
-    never have the name of a column.
-
-    Args:
-        columns: the columns that the model uses.
-        all_columns: the columns of the file.
-        taken: names that must not be used.
+    Characters that a name cannot have become `_`. No feature that is made from a name has
+    the name of a column of the file (`all_columns`). The names in `taken` are not used.
     """
     used, names = {name.lower() for name in taken}, {}
     existing = set(all_columns)
     for column in columns:
         # Dots are replaced as well: a path would lose the part after a dot.
         plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_")[:40]
-        is_plain = is_name(plain) and one_line(plain) == plain  # False for `true`
+        # YAML would read a name such as `true` as another type.
+        is_plain = is_name(plain) and one_line(plain) == plain
         first = name = plain if is_plain else f"column_{plain}".strip("_")
         number = 2
         while not used.isdisjoint(_variants(name)) or any(
@@ -283,6 +273,5 @@ def name_columns(
 
 
 def _variants(name: str) -> set[str]:
-    """Return the names of all inputs and ops that are made from a name."""
     inputs = [name.lower(), *(f"{name}_{s}".lower() for s in _SUFFIXES)]
     return {*inputs, *(f"{each}_vector" for each in inputs)}

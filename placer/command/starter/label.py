@@ -56,11 +56,8 @@ Label = Classes | Quantity
 
 
 def find_label(table: Table, label: str | None) -> str:
-    """Return the column to predict: `label`, or a guess.
-
-    Raises:
-        DataError: if the table has no such column.
-    """
+    """Return the column to predict: `label`, or a guess. Raises DataError if the table
+    has no such column."""
     names = [name for name in table.columns if name and name not in table.repeated]
     if label is not None:
         if label in table.repeated:

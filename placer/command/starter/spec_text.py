@@ -30,13 +30,8 @@ Values = dict[str, object]
 
 
 def write_spec(draft: Draft, out: Path) -> str:
-    """Return the text of a spec for a table.
-
-    Args:
-        draft: the choices for the spec.
-        out: the file of the spec; the path of the table is written relative to its
-            folder.
-    """
+    """Return the text of a spec for a table. The path of the table is written relative to
+    the folder of `out`, the file of the spec."""
     used = (draft.label, *draft.numbers, *draft.dates, *draft.words, *draft.ids)
     names = name_columns(
         [each.name for each in used], [*draft.table.columns], OWN_NAMES
@@ -90,8 +85,7 @@ def _table(draft: Draft, out: Path) -> Values:
 def _columns(
     draft: Draft, inputs: Inputs, label: str, keys: Mapping[str, str]
 ) -> Values:
-    """Return the template values for inputs with their types, features, and input
-    columns."""
+    """Return the template values for inputs, features and input columns."""
     types = {each.name: "int32[batch]" for each in inputs.embedded}
     sparse = [each.name for each in inputs.embedded if each.rows is None]
     types |= dict.fromkeys(sparse, "int64[batch]")

@@ -64,10 +64,8 @@ class Table:
 
     @property
     def doubtful_header(self) -> str | None:
-        """The first column name that also occurs as a word in its column, or None.
-
-        Such a name suggests that the first row is not a header.
-        """
+        """The first column name that also occurs as a word in its column, or None. Such
+        a name suggests that the first row is not a header."""
         if self.form.header is not None or self.kind != "csv":
             return None
         for name, column in self.columns.items():
@@ -133,13 +131,12 @@ def _read_csv(path: Path) -> Table:
 
 
 def _detect_form(path: Path) -> Csv:
-    """Detect the delimiter, the comments and the header of a text file."""
     hint = "use a text file of cells, or such a file in gzip format (.gz)"
     with open_bytes(str(path), path, hint) as file:
         prefix = file.read(_PREFIX_NBYTES)
     lines = prefix.decode(errors="replace").splitlines(keepends=True)
     if len(prefix) == _PREFIX_NBYTES:
-        lines = lines[:-1] or lines  # The last line is incomplete.
+        lines = lines[:-1] or lines  # Drop the last line, which may be incomplete.
     comment = "#" if lines and lines[0].startswith("#") else None
     lines = [s for s in lines if s.strip() and not (comment and s.startswith(comment))]
     # Prefer the delimiter that gives the most rows the same number of cells; among

@@ -28,7 +28,6 @@ def render(template: str, values: Mapping[str, object]) -> str:
 
 
 def _fill(text: str, values: Mapping[str, object]) -> Iterator[str]:
-    """Yield the lines of one part of a template."""
     for prefix, lines in groupby(text.splitlines(), _start_of_comment):
         if prefix:
             paragraph = " ".join(line.removeprefix(prefix) for line in lines)
@@ -56,10 +55,7 @@ def comment_text(text: str) -> str:
 def comment(
     text: str, first: str = "# ", then: str | None = None, indent: int = 0
 ) -> list[str]:
-    """Return a text as comment lines.
-
-    The caller adds `indent` blanks to each line; they count for its length.
-    """
+    """Return a text as comment lines, short enough for `indent` more blanks."""
     return wrap(
         comment_text(text),
         WIDTH - indent,
@@ -71,10 +67,8 @@ def comment(
 
 
 def flow_list(key: str, items: Iterable[object], indent: int) -> Iterator[str]:
-    """Yield a key with a list, on as many lines as needed.
-
-    The caller adds `indent` blanks to each line; they count for its length.
-    """
+    """Yield a key with a list, on as many lines as needed, short enough for `indent` more
+    blanks."""
     texts = [one_line(item, flow=True) for item in items]
     joined = f"{one_line(key)}: [{', '.join(texts)}]"
     if len(joined) <= WIDTH - indent:

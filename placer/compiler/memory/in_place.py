@@ -68,13 +68,15 @@ class InPlaceAnalysis:
         self._bits: dict[str | SegmentRun, int] = {}
         for i, node in enumerate(sorted(self._analysed)):
             self._bits[node] = 1 << i
-        # By segment run: the events before the results of the run exist.
+        # By segment run: the events that precede its results.
         self._before_run: dict[SegmentRun, int] = {}
-        # By edge and node: the events before the node sends the message.
+        # By edge and node: the events that precede the node's message.
         self._before_message: dict[tuple[int, str], int] = {}
-        # By value and node: the events before a value that no segment computes.
+        # By value and node: the events that precede a value that no segment computes.
         self._before_value: dict[tuple[str, str], int] = {}
-        self._conversions: dict[tuple[int, int], Conversion] = {}  # by edge and index
+        self._conversions: dict[
+            tuple[int, int], Conversion
+        ] = {}  # by edge and value index
         self._unchanged: dict[tuple[str, str], str] = {}  # values equal to an operand
         for op in graph.ops:
             for node in self._nodes(op):
@@ -118,11 +120,9 @@ class InPlaceAnalysis:
         return all(finished & self._bits[each] for each in evaluating - {node})
 
     def _readers(self, parameter: str, node: str) -> set[SegmentRun]:
-        """Return the segment runs, on any node, that read the parameter's memory on `node`.
-
-        Follows the parameter through messages, views and copies, which may pass the memory
-        on without copying it.
-        """
+        """Return the segment runs, on any node, that read the parameter's memory on `node`."""
+        # The search follows the parameter through messages, views and copies, because they
+        # may pass the memory on without copying it.
         readers: set[SegmentRun] = set()
         pending = [(parameter, frozenset({node}))]
         while pending:
@@ -155,7 +155,7 @@ class InPlaceAnalysis:
         return readers
 
     def _finished_before(self, value: str, node: str) -> int:
-        """Return the events before the value of a visited op exists on the node."""
+        """Return the events that precede the value of an already visited op."""
         while (value, node) in self._unchanged:
             value = self._unchanged[value, node]
         op = self._graph.producers[value]
@@ -169,7 +169,7 @@ class InPlaceAnalysis:
         return node, op.attrs["segment"], self._graph.devices(op)
 
     def _visit(self, op: Op, node: str) -> None:
-        """Compute the events before the op's results exist on the node."""
+        """Compute the events that precede the op's results on the node."""
         structure = op.structure
         if op.is_computed:
             self._visit_computed(op, node)

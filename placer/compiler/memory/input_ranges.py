@@ -91,10 +91,8 @@ def _intersect(first: Range, second: Range) -> Range:
 
 
 def _layer_of_size(graph: Graph, scores: str, size: int) -> str | None:
-    """Return the op whose key `size` is the number of scores, if any.
-
-    Ops after it may keep this number.
-    """
+    """Return the op whose key `size` is the number of scores, if any."""
+    # Ops after the layer, such as relu, may keep the number of scores.
     while (op := graph.producers.get(scores)) is not None and op.is_computed:
         if graph.tensor_type(scores).shape[-1:] != (size,):
             return None

@@ -237,18 +237,15 @@ class _Sizes:
         return 2 * size if _is_sum_of_half_floats(op) else size
 
     def _size_of_range(self, value: Value) -> int:
-        """Return the bytes of the node's range of a value.
-
-        Values in ranges have no rows, so every device holds the whole range.
-        """
+        """Return the bytes of the node's range of a value."""
+        # Values in ranges have no rows, so every device holds the whole range.
         graph, name = self._graph, value.name
         part = graph.nodes(graph.producers[name]).index(self._node)
         low, high = graph.ranges(name).of(part)
         return (high - low) * ITEM_BYTES[graph.tensor_type(name).dtype]
 
     def _size_of_rows(self, value: Value, kind: TensorType) -> int:
-        """Return the maximum bytes of rows by key: all keys differ, and one node holds
-        them."""
+        """Return the maximum bytes of rows by key: all keys differ, and one node holds them."""
         graph = self._graph
         nodes = graph.nodes(keys_of(graph, value.name))
         rows = graph.batch // graph.microbatches
@@ -285,12 +282,11 @@ def _is_offered(graph: Graph, table: Table) -> bool:
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:
-    """Return the bytes of a table: its values, slots and copies.
-
-    Without in-place updates, the values of the previous step take the same space again. A
-    two-phase rule also stores update directions. An asynchronous table needs the copies of
-    `_exchange_copies`. A worker's local values need three copies for the exchange.
-    """
+    """Return the bytes of a table: its values, slots and copies."""
+    # Without in-place updates, the values of the previous step take the same space
+    # again. A two-phase rule also stores update directions. An asynchronous table needs
+    # the copies of `_exchange_copies`. A worker's local values need three copies for
+    # the exchange.
     copies = 1 if table.in_place else 2
     if _is_offered(graph, table):
         copies += graph.cluster.workers
@@ -308,12 +304,11 @@ def _table_bytes(graph: Graph, table: Table) -> int:
 
 
 def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
-    """Return how many extra copies of a table's values an asynchronous exchange needs.
-
-    On a server each worker may use a different version, or has a difference in a round. A
-    worker with its own optimizer stores unsent gradients and received gradients. Without a
-    server, other workers may be `bound` steps ahead, and so may its unapplied gradients.
-    """
+    """Return how many extra copies of a table's values an asynchronous exchange needs."""
+    # On a server each worker may use a different version, or has a difference in a
+    # round. A worker with its own optimizer stores unsent gradients and received
+    # gradients. Without a server, other workers may be `bound` steps ahead, and so may
+    # its unapplied gradients.
     gradient = graph.producers[str(table.blocks[0].gradient)]
     exchange = gradient.exchange
     if exchange is not None and exchange.updates_workers:
@@ -350,10 +345,8 @@ def check_memory(plan: Plan, model: Model) -> None:
 
 
 def _check_rows(plan: Plan, process: str, needed: int, memory: Memory) -> None:
-    """Raise SpecError if sparse tables do not fit in the memory that a step leaves.
-
-    `needed` is the number of bytes for the step.
-    """
+    """Raise SpecError if sparse tables do not fit in the memory that a step leaves."""
+    # `needed`: the bytes that a step of the process needs.
     held = [
         (nbytes, table)
         for table in plan.sparse_tables

@@ -21,7 +21,7 @@ def find_row_pairs(graph: Graph) -> list[str]:
     """Return a warning for each op that broadcasts rows against rows.
 
     Such an op aligns the rows of one operand with a later dimension of size 1 of the other.
-    Only ops that a loss or a metric depends on count. Operands of equal rank, such as
+    Ops without influence on a loss or a metric are ignored. Operands of equal rank, such as
     [1, batch], give no warning, since the shape shows that pairs are intended.
 
     Args:
@@ -40,10 +40,9 @@ def find_row_pairs(graph: Graph) -> list[str]:
 
 
 def _find_pair(op: Op, types: Mapping[str, ValueType]) -> tuple[str, str] | None:
-    """Return two operands whose rows end up in different dimensions of the result.
-
-    The first operand has its rows in the first dimension; the second has a lower rank.
-    """
+    """Return two operands whose rows end up in different dimensions of the result."""
+    # The first operand has its rows in the first dimension; the second has a lower
+    # rank.
     shaped = {name: types[name] for name in op.operands}
     rows = [
         (name, each)

@@ -92,12 +92,10 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
 def _changed_ops(
     graph: Graph, old: Graph | None, is_laid_out: bool
 ) -> tuple[Sequence[Op], Sequence[Op]]:
-    """Return the ops to check again: for places and layouts, and for types.
-
-    These are the ops that differ from the old graph, and the ops that depend on them. Only
-    changed ops can use a result with a new name. If the old graph has no layouts yet, the
-    first list is incomplete, and the caller checks the layouts of all ops.
-    """
+    """Return the ops to check again: for places and layouts, and for types."""
+    # The lists contain ops that differ from the old graph, and ops that depend on them.
+    # Only changed ops can use a result with a new name. If the old graph has no layouts
+    # yet, the first list is incomplete, and the caller checks the layouts of all ops.
     if old is None:
         return graph.ops, graph.ops
     known, producers = set(old.ops), old.producers
@@ -179,11 +177,9 @@ def _check_place(graph: Graph, op: Op) -> None:
 def _check_layouts(
     graph: Graph, ops: Iterable[Op], form: GraphForm, cache: VerifierCache
 ) -> None:
-    """Check the operand locations and the value layouts of some ops.
-
-    Before messages exist, conversions may have operands on other nodes. A sum of gradients
-    may have operands on only some of its nodes; the others add nothing.
-    """
+    """Check the operand locations and the value layouts of some ops."""
+    # Before messages exist, conversions may have operands on other nodes. A sum of
+    # gradients may have operands on only some of its nodes; the others add nothing.
     producers = graph.producers
     layouts: dict[str, Layout] = {
         name: value.layout for name, value in graph.values.items() if value.layout
@@ -268,7 +264,8 @@ def _check_ranges(graph: Graph, op: Op) -> None:
     for value in op.results:
         if (value.layout == "F") != (value.flat is not None):
             raise verification_error(
-                op, f"'{value.name}' has layout F without ranges, or the reverse"
+                op,
+                f"'{value.name}' has layout F without ranges, or ranges without layout F",
             )
         if value.flat is not None:
             numel = graph.tensor_type(value.name).numel()
@@ -277,12 +274,10 @@ def _check_ranges(graph: Graph, op: Op) -> None:
 
 
 def _check_messages(graph: Graph) -> None:
-    """Check that each message is sent once and later received once.
-
-    A reply is sent after the op that waits for it.
-    """
+    """Check that each message is sent once and later received once."""
+    # A reply is sent after the op that waits for it.
     sent: dict[int, Op] = {}
-    replies: dict[int, Op] = {}  # waiting op by edge; the message is sent later
+    replies: dict[int, Op] = {}  # by edge: the op that waits for the reply
     received: set[int] = set()
     for op in graph.ops:
         sends, receives = op.sent_edge, op.received_edge

@@ -162,10 +162,8 @@ def _hashable(value: object) -> object:
 def _result_types(
     graph: Graph, op: Op, operand_types: list[ValueType]
 ) -> list[ValueType]:
-    """Return the types that the results of an op must have.
-
-    Raises GraphError if the op does not accept its operands.
-    """
+    """Return the types that the results of an op must have."""
+    # GraphError is raised if the op does not accept its operands.
     if op.is_gradient:
         return _gradient_types(graph, op, operand_types)
     structure = op.structure
@@ -203,11 +201,9 @@ def _declared_types(op: Op, tensors: list[TensorType]) -> list[ValueType]:
 def _gradient_types(
     graph: Graph, op: Op, operand_types: list[ValueType]
 ) -> list[ValueType]:
-    """Return the result types of a gradient op.
-
-    They are the types of the forward operands in `wrt`. The operands are the residual, the
-    saved operands of the forward op, and the cotangents of the forward results.
-    """
+    """Return the result types of a gradient op."""
+    # A gradient op returns the types of the forward operands in `wrt`. Its operands are
+    # the residual, the saved forward operands, and the cotangents of the forward results.
     if not operand_types or not isinstance(operand_types[0], ResidualType):
         raise verification_error(
             op, f"the first operand of {op.kind} must be a residual"

@@ -86,11 +86,9 @@ def step_costs(
 
 
 def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
-    """Return the sends of workers for which a server updates whole parameters.
-
-    The keys are the ops that run once for each worker. Rows by key do not count, since
-    each worker sends its own keys.
-    """
+    """Return the sends of workers for which a server updates whole parameters."""
+    # Keys are the ops that run once for each worker. Updates of rows by key do not count,
+    # since each worker sends different keys.
     if all(op.exchange is None for op in graph.sends.values()):
         return {}
     return {
@@ -251,18 +249,16 @@ def _step_flops(graph: Graph, op: Op, rows: int, known: FlopsCache) -> tuple[int
 
 
 def _fixed_flops(graph: Graph, op: Op, known: FlopsCache) -> int:
-    """Return the part of an op's FLOPs that is independent of the number of rows.
-
-    Every node with rows of the op computes it. FLOPs are linear in rows, a + b * rows, so a
-    is 2 * (a + b) - (a + 2 * b).
-    """
+    """Return the part of an op's FLOPs that is independent of the number of rows."""
+    # Every node with rows of the op computes this part. FLOPs are linear in rows,
+    # a + b * rows, so a is 2 * (a + b) - (a + 2 * b).
     return 2 * op_flops(graph, op, 1, known) - op_flops(graph, op, 2, known)
 
 
 def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
     """Add the cost of summing the partial values of an edge to its targets."""
     if edge.exchange is not None:
-        return  # each part is applied separately
+        return  # the server applies each part without summing first
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times

@@ -2,9 +2,9 @@
 
 Nodes of a class run the same ops on the same number of rows, and exchange messages in the
 same way. Swapping two of them changes only which of the two counts as repeating work (see
-`placer.compiler.schedule.costs`). Some nodes of a place differ from the others: a node that
-sends a value all of them have, a node that receives a value for all of them, and nodes that
-exchange rows with only some other nodes.
+`placer.compiler.schedule.costs`). Some nodes of a place differ from the others. One node may send a
+value that all of them have, or receive a value for all of them. Others exchange rows with
+only some other nodes.
 """
 
 from __future__ import annotations
@@ -80,13 +80,15 @@ def _unique_nodes(graph: Graph) -> Iterator[str]:
             yield from (*sources, *targets)  # each node has different companions
             continue
         match layouts:
-            case "R", "P":  # only one target counts the value
+            case "R", "P":  # only one target counts the value in the sum
                 yield next((node for node in targets if node in source_set), targets[0])
                 yield sources[0]
             case "R", _ if not source_set >= target_set:  # the first source sends it
                 yield sources[0]
             case (("P" | "S"), "P") if not target_set >= source_set:
-                yield targets[0]  # the first target receives the extra parts
+                yield targets[
+                    0
+                ]  # the first target also receives the parts of other nodes
             case "S", "S" if sources != targets and 1 not in (
                 len(sources),
                 len(targets),

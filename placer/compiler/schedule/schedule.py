@@ -229,10 +229,8 @@ class _Simulation:
         return changed
 
     def _best_run(self, node: str, *, limit: bool) -> tuple[int, _Rank, _Run] | None:
-        """Return a node's next run with its start and rank: the earliest, then by policy.
-
-        With `limit`, no microbatch starts in a stage that has enough in flight.
-        """
+        """Return a node's next run with its start and rank: the earliest, then by policy."""
+        # With `limit`, no microbatch starts in a stage with enough microbatches in flight.
         full = {
             stage.first
             for stage in self.stages[node]
@@ -269,11 +267,9 @@ class _Simulation:
         ]
 
     def _work_of(self, node: str, task: Task, cache: FlopsCache) -> _Work:
-        """Return the resources of a run of a task.
-
-        Ops on different devices of the node run in parallel, so the slowest device counts.
-        Devices that share an op each compute a part of it.
-        """
+        """Return the resources of a run of a task."""
+        # Ops on different devices of the node run in parallel, so the slowest device
+        # counts. Devices that share an op each compute a part of it.
         graph = self.graph
         computed = [
             op for op in task.ops if op.is_computed and not is_conversion(op.kind)
@@ -291,11 +287,9 @@ class _Simulation:
         return _Work(1 + max(costs.values()), tuple(costs), frozenset(used))
 
     def _link(self) -> None:
-        """Set the prerequisites of each run.
-
-        These are the previous task of the node for the same microbatch, the same task for
-        the previous microbatch, and the tasks that send it messages.
-        """
+        """Set the prerequisites of each run."""
+        # A run waits for the previous task of the node for the same microbatch, for the
+        # same task of the previous microbatch, and for the tasks that send it messages.
         sources = self._message_sources()
         senders = {edge: {node for node, _ in tasks} for edge, tasks in sources.items()}
         for node, tasks in self.tasks.items():
@@ -334,10 +328,8 @@ class _Simulation:
         microbatch: int | None,
         sources: Mapping[int, Iterable[tuple[str, int]]],
     ) -> _Run:
-        """Return the message that represents the runs of all its senders.
-
-        With it, n receivers and m senders need n + m links instead of n * m.
-        """
+        """Return the message that represents the runs of all its senders."""
+        # With a message as node, n receivers and m senders need n + m links, not n * m.
         message = _MESSAGE, edge, microbatch
         if message not in self.missing:
             waits = [
@@ -349,12 +341,10 @@ class _Simulation:
         return message
 
     def _message_sources(self) -> dict[int, set[tuple[str, int]]]:
-        """Return the tasks, as (node, number), that precede each edge's message.
-
-        These are the tasks that send it. A message sent outside of tasks follows the
-        messages that the node has received before. If it is sent after the tasks, it also
-        follows the last task.
-        """
+        """Return the tasks, as (node, number), that precede each edge's message."""
+        # A message follows the tasks that send it. A message sent outside of tasks follows
+        # the messages that the node has received before. If it is sent after the tasks, it
+        # also follows the last task.
         sources: dict[int, set[tuple[str, int]]] = {}
         behind: dict[int, set[int]] = {}  # edges received before each edge is sent
         for node, step in self.steps.items():

@@ -52,12 +52,10 @@ def _has_one_update(graph: Graph, node: str, gradient: str) -> bool:
 
 
 def _has_all_parts(graph: Graph, node: str, send: Op) -> bool:
-    """Whether the parts of each gradient can be applied as they arrive.
-
-    - Every sender has a part of every value, and the node is not a sender.
-    - Or values are ranges in order, which the node also takes from itself.
-    - Or values are sums of received gradients.
-    """
+    """Whether the parts of each gradient can be applied as they arrive."""
+    # One of three conditions must hold: every sender has a part of every value, and the
+    # node is not a sender; values are ranges in order, which the node also takes from
+    # itself; or values are sums of received gradients.
     if send.is_push and send.exchange is not None and send.exchange.updates_workers:
         return True
     listen = graph.receives[send.attrs["edge"]]

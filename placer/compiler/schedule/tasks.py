@@ -83,11 +83,9 @@ def _split_by_level(graph: Graph, units: Sequence[Unit]) -> list[Task]:
 
 
 def _add_totals(graph: Graph, sequence: Sequence[Task]) -> list[Task]:
-    """Add to each task the totals over microbatches that it uses first.
-
-    A total is complete after the last microbatch. If a repeated task uses one, a separate
-    task that runs once is inserted before it.
-    """
+    """Add to each task the totals over microbatches that it uses first."""
+    # A total is complete after the last microbatch. If a repeated task uses a total, a
+    # separate task that runs once is inserted before it.
     pending: dict[str, Op] = {}
     tasks: list[Task] = []
     for task in sequence:

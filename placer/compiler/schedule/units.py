@@ -103,10 +103,8 @@ class LoweredGraph:
 
 
 def _is_read_by(op: Op, names: set[str]) -> bool:
-    """Whether an op reads a parameter that the hook also uses.
-
-    Hook and messages each read their parameters.
-    """
+    """Whether an op reads a parameter that the hook also uses."""
+    # The hook and the message units read parameters separately.
     return op.kind == "parameter" and op.name in names
 
 

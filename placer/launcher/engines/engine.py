@@ -122,10 +122,8 @@ class Job(Protocol):
     folder: Path | None
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step and to save.
-
-        Any node receives SIGUSR1. Unlike SIGINT, this is not an interruption.
-        """
+        """Ask the nodes to stop after the same step and to save. Any node receives
+        SIGUSR1. Unlike SIGINT, this is not an interruption."""
 
     def cancel(self) -> None:
         """End the job with all its processes."""
@@ -141,10 +139,7 @@ class NodeLines:
 
 @dataclass(frozen=True, slots=True)
 class NodeLog:
-    """New text for the log of a node.
-
-    Only engines without a shared log folder use it.
-    """
+    """New text for the log of a node. Only engines without a shared log folder use it."""
 
     node: str
     text: bytes
@@ -208,18 +203,10 @@ class Engine(Protocol):
     def submit(
         self, folder: Path, request: JobRequest, options: Mapping[str, Any]
     ) -> Job:
-        """Submit the job whose files are in a folder.
-
-        Raises:
-            PlacerError: if the engine is missing or refuses the job.
-        """
+        """Submit the job whose files are in a folder. Raises PlacerError if the engine
+        is missing or refuses the job."""
 
     def watch(self, job: Any) -> Iterator[JobEvent]:
-        """Yield the events of a submitted job until it is over.
-
-        The last event of each node is a NodeEnded. A node without one has ended with the
-        job.
-
-        Raises:
-            PlacerError: if the job can no longer be followed.
-        """
+        """Yield the events of a submitted job until it is over. The last event of each
+        node is a NodeEnded. A node without one has ended with the job. Raises
+        PlacerError if the job can no longer be followed."""

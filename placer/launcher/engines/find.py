@@ -21,12 +21,8 @@ def engine_names() -> list[str]:
 
 
 def find_engine(name: str) -> Engine:
-    """Return the module of an engine.
-
-    Raises:
-        PlacerError: if no engine has this name, or the module of an entry point is not an
-            engine.
-    """
+    """Return the module of an engine. Raises PlacerError if no engine has this name, or
+    the module of an entry point is not an engine."""
     if name in OWN:
         return cast(Engine, import_module(f"placer.launcher.engines.{name}"))
     for point in entry_points(group=GROUP):

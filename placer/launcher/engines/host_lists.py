@@ -26,7 +26,6 @@ def expand_hosts(text: str) -> list[str]:
 
 
 def _expand(part: str) -> list[str]:
-    """Return the names in one part, such as `r[1-2]n[3,5]`."""
     head, bracket, rest = part.partition("[")
     if not bracket:
         return [part]

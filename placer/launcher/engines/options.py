@@ -46,11 +46,8 @@ def read_engine_options(
 
 
 def split_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the values of `--option name=value` arguments by name.
-
-    Raises:
-        PlacerError: if an argument has another form, or a name is repeated.
-    """
+    """Return the values of `--option name=value` arguments by name. Raises PlacerError
+    if an argument has another form, or a name is repeated."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -97,7 +94,6 @@ def _read(engine: str, option: EngineOption, value: Any) -> Any:
 
 
 def _convert(kind: str, text: str) -> Any:
-    """Return a text as a value of a type, or None if that is impossible."""
     match kind:
         case "int":
             return int(text) if re.fullmatch("[0-9]{1,12}", text) else None

@@ -68,7 +68,7 @@ def _memory(plan: Plan, nodes: Sequence[NodePlan], data: Path) -> int:
 
 
 def _sparse(plan: Plan, node: str) -> int:
-    """Return the bytes of a node's partitions of sparse tables with an expected number of
+    """Return the bytes of a node's partitions of sparse tables, if the spec sets their
     rows."""
     total = 0
     for table in plan.sparse_tables:
@@ -80,7 +80,6 @@ def _sparse(plan: Plan, node: str) -> int:
 
 
 def _rows(source: RowSource, data: Path) -> int:
-    """Return the bytes of memory that the rows of a source need."""
     if isinstance(source.shuffle, Window):
         return _IN_WINDOW
     parsed: Source = source.parsed

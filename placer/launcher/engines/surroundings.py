@@ -82,7 +82,6 @@ def _known(processes: Sequence[str], node: str, variable: str) -> str:
 
 
 def _numbered(processes: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the node for PLACER_KIND and PLACER_INDEX."""
     kind, index = environment.get(KIND, ""), environment.get(INDEX, "")
     count = sum(NodeId(name).kind == kind for name in processes)
     if not count:
@@ -104,7 +103,6 @@ def _numbered(processes: Sequence[str], environment: Mapping[str, str]) -> str:
 def _of_slurm(
     processes: Sequence[str], environment: Mapping[str, str], base_port: int | None
 ) -> Surroundings:
-    """Return the node of a Slurm task, and the addresses of all nodes."""
     tasks = list(_hosts_of_tasks(environment))
     rank = _number(environment, "SLURM_PROCID")
     if len(tasks) != len(processes):
@@ -137,10 +135,7 @@ def _of_slurm(
 
 
 def _hosts_of_tasks(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the host of each task of the step, in the order of the tasks.
-
-    All groups of a heterogeneous job are included; they share one numbering.
-    """
+    """Yield the host of each task in the order of the tasks, over all groups of the job."""
     hosts = expand_hosts(_text(environment, "SLURM_STEP_NODELIST"))
     counts = expand_tasks(_text(environment, "SLURM_STEP_TASKS_PER_NODE"))
     if len(hosts) != len(counts):
@@ -156,10 +151,7 @@ def _hosts_of_tasks(environment: Mapping[str, str]) -> Iterator[str]:
 def _in_order_of_groups(
     hosts: Sequence[str], environment: Mapping[str, str]
 ) -> Sequence[str]:
-    """Return the hosts of a step in the order of its tasks.
-
-    Tasks are numbered group by group, but the list of hosts mixes the groups.
-    """
+    """Return the hosts group by group, in the order of the tasks."""
     size = environment.get("SLURM_HET_SIZE", "0")
     groups = range(int(size) if re.fullmatch("[0-9]{1,4}", size) else 0)
     lists = [environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{i}", "") for i in groups]

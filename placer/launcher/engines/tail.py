@@ -33,12 +33,8 @@ class Tail:
         return bool(self._pending)
 
     def read(self) -> list[bytes]:
-        """Return the new complete lines, without line ends; no lines if the file does not
-        exist.
-
-        Raises:
-            ValueError: for a line of more than `MAX_LINE` bytes.
-        """
+        """Return the new complete lines, without line ends; no lines if the file does
+        not exist. Raises ValueError for a line of more than `MAX_LINE` bytes."""
         lines: list[bytes] = []
         try:
             with self.path.open("rb") as file:
@@ -47,11 +43,10 @@ class Tail:
                     self._read += len(data)
                     lines += self._split(data)
         except OSError:
-            pass  # the next call reads the rest
+            pass  # The next call reads the rest.
         return lines
 
     def _split(self, data: bytes) -> list[bytes]:
-        """Append new data, and return the lines that are now complete."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = bytes(self._pending) + lines[0]

@@ -171,7 +171,7 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="check
 
 
 class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
-    """The run continues from a checkpoint.
+    """The event that the run continues from a checkpoint.
 
     Attributes:
         step: the last step before the checkpoint.

@@ -112,7 +112,7 @@ class Execution:
 
     @property
     def keeps_digests(self) -> bool:
-        """Whether checkpoints of this run need digests of all rows."""
+        """Whether the run saves or loads checkpoints, which need digests of all rows."""
         return self.checkpointing is not None or self.options.resume is not None
 
     def report_rows(self, rows: int) -> None:

@@ -1,8 +1,11 @@
 """Declares the options of a run.
 
-Each option is one field of `Options`. The fields define the options of `placer launch` and
-`placer run` (`placer.command.options`), the keyword arguments of `placer.launch`, the checks
-of the values, and the command lines of node processes (`placer.launcher.node_command`).
+Each option is one field of `Options`. Four things are derived from the fields:
+
+- the options of `placer launch` and `placer run` (`placer.command.options`),
+- the keyword arguments of `placer.launch`,
+- the checks of the values,
+- the command lines of node processes (`placer.launcher.node_command`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ def processor() -> str:
 
 
 def _describe_processor() -> str:
-    """Return the model of the processor and its features."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     except OSError:
@@ -43,11 +42,9 @@ def _describe_processor() -> str:
 
 
 def keep_compiled() -> None:
-    """Let JAX store compiled programs and reuse them.
-
-    If several processes need the same program, only one compiles it. Does nothing without
-    a cache folder, or if the user has configured one in JAX.
-    """
+    """Let JAX store compiled programs and reuse them. If several processes need the
+    same program, only one compiles it. Does nothing without a cache folder, or if the
+    user has configured one in JAX."""
     import jax
 
     config: Any = jax.config  # `config` has no type hints.

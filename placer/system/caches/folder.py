@@ -40,11 +40,8 @@ def usable_folder(folder: Path | None) -> Path | None:
 
 
 def user_cache() -> Path | None:
-    """Return the path of placer's cache, which may not exist.
-
-    It is `PLACER_CACHE`, or else `placer` in the user's cache folder; None for a user
-    without a home folder.
-    """
+    """Return the path of placer's cache, which may not exist. It is `PLACER_CACHE`, or
+    else `placer` in the user's cache folder; None for a user without a home folder."""
     if path := os.environ.get("PLACER_CACHE"):
         return Path(path)
     try:
@@ -82,8 +79,7 @@ def trim_caches(limit: int = LIMIT) -> None:
 
 
 def _code(base: Path) -> Iterator[tuple[float, int, str]]:
-    """Yield the time of last use (seconds since the epoch), size and path of each code
-    file."""
+    """Yield the time of last use in seconds, the size and the path of each code file."""
     for folder in (*base.glob("xla-*"), base / "kernels"):
         for at, _, names in os.walk(folder):
             for name in names:

@@ -56,7 +56,7 @@ def compile_function(
     with COMPILING:
         if folder is not None:
             before = config.CACHE_DIR
-            # Numba reads it when a function is decorated.
+            # numba reads it when a function is decorated.
             config.CACHE_DIR = str(folder)
             try:
                 return _jit(function, signatures, only, keep=True)

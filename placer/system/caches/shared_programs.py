@@ -27,14 +27,12 @@ _COMPILED: Final = "/jax/core/compile/backend_compile_duration"
 
 
 class SharedPrograms:
-    """The programs of a folder, with the interface that JAX uses to read and write them.
-
-    If a thread does not find a program, other processes wait until it stores the program
-    or fails. If the process ends, its locks are released.
-    """
+    """The programs of a folder, with the interface that JAX uses to read and write
+    them. If a thread does not find a program, other processes wait until it stores the
+    program or fails. If the process ends, its locks are released."""
 
     def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
-        self._path = folder  # JAX prints this attribute
+        self._path = folder  # JAX shows this attribute in messages.
         self._patience = patience
         self._mine = threading.local()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -48,7 +46,8 @@ class SharedPrograms:
         if found is None and wait_for_turn(
             lambda: self._lock(key), self._path, self._patience
         ):
-            found = self._read(key)  # another process may have stored it
+            # Another process may have stored the program meanwhile.
+            found = self._read(key)
             if found is not None:
                 self.end_turn()
         return found
@@ -76,7 +75,7 @@ class SharedPrograms:
         at = int.from_bytes(sha256(key.encode()).digest()[:7])
         try:
             fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
-        except (BlockingIOError, PermissionError):  # another process has locked it
+        except (BlockingIOError, PermissionError):  # Another process holds the lock.
             return False
         except OSError:
             return True  # The file system does not support locks.
@@ -94,10 +93,8 @@ class SharedPrograms:
 
 
 def share_programs() -> None:
-    """Let JAX use `SharedPrograms` for its configured cache folder.
-
-    JAX's own cache stays if its size is limited, or if its contents are compared.
-    """
+    """Let JAX use `SharedPrograms` for its configured cache folder. JAX's own cache stays
+    if JAX is configured to limit its size or to compare its contents."""
     import jax
 
     try:

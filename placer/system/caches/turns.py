@@ -21,9 +21,9 @@ _GIVEN_UP: Final[set[Path]] = set()
 def alone(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     """Keep other processes from making files of a folder during the context.
 
-    The nodes of a run need the same files at the same time. If the other process takes
-    more than `patience` seconds (it may be stopped), or locks are not supported, continue
-    without the lock, and do not wait for this folder again.
+    The nodes of a run need the same files at the same time. The context starts without
+    the lock after `patience` seconds, because the other process may be stopped, and where
+    locks are not supported. After that, it does not wait for this folder again.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,11 +41,9 @@ def alone(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 def wait_for_turn(
     lock: Callable[[], bool], folder: Path, patience: float = PATIENCE
 ) -> bool:
-    """Call `lock` until it returns True, which means that this process may make the file.
-
-    Return False after `patience` seconds, because the other process may be stopped; after
-    that, do not wait for this folder again.
-    """
+    """Call `lock` until it returns True, which means that this process may make the
+    file. Return False after `patience` seconds, because the other process may be
+    stopped; after that, do not wait for this folder again."""
     until = time.monotonic() + patience
     while not lock():
         if folder in _GIVEN_UP:
@@ -58,7 +56,6 @@ def wait_for_turn(
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file until it is closed; return False if another process has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -98,7 +98,6 @@ def _descriptor_path(descriptor: int) -> str:
 
 
 def _give_name(descriptor: int, path: Path) -> None:
-    """Give a path to a file without a name."""
     path.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -10,10 +10,8 @@ _QUOTED: Final = 400
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that is not blank, shortened for a message.
-
-    Return "" without such a line or without a log.
-    """
+    """Return the last line of a log that is not blank, shortened for a message. Return
+    "" without such a line or without a log."""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

@@ -17,14 +17,11 @@ _MAX_ENTRIES: Final = 2000
 def nearest_path(
     path: str | Path, is_wanted: Callable[[Path], bool] = Path.is_file
 ) -> str | None:
-    """Return the existing path that is most similar to `path`.
+    """Return the existing path that is most similar to `path`, and for which `is_wanted`
+    is True.
 
     Parts of `path` that exist are kept. Return None if `path` exists, if no path is
     similar, or if a folder on the way cannot be listed.
-
-    Args:
-        path: the misspelled path.
-        is_wanted: returns True for a possible result. Default: files only.
     """
     wanted = Path(path)
     try:

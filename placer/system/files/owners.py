@@ -26,14 +26,9 @@ _ALTERNATIVE = (
 
 
 def check_owner(place: Path, hint: str | None = None) -> None:
-    """Raise BuildError if other users except root may write to a file or folder.
-
-    A group may write if this user is its only member.
-
-    Args:
-        place: the file or folder.
-        hint: advice for a place whose permissions the user cannot change.
-    """
+    """Raise BuildError if other users except root may write to a file or folder. A group
+    may write if this user is its only member. `hint` is advice for a place whose
+    permissions the user cannot change."""
     if _is_trusted(place):
         return
     status = place.lstat()
@@ -54,11 +49,9 @@ def check_owner(place: Path, hint: str | None = None) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise BuildError if other users except root can change or replace a folder.
-
-    A folder above it may be writable by everybody if it is sticky, such as /tmp: users
-    can rename only their own files there.
-    """
+    """Raise BuildError if other users except root can change or replace a folder. A
+    folder above it may be writable by everybody if it is sticky, such as /tmp: users
+    can rename only their own files there."""
     real = folder.resolve()
     if _is_trusted(real):
         return
@@ -76,7 +69,6 @@ def check_folder(folder: Path) -> None:
 
 
 def _is_trusted(place: Path) -> bool:
-    """Return True if a place is in a folder of PLACER_TRUST, or is such a folder."""
     names = os.environ.get(TRUST_VARIABLE, "").split(os.pathsep)
     folders = [Path(name).resolve() for name in names if name]
     return any(place.resolve().is_relative_to(folder) for folder in folders)
@@ -84,20 +76,13 @@ def _is_trusted(place: Path) -> bool:
 
 @cache
 def _owners() -> frozenset[int]:
-    """Return the user ids of this user and of root.
-
-    The owner of `/` counts as root: in a container with mapped users, root's files may
-    appear to belong to another user.
-    """
+    """Return the user ids of this user and root; the owner of `/` may stand for root."""
     return frozenset({0, os.geteuid(), os.stat("/").st_uid})
 
 
 @cache
 def _is_private(group: int) -> bool:
-    """Return True for the private group of this user, which many systems create.
-
-    It has the name of the user and no other member.
-    """
+    """Return True for a group with the name of the user and no other member."""
     try:
         user, entry = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
     except KeyError:

@@ -9,10 +9,8 @@ from placer.errors import PlacerError
 
 
 def check_utf8(path: Path, error: type[PlacerError]) -> None:
-    """Raise an error if the absolute path is not UTF-8.
-
-    JAX cannot compile a function in such a file: it raises `RuntimeError: std::bad_cast`.
-    """
+    """Raise an error if the absolute path is not UTF-8. JAX cannot compile a function
+    in such a file: it raises `RuntimeError: std::bad_cast`."""
     full = os.fsencode(os.path.abspath(path))
     try:
         full.decode()

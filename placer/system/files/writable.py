@@ -9,13 +9,8 @@ from placer.errors import PlacerError
 
 
 def why_not_writable(file: Path, *, replaces: bool) -> str:
-    """Return the reason why a file cannot be written, or "". Its folder exists.
-
-    Args:
-        file: the path of the file.
-        replaces: True if a new file replaces an existing one, which needs a writable
-            folder; False if an existing file is opened.
-    """
+    """Return the reason why a file in an existing folder cannot be written, or "". With
+    `replaces`, a new file replaces an existing one, which needs a writable folder."""
     exists = file.exists()
     if (replaces or not exists) and not os.access(file.parent, os.W_OK | os.X_OK):
         return f"the folder '{file.parent}' is not writable"
@@ -37,7 +32,7 @@ def check_can_create(folder: Path) -> None:
             problem = f"'{above}' is not writable"
         else:
             return
-    except OSError as error:  # for example, for a name that is too long
+    except OSError as error:  # for example if the name is too long
         problem = str(error.strerror)
     raise PlacerError(
         f"cannot write to the folder '{folder}': {problem}", hint="name another folder"

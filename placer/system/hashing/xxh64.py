@@ -116,8 +116,7 @@ def _rotate(x: Any, bits: int) -> Any:
 
 @register_jitable
 def _word(data: Any, at: int) -> Any:
-    """Return the 8 bytes at a position as a little-endian number, with one load
-    instruction."""
+    """Load the 8 bytes at a position as a little-endian number."""
     word = np.uint64(data[at])
     for i in range(1, 8):
         word |= np.uint64(data[at + i]) << np.uint64(8 * i)
@@ -169,7 +168,6 @@ def _add_word(key: Any, word: Any) -> Any:
 
 @register_jitable
 def _hash(data: Any, at: Any, end: Any, seed: Any) -> Any:
-    """Return the hash of the bytes from `at` to `end`."""
     key, size = seed + _P5, np.uint64(end - at)
     if end - at >= 32:
         a, b, c, d = _lanes(seed)

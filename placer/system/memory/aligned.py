@@ -47,10 +47,8 @@ def round_up(nbytes: int) -> int:
 def aligned_offsets(
     sizes: Sequence[int], left_out: Container[int] = ()
 ) -> tuple[tuple[int, ...], int]:
-    """Return the offsets of arrays in one buffer with each array aligned, and its length.
-
-    Arrays with an index in `left_out` are not placed.
-    """
+    """Return the offsets of arrays in one buffer with each array aligned, and its
+    length. Arrays with an index in `left_out` are not placed."""
     offsets = []
     span = 0
     for i, size in enumerate(sizes):

@@ -22,16 +22,9 @@ _PAD: Final = 64 << 20
 
 
 def keep_memory(nbytes: int) -> bool:
-    """Make the process keep the memory that it frees, if a step needs much memory.
-
-    Call it before JAX is imported.
-
-    Args:
-        nbytes: the memory of a step.
-
-    Returns:
-        False if nothing was changed: for fewer than `MIN_STEP_BYTES`, or without glibc.
-    """
+    """Make the process keep the memory that it frees, if a step needs `nbytes` or more.
+    Call it before JAX is imported. Returns False if nothing was changed: for fewer than
+    `MIN_STEP_BYTES`, or without glibc."""
     if nbytes < MIN_STEP_BYTES or not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

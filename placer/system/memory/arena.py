@@ -30,10 +30,8 @@ from placer.system.memory.aligned import ALIGNMENT, aligned_offsets, round_up
 SHARED_BELOW: Final = 64 << 10
 """Arrays of fewer bytes that are allocated together share one buffer."""
 SLAB_BELOW: Final = 16 << 10
-"""Arrays of fewer bytes are parts of a slab.
-
-A slab is freed with its last array and is not reused.
-"""
+"""Arrays of fewer bytes are parts of a slab. A slab is freed with its last array and is
+not reused."""
 SLAB: Final = 64 << 10
 """The size of a slab in bytes."""
 
@@ -51,11 +49,9 @@ def size_class(nbytes: int) -> int:
 
 
 class Arena:
-    """A bounded pool of 64-byte aligned buffers, safe to use from many threads.
-
-    At most `max_idle_bytes` stay in the pool unused. Beyond that, buffers of the least
-    recently used size are freed. Buffers in use are not limited.
-    """
+    """A bounded pool of 64-byte aligned buffers, safe to use from many threads. At most
+    `max_idle_bytes` stay in the pool unused. Beyond that, buffers of the least recently
+    used size are freed. Buffers in use are not limited."""
 
     def __init__(self, max_idle_bytes: int = 512 << 20) -> None:
         self._max_idle_bytes = max_idle_bytes
@@ -90,11 +86,9 @@ class Arena:
     def allocate_all(
         self, types: Iterable[tuple[npt.DTypeLike, Sequence[int]]]
     ) -> list[Array]:
-        """Return one array for each (dtype, shape), with small arrays in one buffer.
-
-        A message of many small arrays then needs one buffer, which is reused when the
-        last of its arrays has been freed.
-        """
+        """Return one array for each (dtype, shape), with small arrays in one buffer. A
+        message of many small arrays then needs one buffer, which is reused when the
+        last of its arrays has been freed."""
         requests = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
         if len(requests) == 1:
             return [self.allocate(*requests[0])]

@@ -19,19 +19,15 @@ _FILES: weakref.WeakSet[io.IOBase] = weakref.WeakSet()
 
 def pause_collection() -> None:
     """Pause the garbage collector until `begin_collection`, or the end of the process.
-
-    Use it only in a process of placer, which does not return to code of the user.
-    """
+    Use it only in a process of placer, which does not return to code of the user."""
     global _is_paused
     _is_paused = True
     gc.disable()
 
 
 def begin_collection() -> None:
-    """Restart the garbage collector after `pause_collection`.
-
-    It does not visit objects that already exist. Does nothing in other processes.
-    """
+    """Restart the garbage collector after `pause_collection`. It does not visit objects
+    that already exist. Does nothing in other processes."""
     global _is_paused
     if _is_paused:
         _is_paused = False
@@ -41,14 +37,11 @@ def begin_collection() -> None:
 
 
 def open_files() -> Iterator[io.IOBase]:
-    """Yield the open files of this process, and possibly some closed ones.
-
-    Files that were open before another call of `gc.freeze` are missing.
-    """
+    """Yield the open files of this process, and possibly some closed ones. Files that
+    were open before another call of `gc.freeze` are missing."""
     yield from [*_FILES]
     yield from _seen_files()
 
 
 def _seen_files() -> list[io.IOBase]:
-    """Return the files among the objects that the collector visits."""
     return [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]

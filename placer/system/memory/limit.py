@@ -11,10 +11,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 def available_nbytes() -> int:
     """Return the free memory in bytes, within the limits of the process's cgroups.
-
-    Memory that can be freed counts as free. If the system does not report it, return the
-    memory of the machine.
-    """
+    Memory that can be freed counts as free. If the system does not report it, return
+    the memory of the machine."""
     limits = [_of_machine()]
     try:
         lines = _OWN_CGROUP.read_text().splitlines()
@@ -39,10 +37,7 @@ def _of_machine() -> int:
 
 
 def _of_cgroup(folder: Path) -> list[int]:
-    """Return the free bytes of a cgroup, as a list that is empty without a limit.
-
-    Cached files count as free, because they can be dropped.
-    """
+    """Return the free bytes of a cgroup in a list, which is empty without a limit."""
     try:
         most = (folder / "memory.max").read_text().strip()
         if most == "max":

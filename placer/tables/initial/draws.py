@@ -1,9 +1,9 @@
-"""Random elements of a parameter, with the same bits for a slice, a row and the whole.
+"""Draws random elements of a parameter; a slice or row has the bits of the whole.
 
-An element is a function of (seed, parameter name, leading index, offset in the row).
-The seed and the name are hashed to the parameter's key; threefry of that key and the
-leading index (64 bits) is the key of the row; threefry of the row's key and the index
-of a pair of neighbors in the row is two words of 32 bits, one for each neighbor.
+An element is a function of the seed, the parameter name, the leading index, and the offset in
+the row. The seed and the name are hashed to the parameter's key. Threefry of this key and the
+leading index (64 bits) gives the row's key. Threefry of the row's key and the index of a pair
+of neighbors gives two words of 32 bits, one for each neighbor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ Key = tuple[np.uint32, np.uint32]
 Floats = NDArray[np.float64]
 Draw = Callable[[Words, Words], tuple[Floats, Floats]]
 
-_CHUNK = 1 << 14  # pairs computed at a time: a few such arrays stay in the L2 cache
+_CHUNK = (
+    1 << 14
+)  # pairs to compute at a time; several such arrays fit into the L2 cache
 
 
 def parameter_key(seed: int, name: str) -> Key:
@@ -35,12 +37,12 @@ def fill_random(out: np.ndarray, draw: Draw, key: Key, start: int, row: int) -> 
 
     Args:
         out: a float array of shape [n].
-        draw: makes elements of two arrays of random words.
+        draw: converts two arrays of random words to elements.
         key: the key of the parameter.
         start: the flat index of `out[0]` in the parameter.
         row: the number of elements in a row of the parameter.
     """
-    # The number of pairs in a row; the last pair of an odd row has one element.
+    # The number of pairs in a row. The last pair of an odd row has only one element.
     in_row = (row + 1) // 2
     odd = row % 2
 
@@ -74,13 +76,13 @@ def draw_rows(draw: Draw, key: Key, indices: NDArray[np.uint64], row: int) -> Fl
     """Return rows of random elements by their leading indices.
 
     Args:
-        draw: makes elements of two arrays of random words.
+        draw: converts two arrays of random words to elements.
         key: the key of the parameter.
         indices: the leading index of each row, of shape [n].
         row: the number of elements in a row.
 
     Returns:
-        An array of shape [n, row], with the same bits as `fill_random` gives.
+        An array of shape [n, row], with the same bits as from `fill_random`.
     """
     in_row = (row + 1) // 2
     k0, k1 = threefry2x32((np.asarray(key[0]), np.asarray(key[1])), _halves(indices))
@@ -100,8 +102,7 @@ def _halves(indices: NDArray[np.uint64]) -> tuple[Words, Words]:
 def _words(
     key: Key, rows: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> tuple[Words, Words]:
-    """Return the two words of each pair. `rows` and `offsets` have the row of each pair
-    and its index in the row."""
+    """Return the two words of each pair, given its row and its index in the row."""
     first = int(rows[0])
     distinct = np.arange(first, int(rows[-1]) + 1, dtype=np.uint64)
     base = (np.asarray(key[0]), np.asarray(key[1]))
@@ -114,7 +115,7 @@ def _words(
 
 
 def _unit(words: Words) -> Floats:
-    """Map words to floats in (0, 1): the midpoints of 2**32 equal intervals."""
+    """Map words to floats in (0, 1), the midpoints of 2**32 equal intervals."""
     unit = words.astype(np.float64)
     unit += 0.5
     unit *= 2.0**-32
@@ -131,8 +132,10 @@ def uniform(low: float, high: float) -> Draw:
 
 
 def normal(mean: float, std: float) -> Draw:
-    """Return a draw from a normal distribution: two uniform numbers become two
-    independent normal ones (Box and Muller 1958)."""
+    """Return a draw from a normal distribution.
+
+    Two uniform numbers become two independent normal numbers (Box and Muller 1958).
+    """
 
     def draw(a: Words, b: Words) -> tuple[Floats, Floats]:
         radius = std * np.sqrt(-2.0 * np.log(_unit(a)))
@@ -143,9 +146,11 @@ def normal(mean: float, std: float) -> Draw:
 
 
 def truncated_normal(mean: float, std: float) -> Draw:
-    """Return a draw from a normal distribution truncated at mean - 2 std and
-    mean + 2 std, by the inverse of the distribution function."""
-    from scipy.special import ndtr, ndtri  # slow to import, and needed by few models
+    """Return a draw from a normal distribution truncated to mean ± 2 std.
+
+    It applies the inverse of the distribution function to uniform numbers.
+    """
+    from scipy.special import ndtr, ndtri  # slow to import, and only few models need it
 
     low = ndtr(-2.0)
 
@@ -162,4 +167,4 @@ DISTRIBUTIONS: dict[str, Callable[[float, float], Draw]] = {
     "normal": normal,
     "truncated_normal": truncated_normal,
 }
-"""The distributions; their arguments are low and high, or mean and std."""
+"""The distributions by name. Their arguments are low and high, or mean and std."""

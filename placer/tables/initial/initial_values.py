@@ -1,7 +1,7 @@
-"""Initial values of parameters, with the same bits for a slice, a row and the whole.
+"""Computes initial values of parameters; a slice or row has the bits of the whole.
 
-Random values are drawn element by element (`placer.tables.initial.draws`); an
-orthogonal matrix is computed from normal elements that are drawn in the same way.
+Random values are drawn element by element (`placer.tables.initial.draws`). An orthogonal
+matrix is computed from normal elements that are drawn in the same way.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from placer.tables.initial.weight_file import read_flat_range
 def compute_values(
     parameter: Parameter, block: Block, seed: int, folder: Path
 ) -> np.ndarray:
-    """Return the initial values of a block of a parameter, flat.
+    """Return the initial values of a block of a parameter as a flat array.
 
     Args:
-        parameter: the parameter, on whose name its random values depend.
+        parameter: the parameter. Random values depend on its name.
         block: the block.
         seed: the seed of the model.
         folder: the folder of the files that initializers name.
 
     Returns:
-        An array of the parameter's dtype. It is computed in float64 and cast, so float32
-        and float64 values agree up to rounding. Values of a file (`{"file": path}`) are
-        cast from the file's dtype.
+        An array of the parameter's dtype. It is computed in float64 and then cast, so
+        float32 and float64 values agree up to rounding. Values from a file
+        (`{"file": path}`) are cast from the file's dtype.
 
     Raises:
-        PlacerError: for an initializer that cannot fill the parameter.
+        PlacerError: if the initializer cannot fill the parameter.
     """
     init, name, shape = parameter.init, parameter.name, parameter.shape
     start, stop = block.start, block.stop
@@ -81,9 +81,8 @@ def compute_values(
 def _orthogonal(key: Key, shape: tuple[int, ...], start: int, stop: int) -> Floats:
     """Return elements [start, stop) of an orthogonal matrix.
 
-    All dimensions but the last are rows. Rows or columns are orthonormal, whichever are
-    fewer. Only the rows of the range are computed of a wide matrix, and all of a tall
-    one.
+    All dimensions except the last form the rows. The rows are orthonormal, or the columns if
+    the matrix has fewer columns. For a wide matrix only the rows of the range are computed.
     """
     height, width = prod(shape[:-1]), shape[-1]
     wide = height <= width

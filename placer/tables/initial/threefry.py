@@ -1,7 +1,7 @@
-"""Threefry-2x32: random numbers as a function of a key and a counter, without state.
+"""Threefry-2x32: computes random numbers from a key and a counter, without state.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with 20 rounds.
-It is the same function as threefry2x32 of `jax.random`, so JAX computes the same bits.
+Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with 20
+rounds. `jax.random` uses the same function, so JAX computes the same bits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ def threefry2x32(
 ) -> tuple[Words, Words]:
     """Encrypt counters with keys.
 
-    A key and a counter are two uint32 arrays each; all four are broadcast together.
-    Returns two new uint32 arrays of the broadcast shape.
+    Args:
+        key: two uint32 arrays.
+        counter: two uint32 arrays. All four arrays are broadcast together.
+
+    Returns:
+        Two new uint32 arrays of the broadcast shape.
     """
     k0, k1 = (np.asarray(k, np.uint32) for k in key)
     schedule = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))

@@ -1,5 +1,4 @@
-"""Read a range of a parameter's elements from a safetensors file, and only the rows that
-contain it."""
+"""Reads a range of a parameter's elements from a safetensors file."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
+import ml_dtypes  # noqa: F401  (adds bfloat16 to numpy)
 import numpy as np
 import numpy.typing as npt
 
@@ -20,8 +19,13 @@ def read_flat_range(
 ) -> npt.NDArray[Any]:
     """Return elements [start, stop) of the tensor `name`, flattened in C order.
 
-    The result has the shape [stop - start] and the file's dtype. Raises DataError if
-    the file cannot be read, or has no tensor of that name and shape.
+    Only the rows that contain these elements are read.
+
+    Returns:
+        An array of shape [stop - start] and the file's dtype.
+
+    Raises:
+        DataError: if the file cannot be read, or has no tensor of this name and shape.
     """
     try:
         with open_tensors(path) as (types, file):
@@ -29,7 +33,7 @@ def read_flat_range(
             if type_ is None or type_.shape != shape:
                 actual = "no such tensor" if type_ is None else f"{list(type_.shape)}"
                 raise DataError(
-                    f"{path} has {actual} for '{name}', which is {list(shape)}"
+                    f"{path} has {actual} for '{name}' of shape {list(shape)}"
                 )
             if not shape or start == stop:
                 return np.asarray(file.get_tensor(name)).reshape(-1)[start:stop]

@@ -1,7 +1,7 @@
-"""Which keys without a row get one: what each way of admission counts, and where.
+"""Loops that decide which keys without a row are admitted, one loop for each method.
 
-A key that is refused has an entry of the index in which it is counted, or counters of a
-Bloom filter, or nothing.
+Depending on the method, refused keys are counted in an entry of the index, counted in a Bloom
+filter, or not counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from placer.tables.sparse.state import (
 )
 
 BLOCK: Final = 64
-"""Counters of a block of a Bloom filter: a cache line."""
+"""The number of counters in a block of a Bloom filter, which is one cache line."""
 MAX_COUNT: Final = 255
 _MAX_UINT32: Final = 2**32 - 1
 
@@ -43,10 +43,10 @@ def admit_counted(
     words: Array,
     admitted: Array,
 ) -> None:
-    """Count keys without a row, and admit those that have occurred `least` times.
+    """Count keys without a row, and admit keys that have occurred `least` times.
 
-    `admitted` (bool) says which; `occurrences` of these become all that they had. `words`
-    becomes the entries of the others, and 0 for all that have no need of one.
+    Sets `admitted` (bool) for admitted keys, and their `occurrences` to the total count.
+    Sets `words` to the index entries of refused keys, and to 0 for all other keys.
     """
     for i in range(keys.size):
         words[i] = U64(0)
@@ -74,8 +74,10 @@ def admit_scored(
     words: Array,
     admitted: Array,
 ) -> None:
-    """Add to the scores of keys without a row, and admit those that reach `least`; the
-    rest as in `admit_counted`."""
+    """Add to the scores of keys without a row, and admit keys that reach the score `least`.
+
+    Otherwise like `admit_counted`; sets the `scores` of admitted keys to the total score.
+    """
     for i in range(keys.size):
         words[i] = U64(0)
         if rows[i] < 0:
@@ -92,8 +94,10 @@ def admit_scored(
 def admit_by_chance(
     keys: Array, rows: Array, occurrences: Array, p: Any, salt: Any, admitted: Array
 ) -> None:
-    """Admit keys without a row with probability `p` at each occurrence; `salt` is a hash
-    of the seed, the table and the draw."""
+    """Admit keys without a row with probability `p` at each occurrence.
+
+    `salt` is a hash of the seed, the table and the number of the draw.
+    """
     for i in range(keys.size):
         if rows[i] < 0:
             drawn = (mix(mix(keys[i]) ^ salt) >> U64(11)) * 2.0**-53
@@ -102,8 +106,7 @@ def admit_by_chance(
 
 @register_jitable
 def _counter(hashed: Any, bits: Any, blocks: Any, probe: int) -> Any:
-    """Return the index of one of the four counters of a key in the filter of its
-    partition."""
+    """Return the index of counter `probe` (0 to 3) of a key in its partition's filter."""
     block = (((hashed << bits) >> U64(32)) * U64(blocks)) >> U64(32)
     within = (mix(hashed) >> U64(6 * probe)) & U64(BLOCK - 1)
     return block * U64(BLOCK) + within
@@ -120,9 +123,11 @@ def admit_filtered(
     estimates: Array,
     admitted: Array,
 ) -> None:
-    """Admit those of the keys without a row that have occurred `least` times, by Bloom
-    filters (uint8, of shape [partitions, counters]), and write how often each occurred by
-    these to `estimates` (int64)."""
+    """Admit keys without a row that have occurred `least` times by Bloom filters.
+
+    `filters` is uint8 of shape [partitions, counters]. Writes the estimated number of
+    occurrences of each key to `estimates` (int64).
+    """
     blocks = filters.shape[1] // BLOCK
     for i in range(keys.size):
         if rows[i] < 0:
@@ -145,8 +150,11 @@ def count_refused(
     estimates: Array,
     filters: Array,
 ) -> None:
-    """Count keys without a row in Bloom filters: only the smallest of a key's counters
-    grow (conservative update: Estan and Varghese 2002)."""
+    """Count keys without a row in Bloom filters.
+
+    Only the smallest of a key's counters grow (conservative update: Estan and Varghese
+    2002).
+    """
     blocks = filters.shape[1] // BLOCK
     for i in range(keys.size):
         if rows[i] < 0:

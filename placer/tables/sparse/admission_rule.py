@@ -1,4 +1,4 @@
-"""Which keys of a push get a row: a table's way of admission."""
+"""Decides which keys of a push are given a row."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from placer.tables.sparse.storage import Storage
 
 
 class Admitted(NamedTuple):
-    """Which keys get a row (`new`, bool), the words of the entries of others (`words`,
-    uint64; 0 if they need none), and how often each has occurred by the Bloom filters
-    (`estimates`, int64); all of shape [n]."""
+    """The decision about the keys of a push.
+
+    Attributes:
+        new: bool[n]: whether the key is given a row.
+        words: uint64[n]: the word of a refused key's index entry; 0 for no entry.
+        estimates: int64[n]: the occurrences of the key according to the Bloom filters.
+    """
 
     new: Array
     words: Array
@@ -27,17 +31,17 @@ class Admitted(NamedTuple):
 
 
 class AdmissionRule:
-    """A table's way of admission.
+    """The admission method of a table.
 
     Args:
         settings: the settings of the table.
         seed: the seed of the model.
 
     Attributes:
-        counts: whether keys without a row are counted in entries of the index.
+        counts: whether entries of the index count keys without a row.
 
     Raises:
-        RunError: the index has no such entries.
+        RunError: if the method counts keys in the index but the index is compact.
     """
 
     def __init__(self, settings: Settings, seed: int) -> None:
@@ -46,8 +50,7 @@ class AdmissionRule:
         self.counts = isinstance(settings.admit, Count | Score)
         if self.counts and settings.index == "compact":
             raise RunError(
-                f"table {settings.name}: a compact index has no room for the counts of keys"
-                " without a row"
+                f"table {settings.name}: a compact index cannot count keys without a row"
             )
 
     def admit(
@@ -60,11 +63,16 @@ class AdmissionRule:
         seen: Array,
         draw: int,
     ) -> Admitted:
-        """Decide about the keys without a row (whose row is below 0), and change nothing.
+        """Decide which keys without a row to admit. The table itself does not change.
 
-        `counts` (int64) and `scores` (float32) of admitted keys become all that they had;
-        `seen` (uint32) is when keys are seen now, and `draw` the number of the draw of those
-        that are admitted by chance.
+        Args:
+            storage: the storage of the table.
+            keys: uint64[n].
+            rows: int64[n]; below 0 for keys without a row.
+            counts: int64[n]: the occurrences. Set to the total count for admitted keys.
+            scores: float32[n]: the scores. Set to the total score for admitted keys.
+            seen: uint32[n]: the step or second in which the keys are seen now.
+            draw: the number of the draw, for admission by chance.
         """
         admit, state, bits = self._admit, storage.state, storage.bits
         new, words = np.zeros(keys.size, np.bool_), np.zeros(keys.size, np.uint64)
@@ -94,7 +102,7 @@ class AdmissionRule:
     def count_refused(
         self, storage: Storage, keys: Array, rows: Array, estimates: Array
     ) -> None:
-        """Count the keys that still have no row in the Bloom filters, if there are any."""
+        """Count the keys that still have no row, if the table uses Bloom filters."""
         if storage.filters.size:
             admission_loops.count_refused(
                 storage.kept, storage.bits, keys, rows, estimates, storage.filters

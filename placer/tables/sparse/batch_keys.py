@@ -1,4 +1,4 @@
-"""The keys of a batch, each once, in the order of the nodes that hold them."""
+"""Collects the distinct keys of a batch, ordered by the nodes that hold their rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from placer.tables.sparse.merging import number_keys
 from placer.tables.sparse.state import Array
 
 SIZES = 4
-"""How many sizes the rows of a batch may have; a program is compiled for each."""
+"""The largest number of padded sizes. A program is compiled for each size."""
 LEAST = 1024
-"""Rows that the sizes of a batch differ by at least: more sizes would save little."""
+"""The smallest difference between two padded sizes. Closer sizes would save little."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,18 +26,17 @@ class BatchKeys:
     """The distinct keys of a batch.
 
     Attributes:
-        keys: uint64, of shape [n]: first those of the first holder, each holder's in the
-            order in which they first appear.
+        keys: uint64[n], ordered by holder. The keys of a holder are in the order of their
+            first occurrences.
         splits: the keys of holder i are `splits[i]` to `splits[i + 1]`.
-        occurrences: uint32, of shape [n]: how often each key occurs.
-        scores: float32, of shape [n]: what each key adds to its score, if rows have one.
-        times: uint32, of shape [n]: when each key was seen last, in seconds, if rows have
-            a time.
-        now: the latest time of the batch.
+        occurrences: uint32[n]: how often each key occurs.
+        sizes: the possible padded sizes of the rows. They depend only on the number of keys
+            in the batch, and the last size fits all keys.
         table: the name of the table.
-        sizes: the sizes that the rows of these keys may have: a function of the number of
-            keys of the batch, of which the last has room for all.
-        size: the size that they have.
+        size: the chosen padded size.
+        scores: float32[n]: the increase of each key's score, if rows have scores.
+        times: uint32[n]: when each key was last seen, in seconds, if rows have times.
+        now: the latest time of the batch.
     """
 
     keys: Array
@@ -52,11 +51,11 @@ class BatchKeys:
 
     @property
     def part(self) -> KeyPart:
-        """All keys, as their only holder has them."""
+        """All keys as one part, for a table with one holder."""
         return KeyPart(self.keys, self.occurrences, self.scores, self.times, self.now)
 
     def message_to(self, server: int) -> list[Array]:
-        """Return what a holder gets of its keys."""
+        """Return the arrays of the message to holder `server`."""
         own = self.of_server(server)
         message = [self.keys[own], self.occurrences[own]]
         if self.scores is not None:
@@ -66,22 +65,24 @@ class BatchKeys:
         return message
 
     def of_server(self, server: int) -> slice:
-        """Return which of the keys a holder has."""
+        """Return the range of the keys of holder `server`."""
         return slice(self.splits[server], self.splits[server + 1])
 
     @property
     def least_size(self) -> int:
-        """The number of the smallest size that has room for all keys."""
+        """The number of the smallest size that fits all keys."""
         return next(i for i, size in enumerate(self.sizes) if size >= self.keys.size)
 
     def choose_size(self, number: int) -> None:
-        """Choose the size of that number, or the last one."""
+        """Choose size `number`, or the last size if the number is too large."""
         self.size = self.sizes[min(number, len(self.sizes) - 1)]
 
 
 def padded_sizes(keys: int) -> tuple[int, ...]:
-    """Return the numbers of rows that a step may have for a batch of `keys` keys, in
-    order: a function of the batch alone, so that all steps together need no other."""
+    """Return the possible padded numbers of rows for a batch of `keys` keys, ascending.
+
+    They depend only on the size of the batch, so all steps use the same sizes.
+    """
     unit = max(LEAST, -(-keys // SIZES))
     return tuple(sorted({min(unit * i, max(1, keys)) for i in range(1, SIZES + 1)}))
 
@@ -94,19 +95,20 @@ def collect_keys(
     row_scores: Array | None = None,
     row_times: Array | None = None,
 ) -> tuple[BatchKeys, list[Array]]:
-    """Return the distinct keys of a batch, and the position of each.
+    """Return the distinct keys of a batch, and the position of each key.
 
     Args:
-        ids: arrays of integers of any shape.
+        ids: arrays of integers of any shape; of shape [batch, …] with scores or times.
         servers: the number of nodes that share the partitions.
         partitions: the number of partitions, a power of two.
-        padding: the key of each array that stands for no key.
-        row_scores: what an occurrence in each row of the batch adds to the score of its
-            key, of shape [batch]; the arrays are of shape [batch, …] then.
+        padding: for each array, the key that means "no key", or None.
+        row_scores: the score that an occurrence in each row of the batch adds to its key,
+            of shape [batch].
         row_times: the time of each row in seconds, integers of shape [batch].
 
     Returns:
-        The keys, and for each array the positions, int32 of its shape; -1 for padding.
+        The distinct keys, and for each array the positions of its keys among them: int32 of
+        the array's shape, -1 for padding.
     """
     arrays = [_as_keys(each) for each in ids]
     masks = [
@@ -160,8 +162,10 @@ def collect_keys(
 
 
 def _as_keys(ids: Array) -> Array:
-    """Return integers as keys: uint64 of the same bits, flat, in memory that may be
-    written to, so that the loops are compiled once."""
+    """Return integers as flat uint64 keys with the same bits.
+
+    The array is always writable, so that numba compiles the loops only once.
+    """
     if ids.dtype.itemsize < 8:
         ids = ids.astype(np.int64)
     return np.require(ids.reshape(-1), None, ["C", "W"]).view(np.uint64)
@@ -171,8 +175,7 @@ def _as_keys(ids: Array) -> Array:
 def _order_by_server(
     keys: Array, bits: Any, stops: Array, order: Array, sizes: Array
 ) -> None:
-    """Write the index of each key among those ordered by server to `order`, and the
-    number of keys of each server to `sizes`."""
+    """Write each key's index in the order by server to `order`, and key counts to `sizes`."""
     for i in range(keys.size):
         partition = partition_of(mix(keys[i]), bits)
         server = 0
@@ -198,7 +201,7 @@ def _place_keys(
     occurrences: Array,
     places: Array,
 ) -> None:
-    """Write keys in their order, how often each occurs, and the place of each number."""
+    """Write the ordered keys, the occurrences of each key, and the place of each number."""
     for i in range(keys.size):
         ordered[order[i]] = keys[i]
     for i in range(numbers.size):

@@ -1,4 +1,4 @@
-"""The capacity of a table: each partition has its share of it."""
+"""Enforces the capacity of a table, which is divided among its partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from placer.tables.sparse.storage import Storage
 
 
 class Capacity:
-    """The most rows of each partition, and which of them make room for others.
+    """Limits the number of rows of each partition.
 
     Args:
         settings: the settings of a table with a capacity.
@@ -25,11 +25,11 @@ class Capacity:
         self.forget_candidates()
 
     def forget_candidates(self) -> None:
-        """Look at all rows again when rows have to go: for rows that were loaded."""
+        """Forget the candidates for eviction, because rows were loaded."""
         self._candidates = Candidates.none(self._shares.size)
 
     def note(self, storage: Storage, keys: Array, rows: Array, new: Array) -> None:
-        """Note the rows of new keys (bool, of shape [n])."""
+        """Note the rows of new keys; `new` is bool[n]."""
         note_new_rows(
             storage.state,
             storage.bits,
@@ -41,12 +41,12 @@ class Capacity:
         )
 
     def over(self, storage: Storage) -> Array:
-        """Return how many rows of each partition have to go (int64)."""
+        """Return the number of rows to evict from each partition (int64)."""
         over: Array = np.maximum(storage.state.partitions["rows"] - self._shares, 0)
         return over
 
     def evict(self, storage: Storage) -> int:
-        """Drop these rows, and return their number."""
+        """Evict rows above the capacity, and return their number."""
         evicted = evict_rows(
             storage.state,
             storage.kept,

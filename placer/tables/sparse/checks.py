@@ -1,4 +1,4 @@
-"""What a table is given, checked before loops that check no bounds work on it."""
+"""Checks the arguments of a table, because its compiled loops do not check bounds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from placer.tables.sparse.state import Array
 
 
 def check_keys(name: str, keys: Array) -> Array:
-    """Return keys of table `name` as uint64, of the same bits, in memory that may be
-    written to: so that the loops are compiled once. RunError for others."""
+    """Return keys as uint64 with the same bits; raise RunError if they are not int64[n].
+
+    The array is always writable, so that numba compiles the loops only once.
+    """
     if keys.ndim != 1 or keys.dtype not in (np.uint64, np.int64):
         raise RunError(
             f"table {name}: keys are {keys.dtype}{list(keys.shape)},"
@@ -27,7 +29,7 @@ def check_keys(name: str, keys: Array) -> Array:
 def check_array(
     name: str, what: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> None:
-    """Raise RunError for an array of another shape or dtype."""
+    """Raise RunError if an array does not have this shape and dtype."""
     if array.shape != shape or array.dtype != dtype:
         raise RunError(
             f"table {name}: {what} are {array.dtype}{list(array.shape)},"
@@ -36,26 +38,25 @@ def check_array(
 
 
 def check_scores(name: str, scores: Array) -> None:
-    """Raise RunError unless the scores of rows of a batch are finite: one that is not would
-    stay in the score of its key."""
+    """Raise RunError if scores of a batch are not finite, because they would never recover."""
     bad = ~np.isfinite(scores)
     if bad.any():
         raise RunError(
             f"table {name}: the scores of {np.count_nonzero(bad):,} of {bad.size:,} rows"
             " are not finite",
-            hint="look for NaN and infinities in the inputs 'show' and 'click' of 'score'",
+            hint="remove NaN and infinities from the inputs 'show' and 'click' of 'score'",
         )
 
 
 def check_times(name: str, times: Array) -> None:
-    """Raise RunError unless the times of rows of a batch are seconds in 32 bits."""
+    """Raise RunError if times of a batch are not seconds in 32 bits."""
     bad = (times < 0) | (times >= 2**32)
     if bad.any():
         raise RunError(
-            f"table {name}: times are seconds from 0 to {2**32 - 1}, and"
-            f" {np.count_nonzero(bad):,} of {bad.size:,} rows have others, such as"
+            f"table {name}: times must be seconds from 0 to {2**32 - 1}, but"
+            f" {np.count_nonzero(bad):,} of {bad.size:,} rows have other values, such as"
             f" {times[np.argmax(bad)]}",
-            hint="give the input 'time' of 'forget' in seconds, not in milliseconds",
+            hint="use seconds, not milliseconds, for the input 'time' of 'forget'",
         )
 
 
@@ -66,20 +67,20 @@ def check_saved(
     layout: Mapping[str, tuple[str, tuple[int, ...]]],
     bits: Any,
 ) -> None:
-    """Raise RunError for arrays that are not a partition of table `name`.
+    """Raise RunError if saved arrays are not a valid partition of a table.
 
     Args:
         name: the name of the table.
         partition: the number of the partition.
         saved: the arrays.
-        layout: the dtype and the shape of each in a table without rows.
-        bits: the number of partitions as a power of 2.
+        layout: the dtype and the shape of each array for a partition without rows.
+        bits: the base-2 logarithm of the number of partitions.
     """
     whole = f"table {name}, partition {partition}"
     if saved.keys() != layout.keys():
         raise RunError(
-            f"{whole}: the saved arrays are {', '.join(sorted(saved))}, and those of"
-            f" the table {', '.join(sorted(layout))}"
+            f"{whole}: the saved arrays are {', '.join(sorted(saved))}, but the table"
+            f" has {', '.join(sorted(layout))}"
         )
     rows, entries = saved["keys"].shape[:1], saved["entry_keys"].shape[:1]
     for each, (dtype, shape) in layout.items():
@@ -89,30 +90,36 @@ def check_saved(
         check_array(name, what, saved[each], shape, np.dtype(dtype))
     keys = np.concatenate([saved["keys"], saved["entry_keys"]])
     if np.any(partition_of(mix(keys), bits) != partition):
-        raise RunError(f"{whole}: some of the saved keys are of another partition")
+        raise RunError(f"{whole}: some of the saved keys belong to another partition")
     is_entry = saved["entry_words"] & U64(3) == 2
     if np.unique(keys).size < keys.size or not saved["count"].all() & is_entry.all():
         raise RunError(f"{whole}: the saved arrays are damaged")
 
 
 def find_not_finite(gradients: Array) -> Array | None:
-    """Return which rows of gradients, float32 or float64 of shape [n, dim], have a NaN or
-    an infinity (bool, of shape [n]), or None if none has."""
+    """Find rows of gradients with a NaN or an infinity.
+
+    Args:
+        gradients: float32 or float64 of shape [n, dim].
+
+    Returns:
+        bool[n], or None if all rows are finite.
+    """
     is_wide = gradients.dtype == np.float64
     words = np.ascontiguousarray(gradients).view(np.uint64 if is_wide else np.uint32)
-    # All bits of the exponent are 1.
+    # The exponent of NaN and infinity has only ones.
     exponent = words.dtype.type(0x7FF << 52 if is_wide else 0xFF << 23)
     found = np.empty(len(gradients), np.bool_)
     return found if _find_exponents(words, exponent, found) else None
 
 
 def describe_not_finite(keys: Array, bad: Array, where: str = "") -> str:
-    """Say how many gradients are not finite, and the key of one: `bad` says which."""
+    """Describe the gradients that are not finite (`bad`, bool[n]), with one of the keys."""
     key, at = int(keys[np.argmax(bad)]), f" {where}" if where else ""
     signed = f" (int64 {key - 2**64})" if key >= 2**63 else ""
     return (
         f"the gradients of {np.count_nonzero(bad):,} of {keys.size:,} keys are not"
-        f" finite{at}, such as that of key {key}{signed}"
+        f" finite{at}, such as key {key}{signed}"
     )
 
 

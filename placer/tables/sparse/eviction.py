@@ -1,10 +1,10 @@
-"""Which rows a partition loses that has more than its share of the capacity.
+"""Chooses the rows to evict from a partition that is above its share of the capacity.
 
-They are those that were seen least recently, or least often, and of several the one with
-the smallest key. So that a step does not look at every row, a partition keeps the first
-CANDIDATES of that order; its `bound` is the last of them. Each row before the bound is
-among them, with a rank that may be outdated, but is never too high: ranks only grow. If
-none is left, all rows of the partition are looked at again.
+Rows that were seen least recently, or least often, are evicted first; of equal rows, the row
+with the smallest key. To avoid a search through all rows, each partition keeps a list of the
+first CANDIDATES rows in this order. The last candidate is the bound: every row before it is
+in the list. The rank of a candidate may be outdated but is never too high, because ranks only
+grow. When the list is empty, all rows of the partition are searched again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ CANDIDATES: Final = 256
 
 
 class Candidates(NamedTuple):
-    """The candidates of all partitions.
+    """The candidates for eviction of all partitions.
 
-    `ranks`, uint64 of shape [partitions, CANDIDATES, 2], has the rank (when a row was last
-    seen, or how often) and the key of each, in ascending order; those of a partition are
-    in `first` to `stop`, int64 of shape [partitions]. `bounds`, uint64 of shape
-    [partitions, 2], are a rank and a key that no other row comes before.
+    Attributes:
+        ranks: uint64[partitions, CANDIDATES, 2]: the rank and the key of each candidate, in
+            ascending order. The rank is the step of the last occurrence, or the count.
+        first: int64[partitions]: the position of the first candidate.
+        stop: int64[partitions]: the position after the last candidate.
+        bounds: uint64[partitions, 2]: a rank and a key. All rows before this bound are
+            candidates.
     """
 
     ranks: Array
@@ -41,7 +44,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def none(cls, partitions: int) -> Candidates:
-        """Return no candidates, and bounds that every row is behind."""
+        """Return empty lists of candidates, with bounds before all rows."""
         return cls(
             np.zeros((partitions, CANDIDATES, 2), np.uint64),
             np.zeros(partitions, np.int64),
@@ -63,8 +66,7 @@ def _rank_of(state: State, row: Any, by_count: bool) -> Any:
 
 @register_jitable
 def _insert(candidates: Candidates, partition: Any, rank: Any, key: Any) -> None:
-    """Insert a row in order. If there is no room, the last one is dropped, and the bound
-    is what is last then."""
+    """Insert a row in order. If the list is full, drop the last row and lower the bound."""
     ranks = candidates.ranks[partition]
     first, stop = candidates.first[partition], candidates.stop[partition]
     if stop == CANDIDATES and first > 0:
@@ -118,7 +120,7 @@ def note_new_rows(
     new: Array,
     by_count: Any,
 ) -> None:
-    """Make candidates of new rows (`new`, bool of shape [n]) that come before a bound."""
+    """Add new rows (`new`, bool[n]) that come before the bound to the candidates."""
     for i in range(keys.size):
         if new[i]:
             partition = partition_of(mix(keys[i]), bits)
@@ -137,8 +139,10 @@ def evict_rows(
     shares: Array,
     by_count: Any,
 ) -> Any:
-    """Drop rows until each partition has its share (int64, of shape [partitions]) or
-    less; return how many."""
+    """Evict rows until no partition exceeds its share, and return the number of rows.
+
+    `shares` is int64[partitions].
+    """
     evicted = 0
     for partition in range(shares.size):
         while state.partitions[partition].rows > shares[partition]:
@@ -150,7 +154,7 @@ def evict_rows(
             candidates.first[partition] = first + 1
             row = row_at(state.slots, slot_of(state, bits, key))
             if row < 0:
-                continue  # it was forgotten
+                continue  # the row was already forgotten
             now = _rank_of(state, row, by_count)
             if now == rank:
                 keep_row(state, kept, partition, row)

@@ -1,4 +1,4 @@
-"""Which keys a table forgets: a sweep over whole partitions, some in each step."""
+"""Finds the keys that a table forgets, in sweeps over some partitions in each step."""
 
 from __future__ import annotations
 
@@ -28,13 +28,17 @@ from placer.tables.sparse.state import (
 
 
 class Limits(NamedTuple):
-    """What a sweep looks for, as numbers; a limit that does not exist is one that nothing
-    passes.
+    """The limits of a sweep as numbers. A limit that is not set has a value without effect.
 
-    `steps` and `seconds` are unseen ones, and -1 for none; `norm` is squared; `decay` is
-    that of a sweep.
-    `has_scores` says whether entries of keys without a row have a score, and `by_steps`
-    whether they have the step in which they were seen, else the second.
+    Attributes:
+        steps: forget rows that were not seen for more than this many steps; -1 if not set.
+        seconds: the same in seconds.
+        score: forget keys with a lower score.
+        norm: forget rows with a smaller squared norm.
+        decay: the factor for all scores in a sweep.
+        has_scores: whether entries of keys without a row contain a score.
+        by_steps: whether entries of keys without a row contain the step in which they were
+            last seen; otherwise the second.
     """
 
     steps: int
@@ -47,7 +51,13 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, forget: Forgetting, score: Scoring | None, *, scored: bool) -> Limits:
-        """Return the limits of a table; `scored` says whether it admits keys by score."""
+        """Return the limits of a table.
+
+        Args:
+            forget: the settings for forgetting.
+            score: the settings for scores, if rows have scores.
+            scored: whether the table admits keys by score.
+        """
         unseen = forget.unseen_seconds
         return cls(
             steps=-1 if forget.unseen_steps is None else forget.unseen_steps,
@@ -61,7 +71,7 @@ class Limits(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether a sweep has anything to do."""
+        """Whether a sweep has an effect."""
         return (
             self.steps >= 0
             or self.seconds >= 0
@@ -72,14 +82,14 @@ class Limits(NamedTuple):
 
 
 def partitions_of_step(step: int, every: int, partitions: int) -> range:
-    """Return the partitions that a sweep looks at in a step."""
+    """Return the partitions that a sweep visits in a step."""
     turn = step % every
     return range(partitions * turn // every, partitions * (turn + 1) // every)
 
 
 @register_jitable
 def _passed(now: Any, seen: Any, mask: Any) -> Any:
-    """How much later `now` is than `seen`, which is kept modulo a power of two."""
+    """Return `now - seen`, where `seen` is stored modulo a power of two."""
     return np.int64((U64(now) - U64(seen)) & U64(mask))
 
 
@@ -101,8 +111,10 @@ def list_rows(state: State, partition: Any, rows: Array) -> Any:
 def find_forgotten(
     state: State, rows: Array, step: Any, now: Any, limits: Limits, dim: Any
 ) -> Any:
-    """Let the scores of rows decay, move those that are forgotten to the front, and return
-    their number; `now` is the time in seconds."""
+    """Decay the scores of rows, and move rows to forget to the front of `rows`.
+
+    `now` is the time in seconds. Returns the number of rows to forget.
+    """
     count = 0
     for i in range(rows.size):
         row, gone = rows[i], False
@@ -128,7 +140,7 @@ def find_forgotten(
 
 @compiled
 def drop_rows(state: State, bits: Any, partition: Any, rows: Array) -> None:
-    """Give rows of a partition back, with their entries."""
+    """Free rows of a partition and delete their entries."""
     for i in range(rows.size):
         if i + AHEAD < rows.size:
             prefetch_entry(state, bits, state.meta[rows[i + AHEAD], 0])
@@ -146,7 +158,7 @@ def forget_entries(
     now: Any,
     limits: Limits,
 ) -> None:
-    """Forget keys of a partition that have no row."""
+    """Delete entries of keys without a row that exceed the limits."""
     own = state.partitions[partition]
     if limits.has_scores:
         for slot in range(own.start, own.start + own.capacity):
@@ -172,7 +184,7 @@ def forget_entries(
                 gone = gone or passed > limits.seconds
         if gone:
             keep_word(kept, partition, state.slots[slot, 0], word)
-            # The entry behind it may move here: look again.
+            # A later entry may move into this slot: check the slot again.
             delete_entry(state, bits, state.slots[slot, 0])
         else:
             at += U64(1)

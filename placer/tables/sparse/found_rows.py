@@ -1,4 +1,4 @@
-"""The rows of keys that are found before they are read: some may be gone by then."""
+"""Keeps the rows of keys between lookup and read; some rows may be dropped in between."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from placer.tables.sparse.state import Array, State
 
 
 class FoundRows(NamedTuple):
-    """Where the rows of keys were at some time.
+    """The rows of keys at the time of a lookup.
 
     Attributes:
-        rows: the row of each key, int64[n]; below 0 for a key without one.
-        dropped: how many rows each partition had dropped by then, int64[partitions].
+        rows: the row of each key, int64[n]; below 0 for a key without a row.
+        dropped: the number of rows that each partition had dropped, int64[partitions].
     """
 
     rows: Array
@@ -28,8 +28,10 @@ class FoundRows(NamedTuple):
 def find_again(
     state: State, bits: Any, keys: Array, rows: Array, changed: Array
 ) -> None:
-    """Find the rows of keys again that had none, or are of partitions that have dropped
-    some since (`changed`, bool of shape [partitions])."""
+    """Look up keys again that had no row, or whose partition has dropped rows since.
+
+    `changed` (bool[partitions]) marks these partitions.
+    """
     for i in range(keys.size):
         if i + AHEAD < keys.size and rows[i + AHEAD] < 0:
             prefetch_entry(state, bits, keys[i + AHEAD])

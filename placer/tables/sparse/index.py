@@ -1,8 +1,8 @@
-"""The index of a table: from a key to its entry, by open addressing with linear probing.
+"""The index of a table: maps keys to entries by open addressing with linear probing.
 
-An entry is 16 bytes, or 8 (`slots`), so that a search touches one cache line of the index in
-most cases. Entries are deleted by moving those behind them forward, without tombstones. At most MAX_LOAD of a
-partition's slots are used; then it alone gets GROWTH times as many.
+An entry has 16 or 8 bytes (`slots`), so most searches touch only one cache line of the index.
+Deleting an entry moves later entries forward; there are no tombstones. When more than MAX_LOAD
+of a partition's slots are used, this partition grows by the factor GROWTH.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from placer.tables.sparse.state import Array, State
 
 _ROWS_AHEAD: Final = AHEAD // 2
 _GOLDEN: Final = (5**0.5 - 1) / 2
-"""Multiples of the golden ratio, modulo 1, are spread evenly, however many there are."""
+"""Any number of multiples of the golden ratio, modulo 1, is spread evenly."""
 
 
 @register_jitable
@@ -51,8 +51,7 @@ def prefetch_entry(state: State, bits: Any, key: Any) -> None:
 
 @register_jitable
 def prefetch_row_of(state: State, bits: Any, key: Any) -> None:
-    """Begin to load what the search reads of the row that is most probably that of the
-    key."""
+    """Prefetch the row that the search for a key will most probably read."""
     hashed = mix(key)
     own = state.partitions[partition_of(hashed, bits)]
     slot = own.start + home_of(hashed, bits, own.capacity)
@@ -61,7 +60,7 @@ def prefetch_row_of(state: State, bits: Any, key: Any) -> None:
 
 @register_jitable
 def slot_of(state: State, bits: Any, key: Any) -> Any:
-    """Return the slot of a key's entry, or the free one where it belongs."""
+    """Return the slot of a key's entry, or the free slot where the entry belongs."""
     hashed = mix(key)
     own = state.partitions[partition_of(hashed, bits)]
     start, capacity = own.start, own.capacity
@@ -82,8 +81,11 @@ def slot_of(state: State, bits: Any, key: Any) -> Any:
 def find_rows(
     state: State, bits: Any, first: Any, count: Any, keys: Array, rows: Array
 ) -> Any:
-    """Write the row of each key to `rows` (int64), or ABSENT or COUNTED; return how many
-    keys are not of the `count` partitions from `first` on (uint64)."""
+    """Write the row of each key to `rows` (int64): its number, ABSENT or COUNTED.
+
+    Returns:
+        The number of keys outside the `count` partitions from `first` on.
+    """
     others = 0
     for i in range(min(AHEAD, keys.size)):
         prefetch_entry(state, bits, keys[i])
@@ -99,7 +101,7 @@ def find_rows(
 
 @compiled
 def set_words(state: State, bits: Any, keys: Array, words: Array) -> None:
-    """Write the words of entries, where they are not 0; there is room for new ones."""
+    """Write the words of entries that are not 0. The index must have enough free slots."""
     for i in range(keys.size):
         if i + AHEAD < keys.size and words[i + AHEAD]:
             prefetch_entry(state, bits, keys[i + AHEAD])
@@ -113,15 +115,17 @@ def set_words(state: State, bits: Any, keys: Array, words: Array) -> None:
 
 @compiled
 def read_words(state: State, bits: Any, keys: Array, words: Array) -> None:
-    """Write the word of the entry of each key, of wide slots, to `words` (uint64), and 0
-    for none."""
+    """Write the word of each key's entry to `words` (uint64); 0 for keys without an entry.
+
+    The slots must be wide.
+    """
     for i in range(keys.size):
         words[i] = state.slots[slot_of(state, bits, keys[i]), 1]
 
 
 @register_jitable
 def delete_entry(state: State, bits: Any, key: Any) -> None:
-    """Delete the entry of a key, which has one."""
+    """Delete the entry of a key. The key must have an entry."""
     own = state.partitions[partition_of(mix(key), bits)]
     start, capacity = own.start, own.capacity
     hole = slot_of(state, bits, key) - start
@@ -133,7 +137,7 @@ def delete_entry(state: State, bits: Any, key: Any) -> None:
         if is_free(state.slots, start + at):
             break
         home = home_at(state.slots, start + at, bits, capacity)
-        # How far the entry is behind its home, and how far behind the hole.
+        # The distances of the entry from its home and from the hole.
         behind_home = at - home if at >= home else at + capacity - home
         behind_hole = at - hole if at >= hole else at + capacity - hole
         if behind_home >= behind_hole:
@@ -145,8 +149,7 @@ def delete_entry(state: State, bits: Any, key: Any) -> None:
 
 @compiled
 def count_keys(bits: Any, keys: Array, which: Array, counts: Array) -> None:
-    """Add the number of keys of each partition, of those that `which` (bool) says, to
-    `counts` (int64)."""
+    """Count the keys selected by `which` (bool) per partition, and add to `counts` (int64)."""
     for i in range(keys.size):
         if which[i]:
             counts[partition_of(mix(keys[i]), bits)] += 1
@@ -156,7 +159,7 @@ def count_keys(bits: Any, keys: Array, which: Array, counts: Array) -> None:
 def _move_entries(
     state: State, bits: Any, start: Any, capacity: Any, new_start: Any, new: Any
 ) -> None:
-    # In the order of the slots, and so of the hashes: the writes are nearly in order, too.
+    # Slots are in the order of hashes, so the writes are nearly in order as well.
     for slot in range(start, start + capacity):
         if not is_free(state.slots, slot):
             at = home_at(state.slots, slot, bits, new)
@@ -168,7 +171,7 @@ def _move_entries(
 
 
 class SlotSpace:
-    """Where the slots of partitions are: each time that one grows it gets new ones."""
+    """Allocates the slots of partitions. A partition that grows moves to new slots."""
 
     def __init__(self, state: State, bits: int) -> None:
         self._state, self._bits = state, np.uint64(bits)
@@ -178,7 +181,7 @@ class SlotSpace:
             self._grow(partition, MIN_SLOTS)
 
     def more_nbytes(self, more: Array) -> int:
-        """Return the bytes that `make_room` needs at most, besides those in use."""
+        """Return an upper bound of the additional bytes that `make_room` needs."""
         growing, capacities = self._growing(more)
         if not growing.size:
             return 0
@@ -186,16 +189,15 @@ class SlotSpace:
         return self._slot * int((capacities - before).sum() + before.max())
 
     def make_room(self, more: Array) -> None:
-        """Let partitions grow until they have room for so many more entries each (int64,
-        of shape [partitions])."""
+        """Grow partitions until each has room for `more` entries (int64[partitions])."""
         for partition, capacity in zip(*self._growing(more), strict=True):
             self._grow(int(partition), int(capacity))
 
     def _growing(self, more: Array) -> tuple[Array, Array]:
-        """Return the partitions that have to grow, and how many slots they will have.
+        """Return the partitions that must grow, and their new numbers of slots.
 
-        The sizes of each partition are those of the others times a factor of its own, so
-        that few of them grow in the same step, although all have as many entries.
+        Each partition has a different initial size. Otherwise all partitions would grow in
+        the same step, because they have similar numbers of entries.
         """
         partitions = self._state.partitions
         capacity = partitions["capacity"].astype(np.int64)

@@ -1,7 +1,7 @@
-"""The first value of a row: a function of the seed, the table, the key and the column.
+"""Computes the first values of rows from the seed, the table, the key and the column.
 
-It has the bits of the same row of a dense parameter. A row that was never stored can so be
-read, and one that was forgotten begins again as it was.
+They have the same bits as the row of a dense parameter. A row that was never stored can
+therefore be read, and a forgotten row starts again with the same values.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from placer.tables.sparse.intrinsics import prefetch, rotated
 from placer.tables.sparse.state import Array
 
 _BLOCK: Final = 32
-"""Rows that are computed together."""
+"""The number of rows to compute at a time."""
 _LINE: Final = 64
 
 Fill = Callable[[Array, Array, Array], None]
-"""Writes the first values of the rows of keys (uint64, [n]) to rows `to` (int64, [n]) of an
-array, into its first columns."""
+"""A function of keys (uint64[n]), rows `to` (int64[n]) and an array. It writes the first
+values of the keys to these rows of the array."""
 
 
 def constant_rows(value: float, dim: int) -> Fill:
@@ -41,10 +41,10 @@ def drawn_rows(
     """Return a function that fills rows with random values.
 
     Args:
-        distribution: the name of one of `DISTRIBUTIONS`.
-        arguments: its arguments.
+        distribution: a name in `DISTRIBUTIONS`.
+        arguments: the arguments of the distribution.
         key: the key of the parameter (`parameter_key`).
-        dim: the columns of a row.
+        dim: the number of values of a row.
     """
     if distribution == "uniform":
         return _uniform_rows(*arguments, key, dim)
@@ -62,7 +62,7 @@ def _uniform_rows(low: float, high: float, key: Key, dim: int) -> Fill:
     k0, k1 = key
 
     def fill(keys: Array, to: Array, values: Array) -> None:
-        # The words of _BLOCK rows are computed together, by vector instructions.
+        # Compute the words of _BLOCK rows together, to use vector instructions.
         row_k0, row_k1 = np.full(_BLOCK, k0), np.full(_BLOCK, k1)
         row_x, row_y = np.zeros(_BLOCK, np.uint32), np.zeros(_BLOCK, np.uint32)
         own_k0 = np.empty(_BLOCK * pairs, np.uint32)
@@ -99,14 +99,14 @@ def _uniform_rows(low: float, high: float, key: Key, dim: int) -> Fill:
 
 @register_jitable
 def _hash_words(k0: Array, k1: Array, x: Array, y: Array) -> None:
-    """Replace words (x, y) by their hash with keys (k0, k1), all uint32 of shape [n]."""
+    """Replace words (x, y) with their hash under keys (k0, k1); all are uint32[n]."""
     for i in range(x.size):
         x[i], y[i] = _threefry(k0[i], k1[i], x[i], y[i])
 
 
 @register_jitable
 def _four(x: Any, y: Any, a: int, b: int, c: int, d: int) -> Any:
-    """Four rounds."""
+    """Compute four rounds of threefry with rotations a, b, c and d."""
     x = np.uint32(x + y)
     y = rotated(y, np.uint32(a)) ^ x
     x = np.uint32(x + y)
@@ -120,7 +120,7 @@ def _four(x: Any, y: Any, a: int, b: int, c: int, d: int) -> Any:
 
 @register_jitable
 def _threefry(k0: Any, k1: Any, x: Any, y: Any) -> Any:
-    """See `placer.tables.initial.threefry`: the same function of four words."""
+    """Compute the same function as `placer.tables.initial.threefry`, for single words."""
     k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x, y = np.uint32(x + k0), np.uint32(y + k1)
     x, y = _four(x, y, 13, 15, 26, 6)

@@ -1,4 +1,4 @@
-"""What the loops need of the processor that Python has no words for."""
+"""Processor instructions for compiled loops that Python and numba do not provide."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from llvmlite import ir
 from numba.extending import intrinsic, register_jitable
 
 AHEAD: Final = 24
-"""How many keys a loop looks ahead: a line from memory takes longer than the work on a
-few keys, and the processor has only so many loads on their way at once."""
+"""How many keys ahead a loop prefetches. Loading a cache line takes longer than processing a
+few keys, and a processor can have only a limited number of loads in progress."""
 
 _types: Any = numba.types
 _READ, _MOST_LOCAL, _DATA = 0, 3, 1
@@ -61,20 +61,23 @@ def _rotated(context: Any, word: Any, left: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
-"""`prefetch(address)` begins to load the cache line at an address (an integer)."""
+"""`prefetch(address)` starts to load the cache line at an integer address."""
 float32_of: Any = intrinsic(_float32_of)
-"""`float32_of(bits)` is the float32 with these 32 bits (a uint32)."""
+"""`float32_of(bits)` returns the float32 with the bits of a uint32."""
 bits_of: Any = intrinsic(_bits_of)
-"""`bits_of(number)` are the 32 bits of a float32."""
+"""`bits_of(number)` returns the bits of a float32 as a uint32."""
 rotated: Any = intrinsic(_rotated)
-"""`rotated(word, left)` is a uint32 with its bits rotated; numba computes shifts of 32 bits
-with 64, which takes vector instructions several times as long."""
+"""`rotated(word, left)` rotates the bits of a uint32 to the left. numba would compute 32-bit
+shifts with 64 bits, which makes vector instructions several times slower."""
 
 _inline: Any = register_jitable(inline="always")
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a function that becomes part of the loops that call it: a call with the
-    arrays of a table counts a reference to each, which takes longer than what it does."""
+    """Decorate a function so that numba inlines it into its callers.
+
+    A call would count a reference to each array of a table, which is slower than the work of
+    the function.
+    """
     found: Callable[..., Any] = _inline(function)
     return found

@@ -1,9 +1,9 @@
-"""What a save keeps of a table that changes before the save has read all of it.
+"""Keeps old versions of rows for a save, while the table changes.
 
-A save reads one partition after the other. Before a row of a partition that it has yet to
-read changes for the first time, the row is copied to a row of the save's own. The words of
-keys without a row and the counters of Bloom filters are small: each change is recorded,
-and undone in what the save reads.
+A save reads one partition after the other. Before a row of an unread partition changes for
+the first time, the row is copied to a separate row for the save. Words of keys without a row
+and counters of Bloom filters are small: each change is recorded, and the save undoes the
+changes in its copy.
 """
 
 from __future__ import annotations
@@ -20,23 +20,30 @@ from placer.tables.sparse.row_memory import free_row, reserve, take_row
 from placer.tables.sparse.state import CHUNK, NONE, Array, State, without_rows
 
 RECORD_NBYTES: Final = 24
-"""The bytes of a record of a word."""
+"""The bytes of a record of a changed word or counter."""
 
 
 class Kept(NamedTuple):
-    """What a save keeps, as arrays that the loops work on.
+    """The old versions that a save still needs, as arrays for compiled loops.
 
-    `pending`, uint8 of shape [partitions], says which partitions are yet to be read: all 0
-    if no save runs, and then the other arrays are not used. `begun` has the partitions as
-    they were when the save began, and `is_begun`, uint8 of shape [chunks], says which
-    chunks they had then. `copy_of`, uint32 of shape [rows], is the number of the copy of
-    each row plus 1, or 0; copies are rows of `copies`, a partition of their own.
-    `words`, uint64 of shape [n, 2], are records: keys and former words of entries, and
-    positions and former counters of filters. Those of a partition are two lists, whose
-    last ones `last_word` and `last_counter` have, int64 of shape [partitions], or empty
-    where a table has neither; `word_before` leads to the ones before. `free_words`, int64
-    of shape [3], has the first of a list of free records, the number of those that were
-    ever used, and of those that are in use.
+    If no save runs, `pending` is all 0 and the other arrays are not used. Records form a
+    linked list for each partition.
+
+    Attributes:
+        pending: uint8[partitions]: 1 while the save has not read the partition.
+        begun: PARTITION[partitions]: the partitions when the save began.
+        is_begun: uint8[chunks]: 1 for chunks that were in use when the save began.
+        copy_of: uint32[rows]: the number of the row's copy plus 1; 0 without a copy.
+        copies: PARTITION[1]: a separate partition that holds the copies.
+        words: uint64[n, 2]: records of changes: the key and the old word of an entry, or
+            the position and the old value of a filter's counter.
+        word_before: int64[n]: the previous record in the same list.
+        last_word: int64[partitions]: the last record of a word, or NONE. Empty if the table
+            has no entries for keys without a row.
+        last_counter: int64[partitions]: the last record of a counter, or NONE. Empty if the
+            table has no Bloom filters.
+        free_words: int64[3]: the first free record, the number of records ever used, and
+            the number of records in use.
     """
 
     pending: Array
@@ -52,7 +59,7 @@ class Kept(NamedTuple):
 
     @classmethod
     def none(cls, partitions: int) -> Kept:
-        """Return what is kept while no save runs."""
+        """Return the value for the time when no save runs."""
         return cls(
             pending=np.zeros(partitions, np.uint8),
             begun=without_rows(partitions),
@@ -68,13 +75,13 @@ class Kept(NamedTuple):
 
     @classmethod
     def begin(cls, state: State, records: int, *, words: bool, counters: bool) -> Kept:
-        """Return what is kept of a table from now on: nothing yet.
+        """Return the value for the beginning of a save, without copies and records.
 
         Args:
-            state: the table.
-            records: how many words of entries and counters may be kept.
-            words: whether those of entries are.
-            counters: whether those of filters are.
+            state: the arrays of the table.
+            records: the largest number of records.
+            words: whether to record words of entries.
+            counters: whether to record counters of filters.
         """
         partitions = state.partitions.size
         is_begun = np.zeros(state.chunk_before.size, np.uint8)
@@ -102,8 +109,10 @@ def _mark_chunks(partitions: Array, chunk_before: Array, is_begun: Array) -> Non
 
 @register_jitable
 def _needs_copy(kept: Kept, partition: Any, row: Any) -> Any:
-    """Whether a save has yet to read a row that was there when it began, and that has no
-    copy. Rows that were free then count: their copy says so."""
+    """Whether a save must still read a row and has no copy of it.
+
+    Rows that were free when the save began also need a copy, which marks them as free.
+    """
     if kept.pending[partition] == 0 or kept.is_begun[row // CHUNK] == 0:
         return False
     own = kept.begun[partition]
@@ -132,7 +141,7 @@ def _copy_row(state: State, row: Any, to: Any) -> None:
 
 @inlined
 def keep_row(state: State, kept: Kept, partition: Any, row: Any) -> None:
-    """Copy a row that is about to change, if a save needs it. There is room for a copy."""
+    """Copy a row before it changes, if a save needs it. Room for the copy must exist."""
     if _needs_copy(kept, partition, row):
         to = take_row(state, kept.copies[0])
         _copy_row(state, row, to)
@@ -141,15 +150,14 @@ def keep_row(state: State, kept: Kept, partition: Any, row: Any) -> None:
 
 @inlined
 def keep_word(kept: Kept, partition: Any, key: Any, word: Any) -> None:
-    """Record the word of a key that is about to change, if a save needs it. There is room
-    for the record."""
+    """Record the word of a key before it changes, if a save needs it. Room must exist."""
     if kept.last_word.size and kept.pending[partition]:
         _record(kept, kept.last_word, partition, key, word)
 
 
 @inlined
 def keep_counter(kept: Kept, partition: Any, position: Any, counter: Any) -> None:
-    """As `keep_word`, for a counter of a filter."""
+    """Record a counter of a filter before it changes, if a save needs it. Room must exist."""
     if kept.last_counter.size and kept.pending[partition]:
         _record(kept, kept.last_counter, partition, U64(position), U64(counter))
 
@@ -171,8 +179,10 @@ def _record(kept: Kept, last: Array, partition: Any, key: Any, word: Any) -> Non
 
 @compiled
 def rows_to_keep(kept: Kept, bits: Any, keys: Array, rows: Array, found: Array) -> Any:
-    """Write those of the rows of keys that are to be copied to `found` (int64, of shape
-    [n]), and return their number; rows below 0 are none."""
+    """Write the rows that must be copied to `found` (int64[n]), and return their number.
+
+    `rows` contains the rows of `keys`; values below 0 mean no row.
+    """
     base = U64(kept.copy_of.ctypes.data)
     count = 0
     for i in range(keys.size):
@@ -187,7 +197,7 @@ def rows_to_keep(kept: Kept, bits: Any, keys: Array, rows: Array, found: Array) 
 
 @compiled
 def keep_rows(state: State, kept: Kept, rows: Array) -> None:
-    """Copy rows that `rows_to_keep` found. There is room for the copies."""
+    """Copy the rows that `rows_to_keep` has found. Room for the copies must exist."""
     own = kept.copies[0]
     for i in range(rows.size):
         kept.copy_of[rows[i]] = np.uint32(take_row(state, own) + 1)
@@ -204,14 +214,14 @@ def keep_rows(state: State, kept: Kept, rows: Array) -> None:
 
 @compiled
 def keep_words(kept: Kept, bits: Any, keys: Array, words: Array) -> None:
-    """Record the words of keys that are about to change. There is room for the records."""
+    """Record the words of keys before they change. Room for the records must exist."""
     for i in range(keys.size):
         keep_word(kept, partition_of(mix(keys[i]), bits), keys[i], words[i])
 
 
 @compiled
 def free_copies(state: State, kept: Kept, rows: Array) -> None:
-    """Give the copies of rows back, those of the rows that have one."""
+    """Free the copies of rows, if they have copies."""
     for i in range(rows.size):
         copy = kept.copy_of[rows[i]]
         if copy:
@@ -221,7 +231,7 @@ def free_copies(state: State, kept: Kept, rows: Array) -> None:
 
 @compiled
 def free_words(kept: Kept, partition: Any) -> None:
-    """Give the records of a partition back."""
+    """Free the records of a partition."""
     for last in (kept.last_word, kept.last_counter):
         if last.size:
             at = last[partition]

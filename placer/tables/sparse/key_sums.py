@@ -1,4 +1,4 @@
-"""Gradients added up by key."""
+"""Sums gradients by key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from placer.tables.sparse.merging import add_rows, number_keys
 
 
 def sum_by_key(terms: Sequence[KeySums]) -> KeySums:
-    """Return the sums over several terms, added up in their order."""
+    """Return the sum of several terms, added in order."""
     if len(terms) == 1:
         return terms[0]
     parts = [each.part for each in terms]
@@ -25,7 +25,7 @@ def sum_by_key(terms: Sequence[KeySums]) -> KeySums:
     )
     low = 0
     for part, each in zip(parts, terms, strict=True):
-        at = numbers[low : low + part.keys.size]  # a key is in a term once
+        at = numbers[low : low + part.keys.size]  # a key occurs only once in a term
         add_rows(each.gradients, at, gradients)
         occurrences[at] += part.occurrences
         if scores is not None:

@@ -1,4 +1,4 @@
-"""Saved arrays of a partition, as rows of a table."""
+"""Converts the saved arrays of a partition to rows of a table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from placer.tables.sparse.partition_arrays import OPTIONAL
 from placer.tables.sparse.state import CHUNK, Array, State
 
 Layout = Mapping[str, tuple[str, tuple[int, ...]]]
-"""The dtype and the shape of each array of a partition without rows."""
+"""The dtype and the shape of each array, for a partition without rows."""
 
 
 def put_rows(state: State, rows: Array, saved: Mapping[str, Array]) -> None:
-    """Write saved arrays to rows that have their keys."""
+    """Write saved arrays to rows. The rows already contain the keys."""
     values = saved["values"]
     state.values[rows, : values.shape[1]] = values
     count = saved["count"].astype(np.uint64)
@@ -30,8 +30,16 @@ def put_rows(state: State, rows: Array, saved: Mapping[str, Array]) -> None:
 def without_state(
     saved: Mapping[str, Array], layout: Layout, dim: int
 ) -> tuple[dict[str, Array], Layout]:
-    """Return saved arrays of a table with another rule, and their layout in this one,
-    without what the rule keeps."""
+    """Remove the optimizer state from saved arrays of a table with another rule.
+
+    Args:
+        saved: the saved arrays.
+        layout: the layout of this table.
+        dim: the number of values of a row.
+
+    Returns:
+        The remaining arrays, and their layout.
+    """
     of_rule = ("values", "scalars", "updates")
     rest = {name: array for name, array in saved.items() if name not in of_rule}
     layout_of_rest = {n: each for n, each in layout.items() if n not in of_rule}
@@ -40,14 +48,14 @@ def without_state(
 
 
 def first_score(settings: Settings) -> float:
-    """Return the score of a key that has occurred once and has a row."""
+    """Return the score of a key with a row that has occurred once."""
     once = 0.0 if settings.score is None else settings.score.no_click
     admit = settings.admit
     return max(once, admit.least) if isinstance(admit, Score) else once
 
 
 def date_rows(state: State, second: int) -> None:
-    """Let the keys of rows without a time have occurred at one."""
+    """Set the time of all rows without a time to `second`."""
     used = CHUNK * int(state.chunks[2])
     times = state.times[:used]
     times[(state.meta[:used, 1] != 0) & (times == 0)] = second
@@ -56,9 +64,16 @@ def date_rows(state: State, second: int) -> None:
 def completed(
     saved: Mapping[str, Array], layout: Layout, score: float
 ) -> dict[str, Array]:
-    """Return saved arrays with those that depend on how a table admits and forgets keys: as
-    they begin, where they are missing, with `score` for each row; those that are not in the
-    layout are left out."""
+    """Adapt saved arrays to the admission and forgetting of this table.
+
+    Missing arrays are filled with initial values. Arrays that are not in the layout are
+    removed, if they depend on admission or forgetting.
+
+    Args:
+        saved: the saved arrays.
+        layout: the layout of this table.
+        score: the score of each row, if scores are missing.
+    """
     count = len(saved.get("keys", ()))
     begun: dict[str, Array] = {
         "scores": np.full(count, score, np.float32),
@@ -73,8 +88,7 @@ def completed(
 
 
 def saved_of_keys(keys: Array, values: Array) -> dict[str, Array]:
-    """Return saved arrays of keys that have occurred once, before the first step, without
-    what is not known of them."""
+    """Return saved arrays for keys with values, as if each had occurred once before step 1."""
     count, none = keys.size, np.empty(0, np.uint64)
     return {
         "keys": keys,

@@ -1,4 +1,4 @@
-"""The memory that tables may use together."""
+"""Limits the memory that the tables of a server use together."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import threading
 
 
 class MemoryBudget:
-    """A bound of the bytes that the tables of a server use together.
+    """A limit on the bytes that the tables of a server use together.
 
     Args:
-        total: the bytes.
+        total: the limit in bytes.
     """
 
     def __init__(self, total: int) -> None:
@@ -19,13 +19,16 @@ class MemoryBudget:
 
     @property
     def used(self) -> int:
-        """The bytes that all tables use."""
+        """The bytes that all tables use together."""
         return sum(self._used.values())
 
     def take(self, table: str, nbytes: int) -> bool:
-        """Let a table use `nbytes` bytes in place of what it uses now. If all tables then
-        used more than the bound, this changes nothing and returns False; a table can
-        always use less."""
+        """Change the bytes that a table uses to `nbytes`.
+
+        Returns:
+            False if the tables would exceed the limit; then nothing changes. A table can
+            always use fewer bytes.
+        """
         with self._lock:
             before = self._used.get(table, 0)
             if nbytes > before and self.used - before + nbytes > self.total:
@@ -34,12 +37,12 @@ class MemoryBudget:
             return True
 
     def left_for(self, table: str) -> int:
-        """Return the bytes that a table may use in all, if no other one uses more."""
+        """Return the largest number of bytes that a table may currently use."""
         with self._lock:
             return self.total - self.used + self._used.get(table, 0)
 
     def describe(self) -> str:
-        """Return the bytes, and how many each table uses, the largest first."""
+        """Return a text with the limit and the bytes of each table, largest first."""
         with self._lock:
             used = sorted(self._used.items(), key=lambda each: -each[1])
         listed = ", ".join(f"{nbytes:,} used by {table}" for table, nbytes in used)

@@ -1,7 +1,7 @@
-"""What a batch has of each key, summed: a key is looked up and updated once.
+"""Sums rows of a batch by key, so that each key is looked up and updated once.
 
-Keys are numbered in the order in which they first appear, and sums are over their
-occurrences in order, so the bits do not depend on how the work is divided.
+Keys are numbered in the order of their first occurrences, and rows are added in order. The
+bits therefore do not depend on how the work is divided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from placer.tables.sparse.state import Array
 
 @register_jitable
 def _number_of(key: Any, slots: Array, shift: Any, distinct: Array, count: Any) -> Any:
-    """Return the number of a key, which is `count` if it is a new one."""
+    """Return the number of a key. A new key is added with the number `count`."""
     mask = U64(slots.size - 1)
     at = mix(key) >> shift
     while True:
@@ -55,7 +55,7 @@ def _sum_rows(rows: Array, numbers: Array, scales: Array, sums: Array) -> None:
 
 
 def number_keys(keys: Array) -> tuple[Array, Array]:
-    """Number the distinct keys of a batch in the order in which they first appear.
+    """Number the distinct keys of a batch in the order of their first occurrences.
 
     Args:
         keys: uint64 keys, of shape [n].
@@ -80,9 +80,10 @@ def sum_rows(
     """Sum the rows with the same number, in order.
 
     Args:
-        rows: of shape [n, width].
-        numbers: int32 of shape [n], below `count`.
-        scales: a factor of each row, of shape [n] and the dtype of the rows.
+        rows: an array of shape [n, width].
+        numbers: the number of each row, int32[n], below `count`.
+        count: the number of sums.
+        scales: a factor for each row, of shape [n] and the dtype of the rows.
 
     Returns:
         The sums, of shape [count, width].
@@ -95,7 +96,7 @@ def sum_rows(
 def add_rows(
     rows: Array, numbers: Array, sums: Array, scales: Array | None = None
 ) -> None:
-    """Add rows to the sums with their numbers, in order; see `sum_rows`."""
+    """Add each row to the sum with its number, in order; see `sum_rows`."""
     if scales is None:
         scales = _UNSCALED.astype(rows.dtype)
     _sum_rows(rows, numbers, scales, sums)

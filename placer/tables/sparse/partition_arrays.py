@@ -1,6 +1,6 @@
-"""The arrays of a partition, as they are saved: read from a table, and put together.
+"""Reads the arrays of a partition from a table, in the form in which they are saved.
 
-Rows come in the order of their chunks, which is that in which they were first taken.
+Rows are in the order of their chunks, which is the order in which they were first used.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.state import CHUNK, NONE, Array, State
 
 OPTIONAL = ("scalars", "updates", "times", "scores")
-"""Arrays that not all tables have."""
+"""The names of arrays that only some tables have."""
 
 
 class RowArrays(NamedTuple):
-    """Room for rows of a table: each array has an element or a row for each.
+    """Buffers for rows of a table; each array has one element or one row per row.
 
-    `rows` (int64) are their numbers in the table; `keys` and `words` (uint64) what `meta`
-    of the state has. The others are as in the state.
+    `rows` (int64) contains the numbers of the rows in the table. `keys` and `words` (uint64)
+    are the two columns of `meta` in `State`. The other arrays are as in `State`.
     """
 
     rows: Array
@@ -35,7 +35,7 @@ class RowArrays(NamedTuple):
 
     @classmethod
     def room_for(cls, state: State, rows: int) -> RowArrays:
-        """Return room for so many rows of a table."""
+        """Return buffers for a number of rows of a table."""
         by_name = {
             name: np.empty((rows if array.size else 0, *array.shape[1:]), array.dtype)
             for name in ("values", *OPTIONAL)
@@ -52,8 +52,11 @@ class RowArrays(NamedTuple):
 def saved_arrays(
     state: State, room: RowArrays, count: int, latest: int
 ) -> dict[str, Array]:
-    """Return the arrays of a save of the first `count` rows: views of them, but `seen` and
-    `count`; and the `latest` time of all that the table was trained on, if it has times."""
+    """Return the saved arrays of the first `count` rows in the buffers.
+
+    All arrays are views, except `seen`, `count` and `latest`. `latest` is the latest time of
+    the training data, for tables with times.
+    """
     words = room.words[:count]
     saved = {
         "keys": room.keys[:count],
@@ -72,8 +75,14 @@ def saved_arrays(
 def saved_layout(
     state: State, filters: Array, rows: int, entries: int
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the dtype and the shape of each array of a partition with so many rows, and
-    entries without one."""
+    """Return the dtype and the shape of each saved array of a partition.
+
+    Args:
+        state: the arrays of the table.
+        filters: the Bloom filters of the table.
+        rows: the number of rows.
+        entries: the number of entries of keys without a row.
+    """
     layout = {
         "keys": ("uint64", (rows,)),
         "values": (str(state.values.dtype), (rows, state.values.shape[1])),
@@ -93,17 +102,17 @@ def saved_layout(
 
 
 def row_room(own: Any) -> int:
-    """Return the number of rows that a partition (of dtype PARTITION) has ever used."""
+    """Return the number of rows that a partition (dtype PARTITION) has ever used."""
     before = int(own["chunks"]) - 1
     return int(own["next"]) + (before - int(own["chunk"])) * CHUNK
 
 
 @compiled
 def read_rows(state: State, own: Array, out: RowArrays) -> None:
-    """Copy all rows that a partition has ever used, the free ones, too.
+    """Copy all rows that a partition has ever used, including free rows.
 
-    `own`, of dtype PARTITION and shape [1], is the partition at that time. Rows that change
-    meanwhile may be copied in part.
+    `own` (PARTITION[1]) is the partition at the beginning of the save. Rows that change
+    during the copy may be copied partly.
     """
     partition = own[0]
     chunk, stop = partition.chunk, partition.next
@@ -133,8 +142,11 @@ def read_rows(state: State, own: Array, out: RowArrays) -> None:
 
 @compiled
 def put_copies(state: State, copy_of: Array, count: Any, out: RowArrays) -> Any:
-    """Put the copies of rows (`copy_of` is that of `Kept`) in their places, and close the
-    gaps of free rows; return the number of rows that are left. `rows` stays as it is."""
+    """Replace rows with their kept copies, and remove free rows.
+
+    `copy_of` is the array of `Kept`. `out.rows` does not change. Returns the number of
+    remaining rows.
+    """
     kept = 0
     for i in range(count):
         copy = np.int64(copy_of[out.rows[i]]) - 1 if copy_of.size else NONE
@@ -172,8 +184,8 @@ def put_copies(state: State, copy_of: Array, count: Any, out: RowArrays) -> Any:
 
 
 def entries_of(slots: Array) -> tuple[Array, Array]:
-    """Return the keys and the words of the entries without a row among slots."""
-    if slots.ndim == 1:  # compact ones, which have none
+    """Return the keys and the words of the entries without a row."""
+    if slots.ndim == 1:  # compact slots have no such entries
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
     is_entry = (slots[:, 1] != 0) & (slots[:, 1] & U64(1) == 0)
     entries = slots[is_entry]
@@ -183,7 +195,7 @@ def entries_of(slots: Array) -> tuple[Array, Array]:
 def arrays_of(
     state: State, filters: Array, partition: int, latest: int
 ) -> dict[str, Array]:
-    """Return the arrays of a partition of a table that nothing changes meanwhile."""
+    """Return the saved arrays of a partition. The table must not change during the call."""
     own = state.partitions[partition : partition + 1]
     used = row_room(own[0])
     room = RowArrays.room_for(state, used)

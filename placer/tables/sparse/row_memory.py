@@ -1,8 +1,8 @@
-"""The memory of a table: address space is reserved once, and takes memory as it is used.
+"""Allocates the rows of a table in address space that is reserved once.
 
-So nothing is ever moved when a table grows. Rows belong to chunks of CHUNK rows, and each
-chunk to one partition: what a partition has can be read in long pieces, and rows that it
-gives back are its own to use again.
+The system allocates memory only for pages that are used, so a growing table never moves rows.
+Rows belong to chunks of CHUNK rows, and each chunk belongs to one partition. The rows of a
+partition can therefore be read in long pieces. A partition reuses the rows that it frees.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from placer.tables.sparse.intrinsics import inlined
 from placer.tables.sparse.state import CHUNK, NONE, Array, State, without_rows
 
 _NORESERVE = 0x4000
-"""MAP_NORESERVE of Linux, which Python's module does not name."""
+"""MAP_NORESERVE of Linux, which the module `mmap` lacks."""
 
 
 def reserve(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an array of zeros whose pages take memory once they are written to.
+    """Return an array of zeros whose pages use memory only after they are written.
 
-    Raises RunError where the system refuses so much address space.
+    Raises:
+        RunError: if the system refuses this much address space.
     """
     kind = np.dtype(dtype)
     nbytes = int(np.prod(shape, dtype=object)) * kind.itemsize
@@ -37,16 +38,18 @@ def reserve(shape: tuple[int, ...], dtype: Any) -> Array:
         raise RunError(
             f"the system refuses {nbytes >> 30} GiB of address space for a table:"
             f" {error.strerror}",
-            hint="allow more with `ulimit -v unlimited`, and vm.overcommit_memory 0 or 1",
+            hint="run `ulimit -v unlimited`, and set vm.overcommit_memory to 0 or 1",
         ) from error
-    with suppress(OSError):  # a kernel without huge pages
+    with suppress(OSError):  # the kernel may lack huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, kind).reshape(shape)
 
 
 def give_back(array: Array, first: int, stop: int) -> None:
-    """Return the memory of rows [first, stop) of a reserved array to the system; they are
-    zeros afterwards, as far as whole pages are concerned, and are not used again."""
+    """Return the memory of rows [first, stop) of a reserved array to the system.
+
+    Only whole pages are returned. The rows must not be used again.
+    """
     memory = _memory_of(array)
     row = array.itemsize * array[0].size
     page = mmap.PAGESIZE
@@ -66,9 +69,11 @@ def _memory_of(array: Array) -> mmap.mmap:
 
 @inlined
 def take_row(state: State, own: Any) -> Any:
-    """Return a free row for a partition (`own`, of dtype PARTITION). The caller fills it,
-    and has made sure that the store has another chunk."""
-    # numba counts references to arrays in branches within branches.
+    """Allocate a row for a partition (`own`, dtype PARTITION).
+
+    The caller fills the row. Before the call, it must ensure that a free chunk exists.
+    """
+    # No nested branches: numba would count references to arrays in them.
     row = own.free
     if row != NONE:
         own.free = np.int64(state.meta[row, 0]) - 1
@@ -91,7 +96,7 @@ def take_row(state: State, own: Any) -> Any:
 
 @inlined
 def free_row(state: State, own: Any, row: Any) -> None:
-    """Give a row back to its partition."""
+    """Free a row of a partition."""
     own.rows -= 1
     state.meta[row, 0] = np.uint64(own.free + 1)
     state.meta[row, 1] = np.uint64(0)
@@ -99,7 +104,7 @@ def free_row(state: State, own: Any, row: Any) -> None:
 
 
 def give_chunks(state: State, own: Array) -> None:
-    """Give the chunks of partitions without rows (of dtype PARTITION) back to the store."""
+    """Free all chunks of partitions (dtype PARTITION) that have no rows."""
     for each in own:
         assert each["rows"] == 0
         chunk = int(each["chunk"])
@@ -113,13 +118,13 @@ def give_chunks(state: State, own: Array) -> None:
 
 
 def chunks_for(own: Array, rows: Array) -> int:
-    """Return the chunks that partitions need for so many more rows each."""
+    """Return the number of new chunks that partitions need for `rows` more rows each."""
     free = own["chunks"] * CHUNK - own["rows"]
     return int(np.maximum(-(-(rows - free) // CHUNK), 0).sum())
 
 
 def chunks_left(state: State) -> int:
-    """Return the number of chunks that the address space has room for."""
+    """Return the number of chunks that still fit into the address space."""
     return state.chunk_before.size - int(state.chunks[1])
 
 

@@ -1,5 +1,4 @@
-"""The optimizer's rule of a table: what rows begin with besides their values, and their
-update."""
+"""Applies the optimizer's rule of a table: initializes slots and updates rows."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ class RowRule:
         dtype: float32 or float64.
 
     Attributes:
-        columns: the columns of a row, with its slots.
-        has_scalar: whether the rule keeps a number for each row.
-        counts_updates: whether it needs the number of updates of each row.
+        columns: the number of columns of a row, including slots.
+        has_scalar: whether the rule stores one number for each row.
+        counts_updates: whether the rule needs the number of updates of each row.
     """
 
     def __init__(self, settings: Settings, dtype: str) -> None:
@@ -64,7 +63,7 @@ class RowRule:
         )
 
     def begin(self, state: State, rows: Array) -> None:
-        """Write what new rows have besides their values."""
+        """Initialize the slots and other numbers of new rows."""
         fill_slots(
             state, rows, np.int64(self._dim), self._first_slots, self._first_scalar
         )
@@ -72,7 +71,7 @@ class RowRule:
     def update(
         self, state: State, rows: Array, gradients: Array, rate: float, scale: float
     ) -> None:
-        """Update rows, where they are not below 0; see `compile_row_update`."""
+        """Update the rows that are not below 0; see `compile_row_update`."""
         real = self._dtype.type
         constants = constant_numbers(self._hyper, decays=True)
         changing = changing_numbers(self._hyper, 1, rate, self._dtype)

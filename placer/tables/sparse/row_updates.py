@@ -1,8 +1,8 @@
-"""The update of rows: the optimizer's rule, once for each row of a batch.
+"""Updates rows: applies the optimizer's rule once to each row of a batch.
 
-The rules are those of `placer.tables.optimizer_rules`, applied to a row beside its slots. Rows that a
-batch does not have stay as they are: this is the lazy form of a rule. Bias corrections
-are those of the row's own number of updates.
+The rules are those of `placer.tables.optimizer_rules`, applied to a row and its slots. Rows
+that are not in the batch do not change: this is the lazy form of a rule. Bias corrections
+depend on the row's own number of updates.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from placer.tables.sparse.intrinsics import prefetch
 from placer.tables.sparse.state import Array
 
 _AHEAD: Final = 12
-"""How many rows the loop looks ahead: a row is several cache lines."""
+"""How many rows ahead the loop prefetches. A row has several cache lines."""
 _LINE: Final = 64
 _MAX_UINT32: Final = 2**32 - 1
 
 
-# The value of a row and its slots, of a table with so many of them.
+# For each number of arrays: a function that splits a row into its value and slots.
 _PARTS: Final[tuple[Callable[[Array, int], tuple[Array, ...]], ...]] = (
     lambda row, dim: (),
     lambda row, dim: (row[:dim],),
@@ -49,16 +49,17 @@ _PARTS: Final[tuple[Callable[[Array, int], tuple[Array, ...]], ...]] = (
 
 
 class RowUpdate(NamedTuple):
-    """How rows are updated; a table with other settings has other machine code.
+    """The settings that determine the machine code of a row update.
 
     Attributes:
-        kernel: the function of an element.
-        dim: the columns of a row.
+        kernel: the function of one element.
+        dim: the number of values of a row.
         dtype: float32 or float64.
         counts_updates: whether bias corrections depend on the row's number of updates.
-        row_slot: how the rule's number for a row follows from the mean square of its
-            gradient: "" if it has none, "sum" or "decayed" (`placer.plan.settings.training.optimizers`).
-        is_bounded: whether values are kept within bounds.
+        row_slot: how the rule's number for a row accumulates the mean square of the
+            gradient: "sum", "decayed", or "" without such a number
+            (`placer.plan.settings.training.optimizers`).
+        is_bounded: whether values are clamped to bounds.
     """
 
     kernel: Kernel
@@ -71,12 +72,16 @@ class RowUpdate(NamedTuple):
 
 @cache
 def compile_row_update(form: RowUpdate) -> Callable[..., None]:
-    """Return a function that updates rows.
+    """Return a compiled function that updates rows.
 
-    Its arguments are the rows (int64, of shape [n]; those below 0 are left out), their
-    gradients, of shape [n, dim], the scale of these, an array of one record with the
-    numbers of the step, the `bias_corrections`, the bounds, and of the state: values,
-    scalars and updates.
+    Its arguments, in order:
+
+    - `rows`: int64[n]; rows below 0 are skipped.
+    - `gradients`: [n, dim]; `scale`: their factor.
+    - `numbers`: an array of one record with the numbers of the step.
+    - `corrections`: the result of `bias_corrections`.
+    - `low` and `high`: the bounds of values.
+    - `values`, `scalars` and `updates`: arrays of the state, which it changes.
     """
     rule, dim, dtype, counts_updates, row_slot, is_bounded = form
     real = np.dtype(dtype).type
@@ -173,9 +178,12 @@ def compile_row_update(form: RowUpdate) -> Callable[..., None]:
 
 
 def bias_corrections(hyper: Hyper, dtype: str, updates: int = 4096) -> Array:
-    """Return the bias corrections of the first updates of a row, of shape [updates, 3]:
-    of b1, of b2, and of b1 one update later. They have the bits of those of a dense
-    table."""
+    """Return the bias corrections of the first updates of a row.
+
+    Returns:
+        An array of shape [updates, 3] with the corrections of b1, of b2, and of b1 for the
+        next update. They have the same bits as in a dense table.
+    """
     found = np.empty((updates, 3), dtype)
     for count in range(updates):
         numbers = changing_numbers(hyper, count, 0.0, np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""Rows that a batch reads or begins."""
+"""Loops that read rows and create new rows for a batch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MAX_UINT32 = 2**32 - 1
 
 @cache
 def compile_gather(dim: int, dtype: str) -> Callable[..., None]:
-    """Return a function that writes the first `dim` columns of rows to `out`.
+    """Return a compiled function that copies the first `dim` columns of rows to `out`.
 
-    Its arguments are `values`, the rows (int64, of shape [n]), the value of all columns of
-    those below 0, and `out`, of shape [n, dim] and the dtype.
+    Its arguments are `values`, the rows (int64[n]), the default value for rows below 0, and
+    `out` of shape [n, dim] and this dtype.
     """
     itemsize = np.dtype(dtype).itemsize
     lines = -(-dim * itemsize // 64)
@@ -48,7 +48,7 @@ def compile_gather(dim: int, dtype: str) -> Callable[..., None]:
 
 @compiled
 def take_rows(state: State, bits: Any, keys: Array, new: Array, rows: Array) -> None:
-    """Take a row for each key that is `new` (bool, of shape [n]), and write it to `rows`."""
+    """Allocate a row for each key that is `new` (bool[n]), and write it to `rows`."""
     for i in range(keys.size):
         if new[i]:
             own = state.partitions[partition_of(mix(keys[i]), bits)]
@@ -71,8 +71,11 @@ def begin_rows(
 def fill_slots(
     state: State, rows: Array, begin: Any, first: Array, scalar: Any
 ) -> None:
-    """Write what new rows have besides their value: `first` into the columns from `begin`
-    on, the rule's number for a row, no score, no time and no updates."""
+    """Initialize everything except the values of new rows.
+
+    Writes `first` to the columns from `begin` on and `scalar` to the rule's number for the
+    row. The score, the time and the number of updates become 0.
+    """
     for i in range(rows.size):
         row = rows[i]
         for j in range(first.size):
@@ -96,8 +99,10 @@ def note_seen(
     times: Array,
     step: Any,
 ) -> None:
-    """Note that rows, where they are not below 0, have occurred in a step: events may come
-    in any order, so the latest time of a row counts."""
+    """Note that the rows that are not below 0 have occurred in a step.
+
+    Times may arrive in any order, so a row keeps its latest time.
+    """
     meta = U64(state.meta.ctypes.data)
     for i in range(rows.size):
         if i + AHEAD < rows.size and rows[i + AHEAD] >= 0:

@@ -1,20 +1,19 @@
-"""Saving a table while it changes.
+"""Saves a table while it changes.
 
-Two threads use a save. The table's thread keeps what the save needs before it changes
-something; another one reads partitions, each as it was when the save began.
+Two threads use a save. The table's thread keeps old versions of rows before it changes them.
+The reader's thread reads partitions as they were when the save began.
 
-Why a partition is read as it was. The reader copies its rows without a lock, so some of
-them may be read while they change. Then, in the lock, it marks the partition as read, and
-afterwards it puts the copies that were kept of its rows in their places. The table's
-thread makes these copies in the lock, too, and changes the rows only afterwards:
+The reader first copies the rows of a partition without a lock, so some rows may change during
+the copy. Then it takes the lock and marks the partition as read. Finally it replaces rows with
+the kept old versions. The table's thread keeps old versions while it holds the lock, and
+changes the rows afterwards. There are two cases:
 
-- if it took the lock before the reader did, the reader sees the copy, and uses it instead
-  of what it has read of that row;
-- if it took the lock after the reader did, the reader had read the row before.
+- The table's thread took the lock first. The reader then finds the kept version and uses it.
+- The reader took the lock first. It had then read the row before the change.
 
-What is not rows (the index, which the entries of keys without a row are part of, and Bloom
-filters) changes in the lock only, and is copied in the lock; the reader undoes the changes
-that were recorded. Partitions that were read change without copies and records.
+The index and Bloom filters are different: they change only while the lock is held, and they
+are copied while the lock is held. The reader undoes the recorded changes in its copy. After a
+partition was read, changes to it need no copies and records.
 """
 
 from __future__ import annotations
@@ -53,33 +52,33 @@ from placer.tables.sparse.state import CHUNK, NONE, Array, State
 from placer.tables.sparse.storage import Storage
 
 PATIENCE: Final = 60.0
-"""Seconds that a change waits for the reader of a save."""
+"""Seconds that a change of the table waits for the reader of a save."""
 
 
 class TableSave:
     """The partitions of a table as they were when the save began, as a context manager.
 
-    `SparseTable.begin_save` makes one. `layout`, `partition`, `partitions` and `close` are
-    for the thread that reads, the other methods for the table.
+    `SparseTable.begin_save` creates it. The reader's thread calls `layout`, `partition`,
+    `partitions` and `close`. The table calls the other methods.
 
-    What is kept takes memory up to a bound. When it is reached, the next change of the
-    table waits until more partitions are read. If none is for `patience` seconds, the save
-    is given up: its reader gets a RunError, and the table goes on. So it is if the table
-    needs the memory for rows.
+    Kept versions use a limited amount of memory. At the limit, the next change of the table
+    waits until the reader has read more partitions. If it reads no partition for `patience`
+    seconds, the save is given up: the reader's next call raises RunError, and the table
+    continues. The same happens if the table needs the memory for rows.
 
     Args:
-        storage: what the table holds.
+        storage: the storage of the table.
         held: the partitions to save.
         memory: bytes that the save may use.
-        has_words: whether there are entries of keys without a row, or will be.
+        has_words: whether the index can contain entries of keys without a row.
         ended: called when the save is closed.
-        patience: seconds.
+        patience: seconds that a change of the table waits for the reader.
 
     Attributes:
         waited: seconds that the table has waited for the reader.
 
     Raises:
-        RunError: the memory of the table has not enough room.
+        RunError: if the memory of the table is not enough.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class TableSave:
         most = max((row_room(self._begun[p]) for p in held), default=0)
         self._buffers = RowArrays.room_for(state, most)
         extra = 4 * CHUNK * int(state.chunks[2]) + sum(a.nbytes for a in self._buffers)
-        # A key without a row has an entry, or four counters of a filter.
+        # A key without a row changes one entry, or four counters of a filter.
         self._words_of_key = has_words + 4 * bool(storage.filters.size)
         self._most_words = 0
         if self._words_of_key:
@@ -112,9 +111,9 @@ class TableSave:
         self._most_chunks = max(0, memory - extra) // chunk_nbytes(state)
         if not storage.take_memory(0, extra):
             raise RunError(
-                f"table {storage.name}: a save needs {extra:,} bytes, and its memory has"
-                f" {storage.bytes_left:,} left",
-                hint="give its servers more memory, or set a lower capacity",
+                f"table {storage.name}: a save needs {extra:,} bytes, but only"
+                f" {storage.bytes_left:,} bytes of memory are left",
+                hint="give the table's servers more memory, or set a lower capacity",
             )
         storage.extra = extra
         storage.kept = Kept.begin(
@@ -131,31 +130,30 @@ class TableSave:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # For the thread that reads.
+    # Methods for the reader's thread.
 
     def layout(self, partition: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the dtype and the shape of each array that `partition` returns."""
+        """Return the dtype and the shape of each array that `partition` will return."""
         own, storage = self._begun[partition], self._storage
         rows = int(own["rows"])
         entries = int(own["entries"]) - rows if self._has_words else 0
         return saved_layout(storage.state, storage.filters, rows, entries)
 
     def partitions(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Yield the number and the arrays of each partition that was not read yet; see
-        `partition`."""
+        """Yield the number and the arrays of each unread partition; see `partition`."""
         for partition in self._held:
             self._check()
             if self._storage.kept.pending[partition]:
                 yield partition, self.partition(partition)
 
     def partition(self, partition: int) -> dict[str, Array]:
-        """Return the arrays of a partition as it was when the save began, once.
+        """Return the arrays of a partition as it was when the save began.
 
-        The arrays are those of `SparseTable.save_partition`. They are valid until the next
-        partition is read.
+        Each partition can be read only once. The arrays are those of
+        `SparseTable.save_partition`, and are valid until the next partition is read.
 
         Raises:
-            RunError: the save was given up or closed, or has read the partition.
+            RunError: if the save was given up or closed, or the partition was already read.
         """
         storage, own = self._storage, self._begun[partition : partition + 1]
         state, kept, filters = storage.state, storage.kept, storage.filters
@@ -185,8 +183,7 @@ class TableSave:
         return saved
 
     def close(self) -> None:
-        """End the save, whether or not all partitions were read: nothing is kept any
-        more."""
+        """End the save and free its memory, even if some partitions were not read."""
         storage = self._storage
         with self._changed:
             if self._problem == _CLOSED:
@@ -209,18 +206,18 @@ class TableSave:
         self._check()
         if not self._storage.kept.pending[partition]:
             raise RunError(
-                f"table {self._storage.name}: the save has read partition {partition}, or"
+                f"table {self._storage.name}: partition {partition} was already read, or"
                 " the table does not hold it"
             )
 
-    # For the table.
+    # Methods for the table's thread.
 
     @contextmanager
     def keeping(self, keys: Array, rows: Array) -> Iterator[None]:
-        """Keep the rows of keys, and hold the lock.
+        """Return a context manager that keeps the rows of keys and holds the lock.
 
-        In the body of the `with` statement, keys without a row (those whose row is below
-        0) may get one, or be counted. The rows of the others may change after it.
+        In the body, keys without a row (row below 0) may be given a row or be counted. The
+        rows of the other keys may change only after the body.
         """
         storage, found = self._storage, np.empty(keys.size, np.int64)
         count = 0
@@ -243,15 +240,18 @@ class TableSave:
                 storage.promised = 0
 
     def keep(self, keys: Array, rows: Array) -> None:
-        """Keep rows of keys that are about to change, in the lock, where there is room."""
+        """Keep rows of keys before they change. The lock must be held and room must exist."""
         storage, found = self._storage, np.empty(keys.size, np.int64)
         count = rows_to_keep(storage.kept, storage.bits, keys, rows, found)
         keep_rows(storage.state, storage.kept, found[:count])
 
     def keep_new(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
-        """Keep what is about to change in the body of `keeping`: the rows of new keys
-        (bool, of shape [n]), which may have been those of other keys when the save began,
-        and the words of entries of these keys and of those whose new word is not 0."""
+        """Keep rows and words before they change, in the body of `keeping`.
+
+        This keeps the rows of new keys (`new`, bool[n]), because other keys may have used
+        these rows when the save began. It also keeps the words of new keys and of keys whose
+        new word is not 0.
+        """
         storage, kept, bits = self._storage, self._storage.kept, self._storage.bits
         self.keep(keys[new], rows[new])
         if self._has_words:
@@ -262,9 +262,12 @@ class TableSave:
 
     @contextmanager
     def changing(self, needed: Callable[[Array], tuple[int, int]]) -> Iterator[None]:
-        """Hold the lock. In the body of the `with` statement, the index, rows and words may
-        change: how many is a function of whether partitions are yet to be read (uint8, of
-        shape [partitions])."""
+        """Return a context manager that holds the lock; the body may change the table.
+
+        Args:
+            needed: returns how many rows and words may change. Its argument (uint8
+                [partitions]) marks the partitions that the save has not read.
+        """
         with self._locked():
             self._wait_for_room(needed)
             yield
@@ -277,19 +280,20 @@ class TableSave:
             yield
 
     def wait_for_end(self) -> None:
-        """Wait until the reader has closed the save, for `patience` seconds; then give it
-        up, and wait as long until the reader has noticed that."""
+        """Wait for the reader to close the save.
+
+        After `patience` seconds, give the save up, and wait for the same time again.
+        """
         with self._changed:
             if not self._wait(self._is_closed):
-                self._give_up("its table needs the memory that it uses")
+                self._give_up("the table needs the memory that the save uses")
                 self._wait(self._is_closed)
 
     def _is_closed(self) -> bool:
         return self._problem == _CLOSED
 
     def _wait_for_room(self, needed: Callable[[Array], tuple[int, int]]) -> None:
-        """Wait until there is room for the rows and words that are needed, if any partition
-        is yet to be read; give the save up if none is read meanwhile."""
+        """Wait for room for the needed rows and words; give up if no partition is read."""
         while True:
             pending = self._storage.kept.pending
             rows, words = needed(pending)
@@ -297,7 +301,7 @@ class TableSave:
                 return
             if not self._wait_for_read():
                 self._give_up(
-                    "it reads too slowly: the table has waited"
+                    "the reader is too slow: the table has waited for"
                     f" {self._patience:g} seconds"
                 )
 
@@ -306,7 +310,7 @@ class TableSave:
         self._problem = f"the save was given up, because {why}"
 
     def _wait_for_read(self) -> bool:
-        """Wait until another partition is read, or the save is closed: whether it was."""
+        """Wait until another partition is read or the save ends; return False on timeout."""
         before = self._reads
         return self._wait(lambda: self._reads != before or bool(self._problem))
 
@@ -334,7 +338,7 @@ _CLOSED: Final = "the save is closed"
 
 
 def _index_of(state: State, partition: int) -> State:
-    """Return a copy of the index of a partition, as a state of its own."""
+    """Return a copy of a partition's index, as a separate state."""
     partitions = state.partitions.copy()
     start, capacity = (
         int(partitions[partition][name]) for name in ("start", "capacity")
@@ -346,7 +350,7 @@ def _index_of(state: State, partition: int) -> State:
 
 @compiled
 def _undo_words(index: State, bits: Any, partition: Any, kept: Kept) -> None:
-    """Bring the entries of keys without a row back to what they were."""
+    """Undo the recorded changes of entries of keys without a row."""
     at = kept.last_word[partition]
     while at != NONE:
         key, word = kept.words[at]
@@ -361,7 +365,7 @@ def _undo_words(index: State, bits: Any, partition: Any, kept: Kept) -> None:
 
 @compiled
 def _undo_counters(counters: Array, partition: Any, kept: Kept) -> None:
-    """Bring the counters of a filter back to what they were."""
+    """Undo the recorded changes of a filter's counters."""
     at = kept.last_counter[partition]
     while at != NONE:
         position, counter = kept.words[at]
@@ -370,7 +374,7 @@ def _undo_counters(counters: Array, partition: Any, kept: Kept) -> None:
 
 
 def _clear_rows(state: State, own: Array) -> None:
-    """Mark all rows of a partition as free (`own`, of dtype PARTITION, shape [1])."""
+    """Mark all rows of a partition (`own`, PARTITION[1]) as free."""
     chunk = int(own["chunk"][0])
     while chunk != NONE:
         state.meta[chunk * CHUNK : (chunk + 1) * CHUNK] = 0

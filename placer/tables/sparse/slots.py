@@ -1,11 +1,11 @@
-"""The slots of an index, of which there are two kinds.
+"""Reads and writes the two kinds of index slots: wide and compact.
 
-A *wide* slot is 16 bytes, uint64 of shape [2]: a key and the word of its entry (`state`).
-A *compact* one is 8 bytes, a uint64: the row plus 1, and 32 bits of the hash above it.
-Whether it is that of a key is seen in the row, which has its key. So there are no entries of
-keys without a row. A slot of zeros is free.
+A *wide* slot has 16 bytes, uint64[2]: a key and the word of its entry (`state`). A *compact*
+slot has 8 bytes, one uint64: the row plus 1, and above it 32 bits of the hash. To compare
+keys, the key in the row is read. Compact slots therefore cannot store keys without a row. A
+slot of zeros is free.
 
-Loops are compiled for the kind of a table, which numba tells by the shape of its slots.
+numba compiles loops for one kind, which it recognizes by the number of dimensions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ _overload: Any = numba.extending.overload
 
 
 def _by_kind(wide: Callable[..., Any], compact: Callable[..., Any]) -> Any:
-    """Return a function for compiled code whose first argument is slots: one of two, by
-    their kind."""
+    """Return a function for compiled code that depends on the kind of its first argument."""
 
     def function(*args: Any) -> Any:
-        raise NotImplementedError("it is for compiled code")
+        raise NotImplementedError("this function works only in compiled code")
 
     def choose(slots: Any, *rest: Any) -> Any:
         return wide if slots.ndim == 2 else compact
@@ -110,19 +109,21 @@ def _compact_prefetch_row(slots: Array, slot: Any, meta: Array) -> None:
 
 
 is_free = _by_kind(_wide_is_free, _compact_is_free)
-"""`is_free(slots, slot)`."""
+"""`is_free(slots, slot)` returns whether a slot is free."""
 has_key = _by_kind(_wide_has, _compact_has)
-"""`has_key(slots, slot, meta, key, tag)`: whether a slot that is not free is that of a key,
-whose `tag_of` is `tag`. A wide slot may be free."""
+"""`has_key(slots, slot, meta, key, tag)` returns whether a slot contains `key`, whose `tag_of`
+is `tag`. A compact slot must not be free."""
 row_at = _by_kind(_wide_row, _compact_row)
-"""`row_at(slots, slot)` is the row, ABSENT or COUNTED."""
+"""`row_at(slots, slot)` returns the row of a slot, ABSENT or COUNTED."""
 set_entry = _by_kind(_wide_set, _compact_set)
-"""`set_entry(slots, slot, key, tag, word)`: the word of a compact slot is that of a row."""
+"""`set_entry(slots, slot, key, tag, word)` writes an entry. For compact slots, the word must
+contain a row."""
 home_at = _by_kind(_wide_home, _compact_home)
-"""`home_at(slots, slot, bits, capacity)` is where the search for its key starts."""
+"""`home_at(slots, slot, bits, capacity)` returns the slot where the search for the key of
+this slot starts."""
 move_entry = _by_kind(_wide_move, _compact_move)
 """`move_entry(slots, slot, to)` copies a slot."""
 clear = _by_kind(_wide_clear, _compact_clear)
 """`clear(slots, slot)` frees a slot."""
 prefetch_row = _by_kind(_wide_prefetch_row, _compact_prefetch_row)
-"""`prefetch_row(slots, slot, meta)` begins to load what `has_key` will read of a row."""
+"""`prefetch_row(slots, slot, meta)` prefetches the part of a row that `has_key` reads."""

@@ -1,4 +1,4 @@
-"""What the loops of a sparse table work on: its arrays, and how an entry is encoded."""
+"""Defines the arrays of a sparse table and the encoding of index entries."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from placer.tables.sparse.intrinsics import bits_of, float32_of
 Array = npt.NDArray[Any]
 
 SEEN_MASK: Final = 2**30 - 1
-"""The bits of when a key without a row was last seen."""
+"""The mask for the step or second in which a key without a row was last seen."""
 ABSENT: Final = -1
-"""In place of the row of a key without an entry."""
+"""The value instead of a row, for a key without an entry."""
 COUNTED: Final = -2
-"""In place of the row of a key that has an entry, but no row yet."""
+"""The value instead of a row, for a key with an entry but without a row."""
 NONE: Final = -1
-"""In place of a row or a chunk, at the end of a list."""
+"""The end of a linked list of rows or chunks."""
 
 PARTITION: Final = np.dtype(
     [
-        ("start", np.uint64),  # the first of its slots
-        ("capacity", np.uint64),  # their number
-        ("entries", np.int64),  # those that are in use
-        ("rows", np.int64),
-        ("free", np.int64),  # the first of its free rows, which are a list
-        ("next", np.int64),  # the first row that was never used of its last chunk
-        ("chunk", np.int64),  # that chunk, whose list leads to its other ones
-        ("chunks", np.int64),  # their number
+        ("start", np.uint64),  # the first slot
+        ("capacity", np.uint64),  # the number of slots
+        ("entries", np.int64),  # the number of slots in use
+        ("rows", np.int64),  # the number of rows in use
+        ("free", np.int64),  # the first row of the list of free rows
+        ("next", np.int64),  # the first row of the last chunk that was never used
+        ("chunk", np.int64),  # the last chunk; `chunk_before` links to earlier chunks
+        ("chunks", np.int64),  # the number of chunks
     ]
 )
-"""A partition of the keys, 64 bytes."""
+"""The dtype of a partition of the keys, 64 bytes."""
 
 
 def without_rows(partitions: int) -> Array:
-    """Return partitions, of shape [partitions], that have no slots and no rows."""
+    """Return empty partitions without slots and rows, of shape [partitions]."""
     found = np.zeros(partitions, PARTITION)
     for name in ("free", "chunk"):
         found[name] = NONE
@@ -47,20 +47,24 @@ def without_rows(partitions: int) -> Array:
 
 
 class State(NamedTuple):
-    """The arrays of a table.
+    """The arrays of a table. Arrays that a table does not need are empty.
 
-    `partitions` is of dtype PARTITION. `slots`, of shape [slots, 2], are the entries of
-    all partitions, a key and a word each; a word of 0 is free. `values`, of shape
-    [rows, stride], has the value of each row and its slots, one after the other. `meta`,
-    of shape [rows, 2], has the key of each row, and the step in which it was last seen
-    beside the number of its occurrences; that of a free row is 0, and its "key" the next
-    free row. For each row, `scalars` has what a rule keeps once, `updates` (uint32) the
-    number of its updates, `times` (uint32) when it was last seen, in seconds, and
-    `scores` (float32) its score; they are empty where a table does not need them.
-    `chunk_before`, int64 of shape [chunks], is the chunk that the partition of each chunk
-    had before it; a free chunk leads to the next free one, relative to the one behind it:
-    by 0 if neither was ever used. `chunks`, int64 of shape [3], is the first free chunk,
-    the number of those in use, and that of those that were ever used.
+    Attributes:
+        partitions: PARTITION[partitions].
+        slots: the index entries of all partitions: uint64[slots, 2] with a key and a word
+            (a word of 0 is free), or uint64[slots] for compact slots.
+        values: [rows, stride]: the value of each row, followed by its slots.
+        meta: uint64[rows, 2]: the key of each row, and a word. The low half of the word is
+            the step of the last occurrence, the high half the number of occurrences. The
+            word of a free row is 0, and its "key" is the next free row plus 1.
+        scalars: [rows]: the rule's number for each row.
+        updates: uint32[rows]: the number of updates.
+        times: uint32[rows]: when the row was last seen, in seconds.
+        scores: float32[rows]: the score.
+        chunk_before: int64[chunks]: the previous chunk of the same partition. A free chunk c
+            stores the offset of the next free chunk from c + 1, so zeros link unused chunks.
+        chunks: int64[3]: the first free chunk, the number of chunks in use, and the number
+            of chunks ever used.
     """
 
     partitions: Array
@@ -75,9 +79,9 @@ class State(NamedTuple):
     chunks: Array
 
 
-# The word of an entry: that of a row has the lowest bit 1, and the row above it. That of a
-# key without a row has the lowest two bits 10, then 30 bits of when it was last seen, and
-# 32 bits of how often, or its score.
+# The word of an entry. With a row: the lowest bit is 1, and the other bits are the row.
+# Without a row: the lowest two bits are 10. The next 30 bits are the step or second of the
+# last occurrence, and the high 32 bits are the count or the score.
 
 
 @register_jitable
@@ -87,7 +91,7 @@ def word_of_row(row: Any) -> Any:
 
 @register_jitable
 def row_of(word: Any) -> Any:
-    """Return the row of an entry's word, COUNTED if it has none, ABSENT for 0."""
+    """Return the row in an entry's word; COUNTED for an entry without a row, ABSENT for 0."""
     if word & U64(1):
         return np.int64(word >> U64(1))
     return COUNTED if word else ABSENT
@@ -95,7 +99,7 @@ def row_of(word: Any) -> Any:
 
 @register_jitable
 def word_of_count(count: Any, seen: Any) -> Any:
-    """`count` is a uint32; `seen` is kept modulo 2**30."""
+    """Return the word for a uint32 count; `seen` is stored modulo 2**30."""
     seen = (U64(seen) & U64(SEEN_MASK)) << U64(2)
     return (U64(count) << U64(32)) | seen | U64(2)
 
@@ -107,8 +111,7 @@ def count_of(word: Any) -> Any:
 
 @register_jitable
 def later_seen(word: Any, seen: Any) -> Any:
-    """Return the later one of when a key without a row was last seen, by its word, and
-    `seen`, modulo 2**30."""
+    """Return the later of `seen` and the time in an entry's word, modulo 2**30."""
     seen = U64(seen) & U64(SEEN_MASK)
     before = seen_of(word)
     is_later = ((seen - before) & U64(SEEN_MASK)) <= U64(SEEN_MASK // 2)
@@ -117,7 +120,7 @@ def later_seen(word: Any, seen: Any) -> Any:
 
 @register_jitable
 def word_of_score(score: Any, seen: Any) -> Any:
-    """`score` is a float32."""
+    """Return the word for a float32 score; `seen` is stored modulo 2**30."""
     return word_of_count(bits_of(np.float32(score)), seen)
 
 

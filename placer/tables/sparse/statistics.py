@@ -1,4 +1,4 @@
-"""What a table has done so far."""
+"""Defines the statistics of a table."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
-    """What a table has, and has done since it was created.
+    """The size of a table, and counts since its creation.
 
     Attributes:
-        rows: its rows.
-        nbytes: the bytes that it takes.
-        admitted: keys that got a row.
-        refused: keys that were pushed and got none, each time.
-        forgotten: rows that were forgotten.
-        evicted: rows over the capacity.
-        not_finite: gradients that were dropped because they were not finite.
-        hits: keys that were pulled and had a row, each time.
-        lookups: keys that were pulled.
+        rows: the current number of rows.
+        nbytes: the current memory in bytes.
+        admitted: how often a new row was created for a key.
+        refused: how often a pushed key was not given a row.
+        forgotten: the number of forgotten rows.
+        evicted: the number of rows dropped because the table exceeded its capacity.
+        not_finite: the number of gradients dropped because they were not finite.
+        hits: how often a pulled key had a row.
+        lookups: how often a key was pulled.
     """
 
     rows: int

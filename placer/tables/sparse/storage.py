@@ -1,4 +1,4 @@
-"""What a table holds, within its memory."""
+"""Holds the arrays of a table, and keeps them within a memory limit."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ class Storage:
         settings: the settings of the table.
         dtype: the dtype of values and slots.
         rule: the optimizer's rule.
-        budget: the memory that it may use.
-        held: how many of the partitions it has.
+        budget: the memory that the table may use.
+        held: the number of partitions that the table holds.
 
     Attributes:
         name: the name of the table.
-        state: the arrays that its loops work on.
-        bits: the number of partitions as a power of 2.
-        slots: where the slots of partitions are.
-        filters: the Bloom filters, uint8 of shape [partitions, counters], or none.
-        latest: the latest time of all that the table was trained on, in seconds.
-        kept: what a save keeps.
-        extra: the bytes that a save uses besides copies of rows.
-        promised: the chunks that a save is about to use.
+        budget: the memory that the table may use.
+        state: the arrays that the compiled loops use.
+        bits: the base-2 logarithm of the number of partitions.
+        slots: the allocator for the slots of partitions.
+        filters: the Bloom filters, uint8[partitions, counters]; empty without filters.
+        latest: the latest time of the training data, in seconds.
+        kept: the old versions that a save still needs.
+        extra: the bytes that a save uses, without copies of rows.
+        promised: the number of chunks that a save will use next.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Storage:
         self.state = _reserve_state(settings, dtype, rule, budget.total)
         self.slots = SlotSpace(self.state, int(self.bits))
         self.filters = _filters(settings)
-        # Those of other partitions are never written to, and take no memory.
+        # Filters of partitions on other nodes are never written and use no memory.
         self._filter_nbytes = self.filters.nbytes * held // settings.partitions
         self.latest = 0
         self.kept = Kept.none(settings.partitions)
@@ -69,30 +70,33 @@ class Storage:
         self.promised = 0
         if not self.take_memory(0):
             raise RunError(
-                f"table {self.name}: it needs {self.nbytes:,} bytes without any rows, and"
-                f" its memory has {self.bytes_left:,} left"
+                f"table {self.name}: it needs {self.nbytes:,} bytes even without rows, but"
+                f" only {self.bytes_left:,} bytes of memory are left"
             )
 
     @property
     def nbytes(self) -> int:
-        """The bytes that all of it takes."""
+        """The bytes that the table uses."""
         chunks = int(self.state.chunks[2])
         rows = chunks * chunk_nbytes(self.state)
         return self.slots.nbytes + rows + self._filter_nbytes + self.extra
 
     @property
     def least_nbytes(self) -> int:
-        """The bytes that it takes at least, with a row."""
+        """The bytes that the table would use with a single row."""
         return self.slots.nbytes + self._filter_nbytes + chunk_nbytes(self.state)
 
     @property
     def bytes_left(self) -> int:
-        """The bytes that are left of the memory that it may use."""
+        """The bytes that the table may still allocate."""
         return max(0, self.budget.left_for(self.name) - self.nbytes)
 
     def take_memory(self, chunks: int, other: int = 0) -> bool:
-        """Reserve memory for so many more chunks of rows, and other bytes, if there is as
-        much."""
+        """Reserve memory for more chunks of rows and for other bytes.
+
+        Returns:
+            False if the memory is not enough; then nothing changes.
+        """
         chunks += self.promised
         _, used, ever_used = map(int, self.state.chunks)
         new = max(0, used + chunks - ever_used)
@@ -102,13 +106,16 @@ class Storage:
         )
 
     def make_room(self, rows: Array, entries: Array) -> bool:
-        """Make room for so many more rows and entries of each partition (int64), if there
-        is as much memory; else change nothing and return False."""
+        """Make room for more rows and entries in each partition (int64[partitions]).
+
+        Returns:
+            False if the memory is not enough; then nothing changes.
+        """
         chunks = chunks_for(self.state.partitions, rows)
         if not self.take_memory(chunks, self.slots.more_nbytes(entries)):
             return False
         self.slots.make_room(entries)
-        # Growing slots are there twice for a while.
+        # While slots grow, old and new slots exist together. Now only the new ones count.
         assert self.take_memory(chunks)
         return True
 
@@ -121,7 +128,7 @@ def _filters(settings: Settings) -> Array:
         return np.zeros((settings.partitions, blocks * BLOCK), np.uint8)
     except MemoryError:
         raise RunError(
-            f"table {settings.name}: there is no memory for its Bloom filter of"
+            f"table {settings.name}: not enough memory for its Bloom filter of"
             f" {settings.admit.nbytes:,} bytes"
         ) from None
 
@@ -129,16 +136,16 @@ def _filters(settings: Settings) -> Array:
 def _reserve_state(
     settings: Settings, dtype: np.dtype[Any], rule: RowRule, nbytes: int
 ) -> State:
-    """Reserve the arrays of a table that may use `nbytes` bytes."""
+    """Reserve address space for the arrays of a table that may use `nbytes` bytes."""
     stride = row_length(rule.columns, dtype.itemsize)
     has_times = settings.forget.unseen_seconds is not None
     has_scores = settings.score is not None
     chunks = max(nbytes // ((stride * dtype.itemsize + 16) * CHUNK), 1)
-    # Rows are kept as 32 bits in compact slots and in saves.
+    # Compact slots and saves store the number of a row in 32 bits.
     chunks = min(chunks, (1 << 32) // CHUNK - 1)
     rows = chunks * CHUNK
     slot = ENTRY[settings.index]
-    # Partitions that grow leave their old slots: a geometric series.
+    # Growing partitions abandon their old slots; the sizes form a geometric series.
     slots = 4 * max(nbytes // slot, 4 * MIN_SLOTS * settings.partitions)
     return State(
         partitions=without_rows(settings.partitions),

@@ -1,7 +1,7 @@
 """A sparse table: the rows of a parameter by key, in host memory.
 
-The rows of all keys that a batch has are found, updated and created together. A push is
-the only thing that changes rows: a pull never does.
+The rows for all keys of a batch are found, created and updated together. A push can change
+rows; a pull never does.
 """
 
 from __future__ import annotations
@@ -69,20 +69,26 @@ _COUNTERS = (
     "lookups",
 )
 _SMALL = 1 << 24
-"""Bytes of a table that is only there to compile its functions."""
+"""The memory in bytes of a temporary table that is used to compile functions."""
 
 
 NOT_FINITE_HINT = (
-    "--debug-nans names the op that it comes from; a lower learning rate or train.clip may"
-    " avoid it; with train.nan: warn such gradients are dropped, and the run continues"
+    "find the first op with NaN with --debug-nans; try a lower learning rate or train.clip;"
+    " or set train.nan: warn to drop such gradients and continue"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push did with its keys: rows that it updated, keys that it `admitted` to a
-    row, keys that it `refused` one, rows that it `evicted` over the capacity, and gradients
-    that it dropped because they were `not_finite`."""
+    """The counts of a push.
+
+    Attributes:
+        updated: the number of updated rows.
+        admitted: the number of keys that were given a row.
+        refused: the number of keys that were not given a row.
+        evicted: the number of rows dropped because the table exceeded its capacity.
+        not_finite: the number of gradients dropped because they were not finite.
+    """
 
     updated: int
     admitted: int
@@ -92,25 +98,26 @@ class Pushed:
 
 
 class SparseTable:
-    """The rows of the keys of some partitions.
+    """The rows of a sparse table for the keys of some partitions.
 
-    One thread at a time uses a table; another one may read what `begin_save` returns.
+    Only one thread at a time may use a table. Another thread may read the result of
+    `begin_save` at the same time.
 
     Args:
         settings: the settings of the table.
         seed: the seed of the model.
         dtype: the dtype of values, slots and gradients: float32 or float64.
-        memory: bytes that the table may use, or the budget of several tables; by default,
-            the bytes that the machine has left.
-        held: the partitions whose keys it has; by default all.
+        memory: bytes that the table may use, or the budget of several tables. By default
+            the free memory of the machine.
+        held: the partitions that the table holds; by default all.
 
     Attributes:
         settings: the settings of the table.
         dtype: the dtype of values, slots and gradients.
-        held: the partitions whose keys it has.
+        held: the partitions that the table holds.
 
     Raises:
-        RunError: the memory is too small for a table without rows.
+        RunError: if the memory is too small for a table without rows.
     """
 
     def __init__(
@@ -151,32 +158,33 @@ class SparseTable:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of memory that rows, their slots, the index and filters take, and what
-        a save keeps."""
+        """The memory of rows, slots, the index, filters and a running save, in bytes."""
         return self._storage.nbytes
 
     @property
     def latest(self) -> int:
-        """The latest time that was noted, in seconds; 0 before the first."""
+        """The latest time that was noted, in seconds; 0 if no time was noted."""
         return self._storage.latest
 
     def note_time(self, second: int) -> None:
-        """Note the time of what the table was trained on, in seconds, by which it forgets
-        keys: it is saved with the rows of a table that has times."""
+        """Note the time of the training data, in seconds.
+
+        A table that forgets keys by time compares with the latest noted time, and saves it
+        with the rows.
+        """
         if self._has_undated and second > 0:
             date_rows(self._storage.state, second)
             self._has_undated = False
         self._storage.latest = max(self._storage.latest, second)
 
     def statistics(self) -> TableStatistics:
-        """Return what the table has, and has done so far."""
+        """Return the size of the table and its counts so far."""
         return TableStatistics(rows=self.rows, nbytes=self.nbytes, **self._done)
 
     def warm_up(self, *, trains: bool = True, saves: bool = True) -> None:
-        """Compile what pulls need, so that the first one is as fast as others; and what
-        pushes (`trains`) and saves need."""
+        """Compile the loops for pulls, and also for pushes (`trains`) and `saves`."""
         settings = self.settings
-        if isinstance(settings.admit, Bloom):  # small filters do
+        if isinstance(settings.admit, Bloom):  # small filters are enough
             settings = replace(settings, admit=Bloom(settings.admit.n, nbytes=0))
         memory = _SMALL + 8 * self._storage.least_nbytes
         empty = SparseTable(settings, 0, self.dtype.name, memory)
@@ -205,13 +213,14 @@ class SparseTable:
                     pass
 
     def find(self, keys: Array) -> FoundRows:
-        """Return where the rows of keys are now, for a later `pull`.
+        """Find the rows of keys now, for a later `pull`.
 
         Args:
-            keys: uint64 keys, of shape [n].
+            keys: uint64[n].
 
         Raises:
-            RunError: as `pull`.
+            RunError: if the keys are not 64-bit integers, or do not belong to the
+                partitions of this table.
         """
         keys = check_keys(self.settings.name, keys)
         return FoundRows(self._find(keys), self._dropped.copy())
@@ -224,21 +233,21 @@ class SparseTable:
     ) -> Array:
         """Return the values of keys.
 
-        A key without a row reads the values with which its row would begin if keys are
-        admitted always, and the default value otherwise.
+        If all keys are admitted, a key without a row reads the initial values of its row.
+        Otherwise it reads the default value.
 
         Args:
-            keys: uint64 keys, of shape [n].
-            out: where to write them, of shape [n, dim] and the table's dtype.
-            found: what `find` returned for the keys, whatever has changed since; it is
-                used once.
+            keys: uint64[n].
+            out: the array to write to, of shape [n, dim] and the table's dtype.
+            found: the result of `find` for these keys, even if the table has changed since.
+                It can be used only once.
 
         Returns:
             `out`, or a new array.
 
         Raises:
-            RunError: the keys are not 64-bit integers of partitions that the table has, or
-                `out` does not fit.
+            RunError: if the keys are not 64-bit integers, do not belong to the partitions
+                of this table, or `out` does not fit.
         """
         keys = check_keys(self.settings.name, keys)
         if out is None:
@@ -270,32 +279,34 @@ class SparseTable:
         drop_not_finite: bool = False,
         where: str = "",
     ) -> Pushed:
-        """Count keys, admit them or not, and update the rows of those that have one.
+        """Count and admit keys, and update the rows of keys that have rows.
 
-        The push that admits a key creates its row, and drops its gradient unless keys are
-        admitted always.
+        A push that admits a key creates its row. Unless all keys are admitted, this push
+        drops the key's gradient.
 
         Args:
-            keys: uint64 keys, of shape [n], each once.
-            gradients: the gradient of each, of shape [n, dim] and the table's dtype.
+            keys: distinct keys, uint64[n].
+            gradients: the gradient of each key, of shape [n, dim] and the table's dtype.
             learning_rate: the learning rate of this step.
-            step: the step of the table, which never falls.
-            occurrences: how often each key occurred, at least once, uint32 of shape [n];
-                by default once.
-            scores: what each key adds to its score, float32 of shape [n]; by default 0.
+            step: the step of the table. It never decreases.
+            occurrences: how often each key occurred, uint32[n], at least 1; by default 1.
+            scores: the increase of each key's score, float32[n]; by default 0.
             times: when each key was seen, in seconds, of shape [n]; by default 0.
-            scale: a factor of the gradients.
-            draw: the number of the draw that admits keys by chance, another one for each
-                push; by default the step.
-            drop_not_finite: whether gradients with a NaN or an infinity are dropped, and
-                their keys only counted; else they are an error. If the factor is not
-                finite, none of them is.
-            where: what the gradients are of, for messages: `in step 3`.
+            scale: a factor for the gradients.
+            draw: a different number for each push, for admission by chance; by default the
+                step.
+            drop_not_finite: if true, gradients with a NaN or an infinity are dropped and
+                their keys are only counted. If false, they are an error. If the scale is not
+                finite, all gradients count as not finite.
+            where: a text about the gradients for messages, such as `in step 3`.
+
+        Returns:
+            The counts of this push.
 
         Raises:
-            RunError: the arrays do not fit, keys are not of partitions that the table has,
-                gradients are not finite, or the table would take more than its memory;
-                then nothing has changed.
+            RunError: if arrays do not fit, keys do not belong to the partitions of this
+                table, gradients are not finite, or the memory is not enough. The table has
+                not changed then.
         """
         keys, count = check_keys(self.settings.name, keys), keys.size
         if occurrences is None:
@@ -317,8 +328,8 @@ class SparseTable:
         if not isfinite(scale):
             if not drop_not_finite:
                 raise RunError(
-                    f"table {self.settings.name}: the factor of the gradients is {scale}"
-                    f"{where and f' {where}'}: a norm that it is computed from is not finite",
+                    f"table {self.settings.name}: the factor for the gradients is {scale}"
+                    f"{where and f' {where}'}, because a norm is not finite",
                     hint=NOT_FINITE_HINT,
                 )
             bad = np.ones(count, np.bool_)
@@ -356,11 +367,19 @@ class SparseTable:
         drop_not_finite: bool = False,
         where: str = "",
     ) -> Array | None:
-        """Return which gradients have a NaN or an infinity (bool, of shape [n]), or None if
-        none has.
+        """Find gradients with a NaN or an infinity.
+
+        Args:
+            keys: uint64[n].
+            gradients: the gradients, of shape [n, dim].
+            drop_not_finite: whether such gradients will be dropped.
+            where: a text about the gradients for messages, such as `in step 3`.
+
+        Returns:
+            bool[n], or None if all gradients are finite.
 
         Raises:
-            RunError: some have, and are not dropped.
+            RunError: if such gradients exist and `drop_not_finite` is false.
         """
         bad = find_not_finite(gradients)
         if bad is not None and not drop_not_finite:
@@ -369,40 +388,41 @@ class SparseTable:
         return bad
 
     def forget(self, step: int, now: float = 0.0) -> int:
-        """Look at the partitions of a step's part of the sweep, and forget keys.
+        """Forget keys in the partitions that the sweep visits in this step.
 
         Args:
             step: the step of the table.
-            now: the time of the latest event, in seconds.
+            now: the latest time of the training data, in seconds.
 
         Returns:
-            The number of rows that were forgotten.
+            The number of forgotten rows.
         """
         every, partitions = self.settings.forget.every, self.settings.partitions
         return self._forget(partitions_of_step(step, every, partitions), step, now)
 
     def shrink(self, step: int, now: float = 0.0) -> int:
-        """Do a whole sweep at once; see `forget`."""
+        """Sweep all partitions at once; see `forget`."""
         return self._forget(self.held, step, now)
 
     def begin_save(
         self, memory: int | None = None, patience: float = PATIENCE
     ) -> TableSave:
-        """Return the partitions as they are now, which another thread can read while this
-        one goes on with the table.
+        """Begin a save of the partitions as they are now.
+
+        Another thread can read the save while this thread continues to use the table.
 
         Args:
-            memory: bytes that the save may use; by default an eighth of the table's, or
-                4 MiB, if it has as much left.
-            patience: seconds that a change of the table waits for the reader when they are
-                used up; then the save is given up.
+            memory: bytes that the save may use. By default an eighth of the table's memory
+                and at least 4 MiB, if this much is left.
+            patience: when the memory of the save is used up, a change of the table waits
+                for the reader for this many seconds. Then the save is given up.
 
         Raises:
-            RunError: another save of the table is not closed yet, or its memory has not
-                enough room.
+            RunError: if another save of the table is not closed yet, or the memory of the
+                table is not enough.
         """
         if self._save is not None:
-            raise RunError(f"table {self.settings.name}: it is being saved already")
+            raise RunError(f"table {self.settings.name}: another save is still running")
         if memory is None:
             memory = min(max(self.nbytes // 8, 4 << 20), self._storage.bytes_left)
         self._save = TableSave(
@@ -419,14 +439,14 @@ class SparseTable:
         self._save = None
 
     def save_partition(self, partition: int) -> dict[str, Array]:
-        """Return what a partition has, as arrays.
+        """Return the contents of a partition as arrays by name.
 
         Returns:
-            `keys` (uint64) and for each of them its row of `values` with the slots,
-            `seen` and `count` (uint32), and where the table has them `scalars`,
-            `updates`, `times` and `scores`; `entry_keys` and `entry_words` (uint64), the
-            keys without a row; the counters `filter` (uint8) of its Bloom filter; and with
-            times the `latest` one (int64[1]) of the table.
+            For each row: `keys` (uint64), `values` including slots, `seen` and `count`
+            (uint32), and, if the table has them, `scalars`, `updates`, `times` and
+            `scores`. For each key without a row: `entry_keys` and `entry_words` (uint64).
+            For a Bloom filter: its counters `filter` (uint8). For a table with times: the
+            `latest` time (int64[1]).
         """
         storage = self._storage
         return arrays_of(storage.state, storage.filters, partition, storage.latest)
@@ -434,23 +454,22 @@ class SparseTable:
     def load_partition(
         self, partition: int, saved: Mapping[str, Array], *, has_state: bool = True
     ) -> None:
-        """Add to a partition without entries what `save_partition` returned, be it of a table
-        that admits or forgets keys in another way.
+        """Load the arrays of `save_partition` into an empty partition.
 
-        What this table has no use for is left out. Where scores are missing, they are those
-        of one occurrence, and at least that by which keys are admitted; where times are,
-        keys count as seen at the first time that is noted; Bloom filters begin anew.
+        The saved table may have used other methods of admission and forgetting. Arrays that
+        this table does not need are ignored. Missing scores start with the score of one
+        occurrence, and at least the score for admission. Missing times start with the first
+        noted time. Missing Bloom filters start empty.
 
         Args:
             partition: the partition.
             saved: the arrays.
-            has_state: whether their slots are those of this table's rule; if not, slots
-                and what else the rule keeps begin anew.
+            has_state: whether the slots belong to this table's rule. If not, the state of
+                the optimizer starts anew.
 
         Raises:
-            RunError: the table does not hold the partition, or it has entries, the arrays
-                do not fit this table or are not those of this partition, or the table is
-                being saved.
+            RunError: if the table does not hold the partition, the partition is not empty,
+                the arrays do not fit, or the table is being saved.
         """
         storage, name = self._storage, self.settings.name
         state = storage.state
@@ -462,7 +481,7 @@ class SparseTable:
         saved = completed(saved, layout, first_score(self.settings))
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
-        if not self._admission.counts:  # counts of no use to this table
+        if not self._admission.counts:  # this table does not count keys without a row
             entry_keys = entry_keys[:0]
         both = np.concatenate([keys, entry_keys])
         rows = np.full(both.size, ABSENT, np.int64)
@@ -485,56 +504,55 @@ class SparseTable:
         values: Array,
         scores: Array | None = None,
     ) -> None:
-        """Add rows with these values to a partition without entries: their slots begin anew,
-        and each key counts as having occurred once, before the first step; see
-        `load_partition`.
+        """Load rows with these values into an empty partition.
+
+        Slots start anew, and each key counts as if it had occurred once before step 1.
 
         Args:
             partition: the partition.
-            keys: its keys, uint64[n].
-            values: of shape [n, dim] and the table's dtype.
-            scores: their scores, float32[n], if they are known.
+            keys: the keys of the rows, uint64[n].
+            values: the values, of shape [n, dim] and the table's dtype.
+            scores: the scores, float32[n], if known.
 
         Raises:
-            RunError: as `load_partition`.
+            RunError: if the table does not hold the partition, the partition is not empty,
+                the arrays do not fit, or the table is being saved.
         """
         known = {} if scores is None else {"scores": scores}
         saved = saved_of_keys(keys, values) | known
         self.load_partition(partition, saved, has_state=False)
 
     def _check_begins(self, partition: int) -> None:
-        """Raise RunError unless the partition can be loaded."""
+        """Raise RunError if the partition cannot be loaded."""
         name = self.settings.name
         if self._save is not None:
-            raise RunError(f"table {name}: it is being saved, and cannot be loaded")
+            raise RunError(f"table {name}: it cannot be loaded during a save")
         if partition not in self.held:
             raise RunError(f"table {name}: it does not hold partition {partition}")
         if self._storage.state.partitions[partition]["entries"]:
-            raise RunError(
-                f"table {name}, partition {partition}: it has entries already"
-            )
+            raise RunError(f"table {name}, partition {partition}: it is not empty")
 
     def emptied(self) -> SparseTable:
-        """Return the table as it began, without rows."""
+        """Return a new table with the same settings and without rows."""
         return SparseTable(
             self.settings, self._seed, self.dtype.name, self._memory, self.held
         )
 
     def _find(self, keys: Array) -> Array:
-        """Return the rows of keys; RunError if some are of other partitions."""
+        """Return the rows of keys; raise RunError if a key belongs to another partition."""
         storage, held = self._storage, self.held
         rows = np.empty(keys.size, np.int64)
         first, count = U64(held.start), U64(len(held))
         others = find_rows(storage.state, storage.bits, first, count, keys, rows)
         if others:
             raise RunError(
-                f"table {self.settings.name}: {others:,} of {keys.size:,} keys are not of"
-                f" the partitions {held.start} to {held.stop - 1} that it holds"
+                f"table {self.settings.name}: {others:,} of {keys.size:,} keys do not belong"
+                f" to its partitions {held.start} to {held.stop - 1}"
             )
         return rows
 
     def _find_again(self, keys: Array, found: FoundRows) -> Array:
-        """Return the rows of keys, of which `found` has those that they had before."""
+        """Return the current rows of keys, given the result of an earlier lookup."""
         changed = self._dropped != found.dropped
         find_again(self._storage.state, self._storage.bits, keys, found.rows, changed)
         return found.rows
@@ -548,8 +566,7 @@ class SparseTable:
         seen: Array,
         draw: int,
     ) -> Array:
-        """Create the rows of keys that get one now, count the others that have none, and
-        return which keys got one (bool, of shape [n])."""
+        """Create rows for admitted keys and count refused keys; return the admitted (bool[n])."""
         storage, admission = self._storage, self._admission
         new, words, estimates = admission.admit(
             storage, keys, rows, counts, scores, seen, draw
@@ -559,7 +576,7 @@ class SparseTable:
         return new
 
     def _begin(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
-        """Create the rows of new keys, and write the words of entries."""
+        """Create rows for new keys, and write the words of entries."""
         if not (new.any() or words.any()):
             return
         storage = self._storage
@@ -570,14 +587,14 @@ class SparseTable:
         is_new_entry = (rows == ABSENT) & (new | (words != 0))
         count_keys(bits, keys, is_new_entry, more_entries)
         if not storage.make_room(more_rows, more_entries):
-            if self._save is not None:  # what it keeps may be what is too much
+            if self._save is not None:  # the save may use the missing memory
                 self._save.wait_for_end()
             if not storage.make_room(more_rows, more_entries):
                 raise RunError(
                     f"table {self.settings.name}: {self.rows:,} rows and"
-                    f" {more_rows.sum():,} new ones need more than its memory:"
+                    f" {more_rows.sum():,} new rows exceed its memory:"
                     f" {storage.budget.describe()}",
-                    hint="set a capacity, forget rows, or give its servers more memory",
+                    hint="set a capacity, forget rows, or give the servers more memory",
                 )
         take_rows(state, bits, keys, new, rows)
         if self._save is not None:
@@ -616,7 +633,7 @@ class SparseTable:
 
         def needed(pending: Array) -> tuple[int, int]:
             rows, entries = int(own["rows"]), int(own["entries"])
-            # A word may decay, and then be deleted.
+            # A word may change twice: it decays and is then deleted.
             return (rows, 2 * (entries - rows)) if pending[partition] else (0, 0)
 
         state, bits, limits = storage.state, storage.bits, self._limits
@@ -646,13 +663,13 @@ class SparseTable:
         return int(count)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:
-        """Keep what a save needs of a push: see `TableSave.keeping`."""
+        """Keep the rows that a save needs during a push; see `TableSave.keeping`."""
         return nullcontext() if self._save is None else self._save.keeping(keys, rows)
 
     def _changing(
         self, needed: Callable[[Array], tuple[int, int]]
     ) -> AbstractContextManager[None]:
-        """Keep what a save needs of other changes: see `TableSave.changing`."""
+        """Keep the rows that a save needs during other changes; see `TableSave.changing`."""
         return nullcontext() if self._save is None else self._save.changing(needed)
 
     def _check(

@@ -143,8 +143,8 @@ def test_state_is_stored_in_each_step(tmp_path):
         ),
         (
             'fn: "functions:centred", batch: rows, out: "float32[batch, 4]"',
-            "functions:centred has batch: rows, but returns other rows when it is called"
-            " with half of them",
+            "functions:centred has batch: rows, but returns different results for half of"
+            " the rows",
         ),
         (
             'fn: "functions:missing", out: "float32[batch, 4]"',

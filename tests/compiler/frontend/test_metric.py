@@ -110,10 +110,10 @@ def test_the_node_program_calls_the_function_by_its_name(
         ("words", "measures:words returns str for 14 rows, but a metric needs"),
         (
             "centred",
-            "measures:centred must work row by row, but returns other rows when it is"
-            " called with half of them",
+            "measures:centred must work row by row, but returns different results for"
+            " half of the rows",
         ),
-        ("odd", "measures:odd works row by row for 14 and 57 rows, but is another"),
+        ("odd", "measures:odd works row by row for 14 and 57 rows, but behaves"),
         (
             "raises",
             "measures:raises raised ValueError: no such label (measures.py:45)",
@@ -159,7 +159,7 @@ def test_code_is_not_run_with_no_code(tmp_path: Path) -> None:
     (tmp_path / "measures.py").write_text("raise SystemExit(3)")
     spec = tmp_path / "measured.yaml"
     spec.write_text(SPEC.replace("METRIC", 'fn: "measures:f", in: [logits, label]'))
-    with pytest.raises(SpecError, match="'mine' calls measures:f, which has to be run"):
+    with pytest.raises(SpecError, match="compiling op 'mine' needs to run measures:f"):
         placer.compile(spec, tmp_path / "build", code=False)
 
 

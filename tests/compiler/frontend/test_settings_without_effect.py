@@ -336,7 +336,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 train="  clip: {value: 1.0}",
                 optimizer="{op: sgd, learning_rate: 0.1, clip: {norm: 1.0}}",
             ),
-            "both train.clip and an optimizer's own clip",
+            "both train.clip and the clip of an optimizer",
         ),
         "shard_state": servers("shard_state: true", "needs an optimizer on several"),
         "all_reduce": servers("all_reduce: ring", "needs an optimizer on several"),

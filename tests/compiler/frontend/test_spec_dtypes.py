@@ -57,7 +57,7 @@ def test_an_optimizer_without_a_place_is_reported(tmp_path):
     plan = compile(load_text(SPEC, "rows.yaml", tmp_path), tmp_path / "build")
     (choice,) = [c for c in plan.choices if c.what.startswith("emb.table.new")]
     assert choice.what == "emb.table.new (sgd) at /node:worker/cpu"
-    assert choice.why.startswith("it has no place, and there is no server")
+    assert choice.why.startswith("it has no place, and the cluster has no servers")
 
 
 TWO_DTYPES = """\

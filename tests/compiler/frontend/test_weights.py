@@ -108,7 +108,7 @@ def test_a_block_reads_its_part_of_a_file(tmp_path: Path) -> None:
 def test_a_wrong_shape_is_reported_when_the_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
     save_file({"w": np.ones((2, 2))}, file)
-    with pytest.raises(DataError, match=r"has \[2, 2\] for 'w', which is \[4\]"):
+    with pytest.raises(DataError, match=r"has \[2, 2\] for 'w' of shape \[4\]"):
         compute_values(
             Initializer(file=str(file)),
             seed=0,

@@ -26,7 +26,7 @@ def in_place(plan: Plan) -> dict[str, bool]:
 def test_a_server_updates_in_place_what_its_workers_read(tmp_path):
     plan, program = compiled(tmp_path)
     assert set(in_place(plan).values()) == {True}
-    assert "gradients from worker, as they arrive" in program
+    assert "sums the gradients in node order, as they arrive" in program
     assert "node.receive(" not in program
 
 

@@ -263,7 +263,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"update": "{sync: {backup: 3}}"}, "3 backup workers of 3 leave none"),
+        ({"update": "{sync: {backup: 3}}"}, "3 backup workers of 3 leave no worker"),
         ({"place": "/node:worker/cpu"}, "backup workers need the optimizer on servers"),
         ({"first": "/node:ps:0/cpu"}, "'h.w' is used at /node:ps:0/cpu"),
         ({"update": "{sync: {backups: 1}}"}, "unknown key 'backups'"),
@@ -283,5 +283,5 @@ def test_synchronous_groups_cannot_be_beside_one_with_backup_workers(folder):
     groups = f"  optimizer:\n    - {{match: h.*, {group.strip()[1:]}\n"
     groups += "    - {op: sgd, learning_rate: 0.1, place: /node:ps/cpu}\n"
     (folder / "wrong.yaml").write_text(head + groups)
-    with pytest.raises(PlacerError, match="another 'update' than one with 1 backup"):
+    with pytest.raises(PlacerError, match="another optimizer has 1 backup worker"):
         placer.compile(folder / "wrong.yaml", folder / "wrong")

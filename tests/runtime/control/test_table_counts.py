@@ -87,7 +87,7 @@ def test_a_run_whose_rows_do_not_fit_the_memory_ends_and_says_what_to_do(
     with pytest.raises(RunError) as caught:
         run_in_threads(tmp_path / "build")
     message = caught.value.message
-    found = re.match(r"table i.table: ([0-9,]+) rows and 72 new ones need", message)
+    found = re.match(r"table i.table: ([0-9,]+) rows and 72 new rows exceed", message)
     assert "bytes for all tables, with " in message
     assert "used by u.table" in message
     assert found is not None

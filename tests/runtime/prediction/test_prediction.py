@@ -568,5 +568,7 @@ def test_parameters_as_a_dict(built):
         predict(built, params={n: a for n, a in arrays.items() if n != "out.w"})
     with pytest.raises(PlacerError, match="'params' is a list, not a path or a dict"):
         predict(built, params=[1])
-    with pytest.raises(PlacerError, match="has 'a': <U1, which is not a parameter"):
+    with pytest.raises(
+        PlacerError, match="contains 'a': <U1, which is not a parameter"
+    ):
         predict(built, params={"a": "b"})

@@ -110,7 +110,7 @@ def test_functions_name_the_nearest_path(
         ("row.csv", "did you mean 'csv:rows.csv'?"),
         (
             "none",
-            "/specs/none': the path is relative to the spec's folder, or to that of --data",
+            "/specs/none'; relative paths start at the spec's folder, or at the folder of --data",
         ),
     ],
 )

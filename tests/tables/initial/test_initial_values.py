@@ -348,8 +348,8 @@ def test_identity(shape):
 @pytest.mark.parametrize(
     ("init", "shape", "message"),
     [
-        ("orthogonal", (7,), "'orthogonal' needs two dimensions or more, not [7]"),
-        ({"orthogonal": 2}, (), "'orthogonal' needs two dimensions or more, not []"),
+        ("orthogonal", (7,), "'orthogonal' needs at least two dimensions, not [7]"),
+        ({"orthogonal": 2}, (), "'orthogonal' needs at least two dimensions, not []"),
         ("identity", (2, 3, 4), "'identity' needs a matrix, not [2, 3, 4]"),
         ({"eye": 2}, (3,), "'identity' needs a matrix, not [3]"),
     ],

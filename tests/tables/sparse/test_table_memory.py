@@ -39,7 +39,7 @@ def fill(table, steps, after=lambda: None):
 
 def test_a_table_that_needs_more_than_its_memory_says_so():
     table = make(1 << 20)
-    expected = r"table emb.table: [\d,]+ rows and 1,000 new ones need"
+    expected = r"table emb.table: [\d,]+ rows and 1,000 new rows exceed"
     with pytest.raises(RunError, match=expected) as failure:
         fill(table, 100)
     assert failure.value.hint is not None
@@ -53,7 +53,7 @@ def test_a_push_that_needs_too_much_memory_changes_nothing():
     def remember():
         before[:] = [table.save_partition(p) for p in range(4)]
 
-    with pytest.raises(RunError, match="need more than its memory"):
+    with pytest.raises(RunError, match="exceed its memory"):
         fill(table, 100, remember)
     for partition, saved in enumerate(before):
         for name, array in table.save_partition(partition).items():
@@ -72,11 +72,11 @@ def test_tables_of_a_server_share_its_memory():
     fill(tables[1], 5, check)
     for table in tables:
         with pytest.raises(
-            RunError, match=f"table {table.settings.name}: .* need more"
+            RunError, match=f"table {table.settings.name}: .* exceed its"
         ):
             fill(table, 100, check)
     assert budget.used > 0.8 * budget.total
-    with pytest.raises(RunError, match="without any rows, and its memory has"):
+    with pytest.raises(RunError, match="even without rows, but only"):
         make(budget, name="c", partitions=1 << 16)
 
 
@@ -93,7 +93,7 @@ def test_growth_is_counted_with_the_slots_that_it_leaves():
     plain, space._grow = space._grow, grow
     fill(table, 30)
     again = make(max(most) - 16, partitions=2, dim=1)
-    with pytest.raises(RunError, match="need more than its memory"):
+    with pytest.raises(RunError, match="exceed its memory"):
         fill(again, 30)
     assert again.rows < table.rows
 
@@ -104,12 +104,12 @@ def test_a_node_counts_the_filters_of_its_own_partitions():
     assert part.nbytes == pytest.approx(16 << 20, rel=0.01)
     assert table_bytes(settings, "float32", 0, held=1) <= part.nbytes
     part.warm_up()
-    with pytest.raises(RunError, match="bytes without any rows"):
+    with pytest.raises(RunError, match="bytes even without rows"):
         SparseTable(settings, 3, memory=24 << 20)
 
 
 def test_a_filter_that_there_is_no_memory_for_is_an_error_of_its_table():
-    with pytest.raises(RunError, match="table t: there is no memory for its Bloom"):
+    with pytest.raises(RunError, match="table t: not enough memory for its Bloom"):
         SparseTable(Settings(name="t", dim=DIM, admit=Bloom(2, 1 << 60)), 3)
 
 

@@ -194,7 +194,7 @@ def test_a_reader_that_does_not_read_is_given_up():
     before = table.pull(np.arange(2000, dtype=np.uint64))
     assert push(table, range(2000), 2).updated == 2000
     assert np.all(table.pull(np.arange(2000, dtype=np.uint64)) != before)
-    with pytest.raises(RunError, match="was given up, because it reads too slowly"):
+    with pytest.raises(RunError, match="was given up, because the reader is too slow"):
         save.partition(0)
     save.close()
     expected = copies(table)
@@ -250,7 +250,7 @@ def test_a_save_is_given_up_for_rows_that_have_no_room(monkeypatch):
     table, save = with_little_memory_left()
 
     def read_and_close():
-        with pytest.raises(RunError, match="its table needs the memory"):
+        with pytest.raises(RunError, match="the table needs the memory"):
             save.partition(0)
         save.close()
         return True
@@ -264,13 +264,13 @@ def test_a_table_has_one_save_at_a_time_and_is_not_loaded_meanwhile():
     table, other = make(), make()
     push(table, range(10), 1)
     with table.begin_save():
-        with pytest.raises(RunError, match="is being saved already"):
+        with pytest.raises(RunError, match="another save is still running"):
             table.begin_save()
-        with pytest.raises(RunError, match="is being saved, and cannot be loaded"):
+        with pytest.raises(RunError, match="cannot be loaded during a save"):
             table.load_partition(0, other.save_partition(0))
     with table.begin_save() as save:
         save.partition(1)
-        with pytest.raises(RunError, match="has read partition 1"):
+        with pytest.raises(RunError, match="partition 1 was already read"):
             save.partition(1)
     with pytest.raises(RunError, match="the save is closed"):
         save.partition(0)

@@ -111,10 +111,8 @@ class _Exchange:
         return op.operands[0] if op.structure.update == "value" else None
 
     def _exchange(self, name: str) -> None:
-        """Insert the exchange of a gradient before its first use by an optimizer.
-
-        Gradients are then in the order of their parameters. Other values are ignored.
-        """
+        """Insert the exchange of a gradient before its first use by an optimizer."""
+        # Inserting at the first use keeps gradients in the order of their parameters.
         parameter = self._owners.get(name)
         producer = self._graph.producers[name]
         if parameter is None or name in self._for_optimizers:

@@ -38,7 +38,7 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
     first = _check_groups(graph, groups)
     blocks = {op.operands[0]: op for op in updates}
     users: dict[str, list[Op]] = {name: [] for name in blocks}
-    others: dict[str, Op] = {}  # by block: the first server op outside optimizers
+    others: dict[str, Op] = {}  # by block: the first server op that uses it
     for op in resolve_if_training(graph, 0, is_training_effect):
         for name in filter(users.__contains__, dict.fromkeys(op.operands)):
             if op.known_place.node == WORKER:
@@ -55,7 +55,7 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
         name: pulled(rewriter, graph, op, "offer", users[name])
         for name, op in blocks.items()
     }
-    sums: dict[tuple[str, Place], str] = {}  # by value of workers, and place
+    sums: dict[tuple[str, Place], str] = {}  # sums of worker values, by value and place
     owners = owning_parameters(graph)
     for op in rewriter:
         for name in dict.fromkeys(op.operands):
@@ -75,10 +75,8 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
 
 
 def _check_groups(graph: Graph, groups: set[int]) -> int:
-    """Return how many workers a step waits for.
-
-    Raises GraphError if settings contradict the nodes or each other.
-    """
+    """Return how many workers a step waits for."""
+    # GraphError is raised if settings contradict the nodes or each other.
     number = min(groups)
     op = graph.optimizers[number]
     count = graph.backups[number]
@@ -140,8 +138,7 @@ def _waits_for_workers(op: Op, name: str) -> GraphError:
 
 
 def _insert_sum(rewriter: Rewriter, name: str, update: Op, first: int) -> str:
-    """Insert the sum of the first workers' values at the update's place; return its
-    name."""
+    """Insert the sum of the first workers' values at the update's place; return its name."""
     kind = "sum_of_first"
     result = rewriter.new_value(name, kind)
     attrs = {"group": update.attrs["group"], "first": first}

@@ -70,8 +70,10 @@ def exchange(graph: Graph) -> Graph:
             updates[chosen].append(op)
     for each, ops in updates.items():
         graph = each(graph, ops)
-    is_free = any(op.is_push for op in graph.ops)
-    if is_free or any(ops for each, ops in updates.items() if each is not all_reduce):
+    is_asynchronous = any(op.is_push for op in graph.ops)
+    if is_asynchronous or any(
+        ops for each, ops in updates.items() if each is not all_reduce
+    ):
         return state_of_first_worker(graph)
     return graph
 

@@ -41,10 +41,8 @@ def check_independent_workers(graph: Graph) -> None:
 
 
 def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
-    """Raise GraphError unless the same workers, or heter nodes, compute all gradients.
-
-    With backup workers these must be all workers.
-    """
+    """Raise GraphError unless the same workers, or heter nodes, compute all gradients."""
+    # With backup workers, every worker must compute all gradients.
     gradients = [_computed(graph, op.operands[0]) for op in pushes]
     of_workers = [op for op in gradients if op.known_place.node != HETER]
     if not of_workers:

@@ -231,10 +231,8 @@ def _check_place(op: Op) -> None:
 
 
 def _local_places(graph: Graph, updates: Sequence[Op]) -> dict[str, Place]:
-    """Return where each parameter of these updates is trained: where a step uses it.
-
-    Raises GraphError if a node other than a worker uses a parameter.
-    """
+    """Return where each parameter of these updates is trained: where a step uses it."""
+    # Only workers can train local values, so other users are an error.
     names = {op.operands[0] for op in updates}
     used: dict[str, list[Op]] = {name: [] for name in names}
     for op in resolve_if_training(graph, 0, is_training_effect):

@@ -90,13 +90,13 @@ def gradient_of_rows(op: Op, lookup: Lookup) -> int | None:
     return next(of_rows, None)
 
 
-def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
+def find_asynchronous_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
     """Return the tables with asynchronous updates.
 
     Raises GraphError for a mode that sparse tables do not support, and if several places
     use rows of an asynchronous table.
     """
-    free: dict[str, Lookup] = {}
+    asynchronous: dict[str, Lookup] = {}
     updated = {op.operands[0]: op for op in graph.ops if is_update(op.kind)}
     for lookup in dict.fromkeys(lookups):
         name = lookup.table.name
@@ -134,7 +134,7 @@ def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
                 span=optimizer.source,
                 hint="place: /node:ps/cpu, or use 'update: sync'",
             )
-        if (other := free.setdefault(name, lookup)) is not lookup:
+        if (other := asynchronous.setdefault(name, lookup)) is not lookup:
             raise GraphError(
                 f"the asynchronous table '{name}' is looked up at {other.place} and at"
                 f" {lookup.place}, or by computed indices, but only one lookup can train"
@@ -142,7 +142,7 @@ def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
                 span=lookup.users[0].source,
                 hint="place the lookups together, or use 'update: sync'",
             )
-    return {*free}
+    return {*asynchronous}
 
 
 def _refuse_backup(graph: Graph, table: str) -> None:

@@ -51,7 +51,7 @@ from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM
 from placer.compiler.passes.exchange.row_lookups import (
     Lookup,
     check_place_of_table,
-    find_free_tables,
+    find_asynchronous_tables,
     find_lookups,
     gradient_of_rows,
 )
@@ -77,10 +77,10 @@ def sparse_tables(graph: Graph) -> Graph:
     for table in tables:
         check_place_of_table(graph, table)
     lookups = find_lookups(graph)
-    free = find_free_tables(graph, lookups.values())
+    asynchronous = find_asynchronous_tables(graph, lookups.values())
     exact = _norms_with_tables(graph)
     rewriter = Rewriter(graph)
-    writer = _Writer(graph, rewriter, lookups, free, exact)
+    writer = _Writer(graph, rewriter, lookups, asynchronous, exact)
     for op in rewriter:
         writer.rewrite(op)
     return rewriter.graph()
@@ -104,7 +104,7 @@ class _Writer:
         graph: the graph before the pass.
         rewriter: the rewriter of this graph.
         lookups: the lookup of each op that uses rows.
-        free: the tables with asynchronous updates.
+        asynchronous: the tables with asynchronous updates.
         exact: the names of sums of squares in norms that include gradients of tables.
         sums: by gradient of a table, the sum by key that replaces it.
         exact_parts, rounded_parts: by sum of squares, the sums that replace it.
@@ -115,7 +115,7 @@ class _Writer:
     graph: Graph
     rewriter: Rewriter
     lookups: Mapping[Op, Lookup]
-    free: Container[str]
+    asynchronous: Container[str]
     exact: Set[str]
     sums: dict[str, str] = field(default_factory=dict)
     exact_parts: dict[str, list[Op]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class _Writer:
         elif op.is_gradient and self._forward(op) in self.lookups:
             rewriter.replace(self._gradient(op))
         elif op.kind == "accumulate" and self._is_table(op.attrs["of"]):
-            rewriter.erase()  # gradients are summed by key
+            rewriter.erase()  # `sum_by_key` replaces this sum
         elif op.kind == "sum_of_squares" and op.name in self.exact:
             self._insert_sums_of_squares(op)
             rewriter.erase()
@@ -295,11 +295,9 @@ class _Writer:
         return total.name
 
     def _insert_sums_of_squares(self, op: Op) -> None:
-        """Replace a sum of squares in a norm that includes gradients of tables.
-
-        Sums of tables and sums at servers are exact, so the bits of the norm do not depend
-        on the number of servers.
-        """
+        """Replace a sum of squares in a norm that includes gradients of tables."""
+        # Sums of tables and sums at servers are exact, so the bits of the norm do not
+        # depend on the number of servers.
         tables = [name for name in op.operands if self._is_of_table(name)]
         rest = tuple(name for name in op.operands if name not in tables)
         exact = []
@@ -364,7 +362,9 @@ class _Writer:
 
     def _group(self, table: Op) -> dict[str, Any]:
         """Return the attributes of ops that move rows of a table."""
-        return {"group": table.attrs["group"]} if table.name in self.free else {}
+        return (
+            {"group": table.attrs["group"]} if table.name in self.asynchronous else {}
+        )
 
     def _value(self, name: str, kind: ValueType) -> Value:
         return Value(self.rewriter.new_name(name), kind)

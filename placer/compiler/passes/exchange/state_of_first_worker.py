@@ -52,10 +52,8 @@ def state_of_first_worker(graph: Graph) -> Graph:
 
 
 def _ops_of_states(graph: Graph, stores: set[Op], states: set[str]) -> set[Op]:
-    """Return the ops that only compute new states from old ones.
-
-    Their operands from a step, such as the mean of its rows, stay where the rows are.
-    """
+    """Return the ops that only compute new states from old ones."""
+    # Ops that read rows, such as the mean of a batch, stay where the rows are.
     of_others = {
         *needed_ops(graph.ops, lambda op: op.structure.effect and op not in stores)
     }

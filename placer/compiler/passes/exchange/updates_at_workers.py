@@ -39,8 +39,8 @@ from placer.plan.settings.training.update_modes import (
 )
 
 _Exchange = Callable[[Rewriter, Op, str], Sequence[Op]]
-"""A function from an update and its gradient's name to the exchange ops; the last op has the
-value that the update uses."""
+"""A function that returns the exchange ops for an update and its gradient's name. The last op
+gives the value that the update uses."""
 
 
 def push_to_workers(graph: Graph, updates: Sequence[Op]) -> Graph:

@@ -95,7 +95,7 @@ def _check_remat(graph: Graph, loss: str) -> None:
                 f"'remat' of the scope with '{scope[0].name}' has no effect: none of its"
                 f" ops {why}",
                 span=scope[0].source,
-                hint="leave remat out: there is nothing to recompute",
+                hint="leave remat out: it has nothing to recompute",
             )
 
 
@@ -160,8 +160,7 @@ def _with_residual(graph: Graph, op: Op) -> Op:
 
 @lru_cache
 def _residual_type(parts: tuple[TensorType, ...]) -> ResidualType:
-    """Share one object between equal types, which the verifier compares by identity
-    first."""
+    """Share one object between equal types, which the verifier compares by identity first."""
     return ResidualType(parts)
 
 
@@ -207,15 +206,9 @@ def _gradient_op(
     cotangents: Sequence[int],
     gradients: Mapping[_Use, str],
 ) -> Op:
-    """Return the gradient op of a forward op.
-
-    Args:
-        graph: the graph.
-        op: the forward op.
-        wrt: the indices of operands to differentiate with respect to.
-        cotangents: the indices of results that lead to the loss.
-        gradients: the name of each gradient, by op and operand index.
-    """
+    """Return the gradient op of a forward op."""
+    # `wrt`: operands to differentiate with respect to. `cotangents`: results that lead to
+    # the loss. `gradients`: the name of each gradient, by op and operand index.
     declaration, types, complete_attrs = declared(graph, op)
     saved = declaration.saves(types, complete_attrs)
     attrs = {**declared_attrs(op), "wrt": tuple(wrt)}

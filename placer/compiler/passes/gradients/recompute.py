@@ -66,10 +66,8 @@ class _BlockPart:
 
 
 def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]:
-    """Return the parts in program order, and the part of each residual.
-
-    The gradient ops are not filled in yet.
-    """
+    """Return the parts in program order, and the part of each residual."""
+    # The caller fills in the gradient ops of each part.
     parts: dict[tuple[int, Place | None, bool], _BlockPart] = {}
     part_of_residual: dict[str, _BlockPart] = {}
     for op in graph.ops:
@@ -96,10 +94,8 @@ def _needed_forward_ops(part: _BlockPart) -> list[Op]:
 def _recomputed_ops(
     graph: Graph, part: _BlockPart, needed: list[Op], suffix: str
 ) -> Iterator[Op]:
-    """Yield copies of the needed ops, with a `hold` for each input that has rows.
-
-    The holds wait for the first cotangent of the part.
-    """
+    """Yield copies of the needed ops, with a `hold` for each input that has rows."""
+    # A `hold` waits for the first cotangent of the part, to delay the recomputation.
     cotangent = part.backward[0].operands[-1]
     for op in needed:
         for name in op.operands:

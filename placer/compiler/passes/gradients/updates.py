@@ -71,10 +71,8 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
 
 
 def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
-    """Return the error for one norm over several groups with asynchronous ones among them.
-
-    The error lists the asynchronous groups by their first parameters.
-    """
+    """Return the error for one norm over several groups with asynchronous ones among them."""
+    # The message names each asynchronous group by its first parameter.
     groups: dict[int, list[str]] = {}
     for parameter in trained:
         groups.setdefault(parameter.attrs["group"], []).append(parameter.name)
@@ -99,15 +97,9 @@ def _update(
     scale: str | None,
     gradient: str = "",
 ) -> Iterator[Op]:
-    """Yield the ops that update and store one parameter.
-
-    Args:
-        parameter: the parameter.
-        optimizer: its optimizer.
-        clip: the clipping by value or norm.
-        scale: the name of a scalar factor of the gradient, if any.
-        gradient: the name of the gradient, unless it is the parameter's default.
-    """
+    """Yield the ops that update and store one parameter."""
+    # `clip`: the clipping by value or norm. `scale`: the name of a scalar factor of the
+    # gradient. `gradient`: the name of the gradient, `NAME.grad` by default.
     name, value_type = parameter.name, parameter.result.type
     rule = optimizer.attrs["rule"]
     gradient = gradient or f"{name}.grad"
@@ -194,10 +186,8 @@ def _clip_scale(
 
 
 def _trust_ratio(parameter: Op, optimizer: Op) -> Iterator[Op]:
-    """Yield the ops of a two-phase rule's trust ratio.
-
-    The ratio depends on the norms of the whole parameter and its update direction.
-    """
+    """Yield the ops of a two-phase rule's trust ratio."""
+    # The trust ratio depends on norms of the whole parameter and its update direction.
     name, direction = parameter.name, f"{parameter.name}.direction"
     of_value = _sum_of_squares(f"{name}.square", [name], (parameter,), optimizer)
     of_direction = _sum_of_squares(

@@ -95,10 +95,8 @@ def _buckets(graph: Graph) -> list[_Bucket]:
 
 
 def _gradients_of_ops(graph: Graph, groups: Container[int]) -> list[_Bucket]:
-    """Return the gradients that go to servers, one bucket per op and group.
-
-    Buckets are in the order of the ops that compute their gradients.
-    """
+    """Return the gradients that go to servers, one bucket per op and group."""
+    # The order of the buckets is the order of the ops that compute the gradients.
     owners = owning_parameters(graph)
     position = {op: i for i, op in enumerate(graph.ops)}
     found: dict[tuple[int, int], list[Op]] = {}
@@ -125,10 +123,9 @@ def _gradients_of_ops(graph: Graph, groups: Container[int]) -> list[_Bucket]:
 
 
 def _computed_by(graph: Graph, conversion: Op) -> Op:
-    """Return the op that computed the gradient behind a conversion.
-
-    A cut, or a sum over the threads of each process, may come in between.
-    """
+    """Return the op that computed the gradient behind a conversion."""
+    # Between gradient and conversion, the gradient may be cut into blocks, or summed over
+    # the threads of each process.
     op = conversion
     while op.kind == "cut" or is_conversion(op.kind):
         op = graph.producers[op.operands[0]]
@@ -171,11 +168,9 @@ def _stages(graph: Graph, number_of: Mapping[Op, int]) -> dict[Op, int]:
 
 
 def _in_order_of_updates(graph: Graph, ops: Sequence[Op]) -> Iterator[Op]:
-    """Yield the ops with parameters first, in the order of their updates.
-
-    Conversions that bring bucketed parameters to their users come right after the
-    parameters, in the order in which the gradients arrive.
-    """
+    """Yield the ops with parameters first, in the order of their updates."""
+    # Conversions that bring bucketed parameters to their users come right after the
+    # parameters, in the order in which the gradients arrive.
     owners = owning_parameters(graph)
     order = [owners[op.name] for op in ops if "bucket" in op.attrs]
     brought: dict[str, list[Op]] = {name: [] for name in order}

@@ -94,11 +94,9 @@ def _arriving_layout(
     value_type: TensorType,
     layouts: Mapping[str, Layout],
 ) -> Layout:
-    """Return the layout in which an operand arrives.
-
-    It is the layout of the value. But rows from a single other node are split, so that
-    the nodes share the work.
-    """
+    """Return the layout in which an operand arrives."""
+    # An operand keeps the layout of its value, except for rows from a single other node:
+    # they are split, so that the nodes share the work.
     producer = graph.producers[name]
     if producer.place is op.place:
         return layouts[name]
@@ -194,15 +192,9 @@ _Chain = tuple[Op, ...]
 def _insert_conversions(
     graph: Graph, layouts: Mapping[str, Layout], needed: Sequence[Layouts]
 ) -> Graph:
-    """Set layouts, and insert conversions before their first users.
-
-    All users of a value are collected first, so that they share its conversions.
-
-    Args:
-        graph: the graph.
-        layouts: the layout of each value.
-        needed: for each op, the layouts that its operands need.
-    """
+    """Set layouts, and insert conversions before their first users."""
+    # All users of a value are collected first, so that they share its conversions.
+    # `needed`: for each op, the layouts of its operands.
     requests: dict[str, list[tuple[Layout, Place]]] = {}
     to_convert: dict[int, list[int]] = {}  # by op: the indices of the operands
     for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
@@ -212,10 +204,10 @@ def _insert_conversions(
                 requests.setdefault(name, []).append((layout, place))
                 to_convert.setdefault(number, []).append(i)
     rewriter = Rewriter(graph)
-    is_free = has_pushes(graph)
+    is_asynchronous = has_pushes(graph)
     plans = {
         name: _plan_conversions(
-            rewriter, graph, name, layouts[name], requested, is_free
+            rewriter, graph, name, layouts[name], requested, is_asynchronous
         )
         for name, requested in requests.items()
     }
@@ -278,15 +270,13 @@ def _plan_conversions(
     name: str,
     have: Layout,
     requests: Sequence[tuple[Layout, Place]],
-    is_free: bool,
+    is_asynchronous: bool,
 ) -> list[_Chain]:
-    """Plan the conversions of one value for all its users.
-
-    A replica is equal on all nodes, so one conversion to R serves all users of a node kind,
-    at the union of their places. S and P need one conversion per set of nodes. The result
-    is on the devices of the first user. `is_free` is true if some gradients are pushed
-    asynchronously.
-    """
+    """Plan the conversions of one value for all its users."""
+    # A replica is equal on all nodes, so one conversion to R serves all users of a node
+    # kind, at the union of their places. S and P need one conversion per set of nodes.
+    # The result is on the devices of the first user. `is_asynchronous` is true if some
+    # gradients are pushed asynchronously.
     nodes_of = graph.cluster.nodes
     producer = graph.producers[name]
     chains: list[_Chain] = []
@@ -326,7 +316,11 @@ def _plan_conversions(
                     kind, (operand,), (result,), attrs, target, producer.source
                 )
             ends = {producer.known_place.node, target.node}
-            if replica or not conversion.operands or (is_free and ends <= COMPUTING):
+            if (
+                replica
+                or not conversion.operands
+                or (is_asynchronous and ends <= COMPUTING)
+            ):
                 # Replicas of asynchronous workers differ, so a value moves only
                 # between companions.
                 chains.append((*replica, conversion))
@@ -338,11 +332,9 @@ def _plan_conversions(
 def _over_first_threads(
     rewriter: Rewriter, graph: Graph, conversion: Op, have: Layout
 ) -> _Chain:
-    """Return the ops of a conversion, in two levels for processes with threads.
-
-    Sums are added up within each process first. Replicas go to the first thread of each
-    process, and then to the other threads.
-    """
+    """Return the ops of a conversion, in two levels for processes with threads."""
+    # Sums are added up within each process first. Replicas go to the first thread of
+    # each process, and then to the other threads.
     cluster, (name,) = graph.cluster, conversion.operands
     want = conversion.result.layout
     assert want is not None
@@ -379,12 +371,10 @@ def _over_first_threads(
 
 
 def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
-    """Whether each node counts a replica in proportion to its rows when summing.
-
-    In synchronous training, the replica counts on one node. An asynchronous worker computes
-    its own value from the parameters it pulled, and the gradients that it or its heter
-    node pushes must contain the worker's share.
-    """
+    """Whether each node counts a replica in proportion to its rows when summing."""
+    # In synchronous training, the replica counts on one node. An asynchronous worker
+    # computes its own value from the parameters it pulled, and the gradients that it or
+    # its heter node pushes must contain the worker's share.
     if producer.known_place.node not in (WORKER, HETER):
         return False
     return graph.cluster.nodes(target) in pushing_nodes(graph)
@@ -393,8 +383,7 @@ def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
 def _companions_replica(
     rewriter: Rewriter, graph: Graph, name: str, target: Place
 ) -> _Chain:
-    """Return the op that copies a replica between workers and their heter nodes, if
-    needed."""
+    """Return the op that copies a replica between workers and their heter nodes, if needed."""
     producer = graph.producers[name]
     if graph.nodes(producer) == graph.cluster.nodes(target):
         return ()

@@ -48,11 +48,9 @@ def _insert_copies(graph: Graph) -> Graph:
 def _copy(
     rewriter: Rewriter, graph: Graph, op: Op, value: Value, users: list[Op]
 ) -> Op:
-    """Return the copy of a value for some users on the same devices.
-
-    A replica is copied on the nodes of the users. In other layouts every node holds a
-    part, so all nodes of the value copy their part.
-    """
+    """Return the copy of a value for some users on the same devices."""
+    # A replica is copied on the nodes of the users. In other layouts every node holds a
+    # part, so all nodes of the value copy their part.
     place = op.known_place
     (devices,) = {graph.devices(user) for user in users}
     nodes = graph.nodes(op)
@@ -79,10 +77,8 @@ _When = tuple[bool, int, bool, LevelPhase]
 
 
 def _merge_copies(graph: Graph) -> Graph:
-    """Merge copies between the same devices at the same level, and sort all ops.
-
-    Ops are sorted by level and phase. Asynchronous values are copied when they arrive.
-    """
+    """Merge copies between the same devices at the same level, and sort all ops."""
+    # The sort is by level and phase. Asynchronous values are copied when they arrive.
     groups: dict[tuple[_When, str, str, Place, int | None], list[Op]] = defaultdict(
         list
     )
@@ -103,11 +99,10 @@ def _merge_copies(graph: Graph) -> Graph:
 
 
 def _merge(graph: Graph, copies: list[Op]) -> Op:
-    """Return one op for all copies.
-
-    If the target is several devices, values with rows come first, and the attribute
-    `rows` is their number. These values are split over the devices; others are replicated.
-    """
+    """Return one op for all copies."""
+    # If the target is several devices, values with rows come first, and the attribute
+    # `rows` is their number. These values are split over the devices; others are
+    # replicated.
     first = copies[0]
     has_several_devices = len(graph.cluster.device_ids(first.known_place)) > 1
     attrs = dict(first.attrs)

@@ -3,9 +3,12 @@
 Needs a training step. Microbatches of a batch pass through the step one after another. The
 three layouts describe how a value is distributed over microbatches, as they do for nodes.
 The batch rule of the op determines the layout of a value computed in every microbatch:
-split (S, each microbatch has its own rows), partial (P, the value is the sum over all
-microbatches), or replicated (R, equal in all). A value computed once a step, such as a
-parameter or an update, has the microbatch layout None.
+
+- split (S): each microbatch has its own rows.
+- partial (P): the value is the sum over all microbatches.
+- replicated (R): the value is equal in all microbatches.
+
+A value computed once a step, such as a parameter or an update, has the layout None.
 
 Afterwards every op has its operands in the microbatch layout that it needs.
 `sum_microbatches`, `join_microbatches` and `one_microbatch` turn the values of all
@@ -95,10 +98,8 @@ class _Microbatches:
         self.rewriter.replace(op.with_values(operands, results))
 
     def _signature(self, op: Op) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the microbatch layouts of an op's operands and results.
-
-        An op whose operands are equal in all microbatches runs once.
-        """
+        """Return the microbatch layouts of an op's operands and results."""
+        # An op whose operands are equal in all microbatches runs once.
         have = [self.layouts[name] for name in op.operands]
         once = uniform_signature(op, None)
         if not op.is_computed:
@@ -134,11 +135,9 @@ class _Microbatches:
     def _sum_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the signature of a sum of gradients: the dual of the value's layout.
-
-        A value without an entry is a parameter stored in blocks, which is read once a
-        step.
-        """
+        """Return the signature of a sum of gradients: the dual of the value's layout."""
+        # A value without an entry is a parameter stored in blocks, which is read once a
+        # step.
         layout: MicrobatchLayout = None
         match self.layouts.get(op.attrs["of"]):
             case "S":
@@ -152,8 +151,7 @@ class _Microbatches:
     def _gradient_signature(
         self, op: Op
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the signature of a gradient op, which runs as often as its forward
-        op."""
+        """Return the signature of a gradient op, which runs as often as its forward op."""
         forward = self.graph.producers[op.operands[0]]
         if all(self.layouts[value.name] is None for value in forward.results):
             return uniform_signature(op, None)
@@ -162,10 +160,9 @@ class _Microbatches:
         return gradient_signature(self.graph, op, needed, layouts)
 
     def _convert(self, op: Op, name: str, need: MicrobatchLayout) -> str:
-        """Insert the missing conversions of an operand, and return its new name.
-
-        The conversions are a reduction to one value of the step, and a scatter of it.
-        """
+        """Insert the missing conversions of an operand, and return its new name."""
+        # Possible conversions: a reduction to one value of the step, and a scatter of this
+        # value over the microbatches.
         have = self.layouts[name]
         if have == need or (need == "R" and have is None):
             return name
@@ -179,11 +176,9 @@ class _Microbatches:
         return self.converted[name, need, op.place]
 
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:
-        """Return the reduction of a value over the microbatches.
-
-        It is at the place of the value. If the rows of several nodes must be gathered
-        first, it is at the place of the first user (see the layout pass).
-        """
+        """Return the reduction of a value over the microbatches."""
+        # A reduction is at the place of its value. If rows of several nodes must be gathered
+        # first, it is at the place of the first user (see the layout pass).
         producer = self.graph.producers[name]
         total = Value(f"{name}.total", self.graph.values[name].type)
         self.converted[name, None, None] = total.name

@@ -62,10 +62,8 @@ def segment(graph: Graph) -> Graph:
 
 
 def _number_workers(graph: Graph) -> dict[int, tuple[int, int]]:
-    """Return a number for each place and for its nodes, by the id of the place.
-
-    Equal places, and equal sets of nodes, share a number.
-    """
+    """Return a number for each place and for its nodes, by the id of the place."""
+    # Equal places share a number, and so do equal sets of nodes.
     numbers: dict[object, int] = {}
     workers: dict[int, tuple[int, int]] = {}
     for op in graph.ops:
@@ -82,12 +80,10 @@ def _busy_levels(
     earliest: Sequence[int],
     latest: Sequence[int],
 ) -> dict[tuple[int, bool], set[int]]:
-    """Return the levels at which places and nodes certainly have computed ops.
-
-    These are the latest levels of all computed ops, where users wait for them, and the
-    earliest levels of ops that use a received value. Keys are the number of a place or its
-    nodes, and whether the ops are repeated for each microbatch.
-    """
+    """Return the levels at which places and nodes certainly have computed ops."""
+    # A computed op certainly runs at its latest level, where users wait for it, or, if it
+    # uses a received value, at its earliest level. Keys: the number of a place or its
+    # nodes, and whether the ops run once per microbatch.
     busy_levels: dict[tuple[int, bool], set[int]] = {}
     received: set[str] = set()  # received values, and their copies
     for op, first, last in zip(graph.ops, earliest, latest, strict=True):
@@ -105,10 +101,8 @@ def _busy_levels(
 
 
 def _latest_levels(graph: Graph, earliest: Sequence[int]) -> list[int]:
-    """Return the latest level at which each op does not delay its users.
-
-    Fixed ops and unused results keep their earliest level.
-    """
+    """Return the latest level at which each op does not delay its users."""
+    # Fixed ops and unused results keep their earliest level.
     needed_at: dict[str, int] = {}
     latest = list(earliest)
     for i in range(len(graph.ops) - 1, -1, -1):

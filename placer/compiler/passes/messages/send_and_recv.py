@@ -51,10 +51,8 @@ def _pairs(graph: Graph) -> dict[int, list[int]]:
 
 
 def _find_reply(graph: Graph, position: int, send: Op) -> list[int] | None:
-    """Return the positions up to the reply of a request.
-
-    None if the senders wait for something else before the reply.
-    """
+    """Return the positions up to the reply of a request."""
+    # The result is None if the senders wait for another message before the reply.
     workers = set(graph.nodes(send))
     between: list[int] = []
     for i in range(position + 1, len(graph.ops)):

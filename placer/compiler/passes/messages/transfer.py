@@ -85,11 +85,9 @@ def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
 
 
 def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
-    """Return the transfers of a conversion: one, or two for an all_reduce.
-
-    The first node computes a sum for several nodes and sends it to the others, so that
-    additions are done once and all nodes have the same bits.
-    """
+    """Return the transfers of a conversion: one, or two for an all_reduce."""
+    # The first node computes a sum for several nodes and sends it to the others, so
+    # that additions are done once and all nodes have the same bits.
     operand, result = graph.values[op.operands[0]], op.result
     source = graph.producers[operand.name]
     origin, target = (
@@ -112,10 +110,10 @@ def _level_item(item: Op | _Transfer) -> LevelItem:
         # A table applies a node's push from one message, and a bucket is one message.
         attrs = item.conversion.attrs
         exchange = item.conversion.exchange
-        is_free = item.conversion.is_asynchronous
+        is_asynchronous = item.conversion.is_asynchronous
         is_whole = "bucket" in attrs or (
             exchange is not None
-            and is_free
+            and is_asynchronous
             and (exchange.is_push or exchange.is_by_key)
         )
         group = (item.origin, item.target, _exchange_of(item)) if is_whole else None
@@ -154,11 +152,9 @@ def _merge_messages(
 
 
 def _exchange_of(item: _Transfer) -> Hashable:
-    """Return the key that transfers in one message share, or None if any may join.
-
-    A message with ranges or asynchronous values belongs to one group and dtype, so that a
-    single table uses all of it. A message of gradients belongs to one bucket.
-    """
+    """Return the key that transfers in one message share, or None if any may join."""
+    # A message with ranges or asynchronous values belongs to one group and dtype, so
+    # that a single table uses all of it. A message of gradients belongs to one bucket.
     is_flat = "F" in (item.operand.layout, item.result.layout)
     if not is_flat and not item.conversion.structure.moves:
         return item.conversion.attrs.get("bucket")

@@ -57,10 +57,8 @@ def place(graph: Graph) -> Graph:
 
 
 def _place_with_gradients(graph: Graph) -> Graph:
-    """Give ops without a place the place of their gradient op, if set.
-
-    Their residuals then stay at one place.
-    """
+    """Give ops without a place the place of their gradient op, if set."""
+    # Residuals then stay at one place, and need no message.
     gradient_places = {
         graph.producers[op.operands[0]]: op.place
         for op in graph.ops
@@ -96,10 +94,8 @@ def _why_forward(
 def _forward_places(
     graph: Graph, forward: Iterable[Op], choices: Mapping[Op, ServerChoice]
 ) -> dict[Op, Place]:
-    """Return the places of forward ops.
-
-    The place is from the spec, the chosen server, or the first operand with a place.
-    """
+    """Return the places of forward ops."""
+    # A place comes from the spec, the chosen server, or the first operand with a place.
     cluster = graph.cluster
     default = Place(cluster.default.name)
     places: dict[Op, Place] = {}
@@ -130,10 +126,8 @@ def _is_forward(op: Op) -> bool:
 
 
 def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
-    """Return the places of sums of gradients.
-
-    A parameter's sum is at all places of its gradients, any other sum at its value.
-    """
+    """Return the places of sums of gradients."""
+    # A parameter's sum is at all places of its gradients, any other sum at its value.
     producers = graph.producers
     places: dict[Op, Place] = {}
     for op in graph.of_kind("accumulate"):
@@ -163,11 +157,9 @@ _ON_ONE_SERVER = "unsliced, on the only server that uses it"
 def _parameter_places(
     graph: Graph, placed: Mapping[Op, Place]
 ) -> tuple[dict[Op, Place], dict[Op, str]]:
-    """Return the places of parameters, updates and optimizers, with reasons.
-
-    An optimizer without a place is on the servers. Without servers, each parameter is
-    updated where it is first used. A parameter without an update is where it is used.
-    """
+    """Return the places of parameters, updates and optimizers, with reasons."""
+    # An optimizer without a place is on the servers. Without servers, each parameter is
+    # updated where it is first used. A parameter without an update is where it is used.
     cluster, producers = graph.cluster, graph.producers
     servers = next(
         (Place(kind.name) for kind in cluster.kinds if kind.name == SERVER), None
@@ -229,11 +221,9 @@ def _first_default_node(cluster: Cluster) -> Place:
 
 
 def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
-    """Return the places of ops that follow others.
-
-    Structural ops and optimizer ops follow their operands. Inputs and constants follow
-    their users; unused ones have no place.
-    """
+    """Return the places of ops that follow others."""
+    # Structural ops and optimizer ops follow their operands. Inputs and constants
+    # follow their users; unused ones have no place.
     cluster, producers = graph.cluster, graph.producers
     anywhere = _first_default_node(cluster)
     places = dict(placed)
@@ -274,8 +264,7 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
 def _is_used_on_one_server(
     cluster: Cluster, written: Place, used_at: Sequence[Place]
 ) -> bool:
-    """Whether an optimizer may be on any server, and one server alone uses its
-    parameter."""
+    """Whether an optimizer may be on any server, and one server alone uses its parameter."""
     if written.node != SERVER or written.node_ids is not None:
         return False
     if not used_at or used_at[0].node != SERVER:
@@ -284,10 +273,8 @@ def _is_used_on_one_server(
 
 
 def _split_norms(graph: Graph) -> Graph:
-    """Split each norm into one sum of squares per place of optimizers.
-
-    The scale combines all sums, at the first node if the places differ.
-    """
+    """Split each norm into one sum of squares per place of optimizers."""
+    # The scale combines all sums, at the first node if the places differ.
     owners = owning_parameters(graph)
     parts: dict[str, list[Op]] = {}
     rewriter = Rewriter(graph)
@@ -337,10 +324,8 @@ def _split_clips(graph: Graph) -> Graph:
 
 
 def _copy_sources(graph: Graph) -> Graph:
-    """Duplicate inputs and constants, so that each place with users has its own op.
-
-    The first keeps its name, `%x`; the copies are `%x.1`, `%x.2`.
-    """
+    """Duplicate inputs and constants, so that each place with users has its own op."""
+    # The first keeps its name, `%x`; the copies are `%x.1`, `%x.2`.
     copies: dict[str, dict[Place, str]] = {}
     sources = {op.name: op for op in graph.ops if _is_anywhere(op)}
     for op in graph.ops:

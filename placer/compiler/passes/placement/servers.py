@@ -174,11 +174,9 @@ def _only_user(
 def _senders_and_receivers(
     graph: Graph, op: Op, value: str, group_of_op: Mapping[Op, int]
 ) -> set[int]:
-    """Return the groups that send or receive a value.
-
-    Inputs do not count, since each user reads them. Parameters, their gradients and
-    constants do not count either, since they stay on the server.
-    """
+    """Return the groups that send or receive a value."""
+    # Inputs do not count, since each user reads them. Parameters, their gradients and
+    # constants do not count either, since they stay on the server.
     if not op.is_computed or op.kind == "constant" or is_optimizer_part(op.kind):
         return set()
     producer = group_of_op.get(op)
@@ -203,10 +201,8 @@ def _sums_for_parameter(graph: Graph, op: Op) -> bool:
 def _assign(
     groups: Mapping[int, Load], server_loads: Mapping[int, Load], servers: int
 ) -> dict[int, ServerChoice]:
-    """Assign a server to each group, as described at the top of this module.
-
-    Servers without load are equal, so only the first of them is a candidate.
-    """
+    """Assign a server to each group, as described at the top of this module."""
+    # Servers without load are equal, so only the first of them is a candidate.
     totals = [
         sum(load) for load in zip(*groups.values(), *server_loads.values(), strict=True)
     ]

@@ -145,8 +145,7 @@ def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
 def _unsliced_load(
     graph: Graph, stored: Mapping[str, int], updated: Container[str]
 ) -> Counter[str]:
-    """Return the bytes of unsliced parameters on each server: those without an update
-    there."""
+    """Return the bytes of unsliced parameters on each server: those without an update there."""
     load: Counter[str] = Counter()
     for op in graph.parameters:
         if op.known_place.node == SERVER and op.name not in updated:
@@ -158,14 +157,9 @@ def _unsliced_load(
 def _dispatch(
     graph: Graph, updates: list[Op], stored: Mapping[str, int], load: Counter[str]
 ) -> dict[str, Placement]:
-    """Slice the parameters of some updates, and assign the blocks to servers.
-
-    Args:
-        graph: the graph.
-        updates: updates at one place with equal settings.
-        stored: the bytes of each parameter.
-        load: the bytes on each server; this function adds the blocks.
-    """
+    """Slice the parameters of some updates, and assign the blocks to servers."""
+    # All updates are at one place with equal settings. `stored`: the bytes of each
+    # parameter. `load`: the bytes on each server, to which the blocks are added.
     place, settings = updates[0].known_place, _settings(graph, updates[0])
     whole = {op.operands[0] for op in updates if _is_kept_whole(graph, op)}
     nodes = graph.cluster.nodes(place)
@@ -273,10 +267,8 @@ def _block_name(value: str, i: int, placement: Placement) -> str:
 
 
 def _ops_by_block(op: Op, placements: Mapping[str, Placement]) -> Iterator[Op]:
-    """Yield an elementwise optimizer op once per block.
-
-    Unsliced operands, such as scales, are operands of every block's op.
-    """
+    """Yield an elementwise optimizer op once per block."""
+    # Unsliced values, such as scales, are operands of every block's op.
     for i, (block, at) in enumerate(placements[op.operands[0]]):
         operands = tuple(
             _block_name(name, i, placements[name]) if name in placements else name
@@ -304,11 +296,9 @@ def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> list[Op]:
 
 
 def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op:
-    """Return the scale op with all partial sums as operands, at the first of their places.
-
-    Partial sums are in node order. A clip scale has one norm over all operands, so its
-    partial sums are sorted together. The two norms of a trust ratio stay separate.
-    """
+    """Return the scale op with all partial sums as operands, at the first of their places."""
+    # Partial sums are in node order. A clip scale has one norm over all operands, so its
+    # partial sums are sorted together. The two norms of a trust ratio stay separate.
     order = {node: i for i, node in enumerate(graph.cluster.all_nodes())}
     squares = [
         part

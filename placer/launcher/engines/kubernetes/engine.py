@@ -121,10 +121,8 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 def submit(
     folder: Path, request: JobRequest, options: Mapping[str, Any]
 ) -> KubernetesJob:
-    """Submit the job in a folder; see `Engine`.
-
-    If the cluster refuses the job, all objects created so far are deleted.
-    """
+    """Submit the job in a folder; see `Engine`. If the cluster refuses the job, all
+    objects created so far are deleted."""
     _check_options(options)
     if options["restarts"]:
         raise PlacerError(
@@ -155,7 +153,6 @@ def _named_groups(
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise PlacerError for invalid values."""
     if not options["image"]:
         raise PlacerError(
             "Kubernetes needs an image with Python and placer: --option image=NAME",

@@ -30,22 +30,16 @@ BUILD: Final = "build.yaml"
 KEY: Final = "key.yaml"
 """The file with the key."""
 RUN: Final = "run.yaml"
-"""The file with all other objects."""
+"""The file with all objects except the build and the key."""
 MAX_PACKED: Final = 700 << 10
-"""The largest size of a packed build in bytes.
-
-An object of Kubernetes may have 1 MiB, and Base64 makes the build larger.
-"""
+"""The largest size of a packed build in bytes. An object of Kubernetes may have 1 MiB,
+and Base64 makes the build larger."""
 
 
 def job_files(
     name: str, groups: Sequence[Group], request: JobRequest, options: Mapping[str, Any]
 ) -> JobFiles:
-    """Return the files of a job.
-
-    Raises:
-        PlacerError: if the build is too large.
-    """
+    """Return the files of a job. Raises PlacerError if the build is too large."""
     files: JobFiles = {}
     namespace = options["namespace"]
     if options["build"] is None:
@@ -65,7 +59,6 @@ def job_files(
 
 
 def _head(name: str, groups: Sequence[Group], options: Mapping[str, Any]) -> str:
-    """Return the comment that explains how to use the files."""
     nodes = ", ".join(f"{group.count} of {group.name}" for group in groups)
     command, namespace = options["kubectl"], options["namespace"]
     if namespace is not None:
@@ -89,10 +82,7 @@ def _head(name: str, groups: Sequence[Group], options: Mapping[str, Any]) -> str
 
 
 def _packed(files: Mapping[str, bytes]) -> str:
-    """Return the archive of a build in Base64, as lines.
-
-    The archive has no times and users, so that equal files give equal bytes.
-    """
+    """Return the archive of a build in Base64; equal files give equal bytes."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile("", "wb", fileobj=packed, mtime=0) as unpacked,
@@ -126,7 +116,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
         style = "|"
     elif re.fullmatch(
         "[-+.]?[0-9][-+.0-9_a-fA-FxXoO]*", text
-    ):  # kubectl reads more texts as numbers
+    ):  # kubectl reads more texts as numbers than yaml does.
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

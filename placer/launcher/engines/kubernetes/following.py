@@ -32,10 +32,8 @@ PATIENCE: Final = 5.0
 SLOW: Final = 60.0
 """Seconds after which the user is told of pods that are missing or do not start."""
 STUCK: Final = 600.0
-"""Seconds after which a scheduled pod that has not started counts as lost.
-
-For example, its image does not exist.
-"""
+"""Seconds after which a scheduled pod that has not started counts as lost. For example,
+its image does not exist."""
 REPLACED: Final = 15.0
 """Seconds in which a deleted pod must be replaced by another one."""
 OVERDUE: Final = 30.0
@@ -75,10 +73,8 @@ _Item: TypeAlias = JobEvent | Pods | Exception | _LogEnded | _LogUnread
 
 
 def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
-    """Yield the events of a job; see `Engine.watch`.
-
-    When the run has ended, the job is deleted before its last events are yielded.
-    """
+    """Yield the events of a job; see `Engine.watch`. When the run has ended, the job is
+    deleted before its last events are yielded."""
     items: Queue[_Item] = Queue(MOST_WAITING)
     closing = threading.Event()
 
@@ -130,8 +126,8 @@ class _Following:
     job: KubernetesJob
     put: Callable[[_Item], None]
     is_over: bool = False
-    _pods: dict[str, Pod] = field(default_factory=dict)  # the newest of each node
-    _logs: dict[str, PodLog] = field(default_factory=dict)  # by the uid of the pod
+    _pods: dict[str, Pod] = field(default_factory=dict)  # the newest pod of each node
+    _logs: dict[str, PodLog] = field(default_factory=dict)  # by uid of the pod
     _read: set[str] = field(default_factory=set)  # the uids of pods whose log has ended
     _ends: dict[str, NodeEnded] = field(default_factory=dict)  # by node
     _told: set[str] = field(default_factory=set)  # the nodes whose end was reported
@@ -167,7 +163,7 @@ class _Following:
             if node in self._told:
                 continue
             if not self._is_read(node):
-                break  # Ends are reported in their order.
+                break  # Report the ends of nodes in their order.
             self._told.add(node)
             yield end
         self.is_over = len(self._told) == len(self.job.nodes) or (
@@ -175,14 +171,12 @@ class _Following:
         )
 
     def close(self) -> None:
-        """Stop reading logs."""
         for log in self._logs.values():
             log.close()
         for log in self._logs.values():
             log.wait()
 
     def _is_read(self, node: str) -> bool:
-        """Return True if the log of an ended node was read as far as possible."""
         pod = self._pods.get(node)
         if pod is None or pod.uid not in self._logs or pod.uid in self._read:
             return True
@@ -242,14 +236,10 @@ class _Following:
         yield from self._notes(waiting, found)
 
     def _is_stuck(self, pod: Pod) -> bool:
-        """Return True if a scheduled pod has not started for a long time.
-
-        Other nodes do not wait as long for it.
-        """
+        """Return True if a scheduled pod has not started for a long time."""
         return bool(pod.host) and self._lasts(("stuck", pod.uid), STUCK)
 
     def _follow(self, pod: Pod) -> None:
-        """Start to read the log of a pod, once it has one."""
         self._pods[pod.node] = pod
         if pod.has_log and pod.uid not in self._logs:
             self._logs[pod.uid] = PodLog(
@@ -262,7 +252,6 @@ class _Following:
             )
 
     def _miss(self, node: str, before: Pod | None, found: Pods) -> None:
-        """Handle a node without a pod."""
         success = found.over.get(self._groups[node])
         if success is not None:  # The job has ended and deletes the remaining pods.
             result = "is done" if success else "had failed"
@@ -286,7 +275,7 @@ class _Following:
         self._ends[node] = NodeEnded(node, end.status, end.why, host)
         if pod is not None and pod.uid in self._logs:
             self._logs[pod.uid].finish()
-            self._lasts(("log", pod.uid), UNREAD)  # This starts the timer.
+            self._lasts(("log", pod.uid), UNREAD)  # start the timer
 
     def _notes(
         self, waiting: dict[tuple[str, str], list[str]], found: Pods
@@ -311,10 +300,7 @@ class _Following:
             yield JobNote(f"{_listed(new)}: {why}")
 
     def _warning(self, nodes: Sequence[str]) -> str:
-        """Return the last warning of the cluster about the pods of nodes or their jobs.
-
-        Without a warning, return a command that may show the reason.
-        """
+        """Return the cluster's last warning about nodes, or a command that may show one."""
         warnings = self.job.warnings()
         names = [self._pods[node].name for node in nodes if node in self._pods]
         made_by = self.job.identity.nodes()
@@ -350,7 +336,6 @@ def _end_time(found: Pods, node: str) -> str:
 
 
 def _listed(nodes: Sequence[str]) -> str:
-    """Return the names of nodes as a text; if they are many, only some names."""
     if len(nodes) <= 4:
         return ", ".join(nodes)
     return f"{', '.join(nodes[:3])} and {len(nodes) - 3} more"

@@ -69,7 +69,6 @@ def group_nodes(needs: Mapping[str, Needs]) -> tuple[Group, ...]:
 def _runs(
     nodes: Sequence[NodeId], needs: Mapping[str, Needs]
 ) -> Iterator[list[NodeId]]:
-    """Yield runs of consecutive nodes with equal needs."""
     run: list[NodeId] = []
     for node in sorted(nodes, key=lambda node: node.number):
         if run and needs[node] != needs[run[0]]:
@@ -80,11 +79,8 @@ def _runs(
 
 
 def job_name(name: str, groups: Sequence[Group]) -> str:
-    """Return the name of the objects of a job.
-
-    It uses only letters that host names may have, and is short enough for the names of
-    pods.
-    """
+    """Return the name of the objects of a job. It uses only letters that host names may
+    have, and is short enough for the names of pods."""
     rest = max(len(f"-{group.name}-{group.count - 1}-0") for group in groups)
     label = _letters(name)
     if not label[:1].isalpha():
@@ -93,11 +89,9 @@ def job_name(name: str, groups: Sequence[Group]) -> str:
 
 
 def host_names(name: str, groups: Sequence[Group], jobset: bool) -> dict[str, str]:
-    """Return the DNS name of the pod of each node, relative to the namespace.
-
-    A JobSet has a Job for each node, and its pods are called `JOB-GROUP-NUMBER-0`. Pods
-    of Indexed Jobs are called `JOB-GROUP-NUMBER`. NUMBER counts within the group.
-    """
+    """Return the DNS name of the pod of each node, relative to the namespace. A JobSet
+    has a Job for each node, and its pods are called `JOB-GROUP-NUMBER-0`. Pods of
+    Indexed Jobs are called `JOB-GROUP-NUMBER`. NUMBER counts within the group."""
     pod = "-0" if jobset else ""
     return {
         node: f"{name}-{group.name}-{i}{pod}.{name}"
@@ -107,7 +101,6 @@ def host_names(name: str, groups: Sequence[Group], jobset: bool) -> dict[str, st
 
 
 def _letters(name: str) -> str:
-    """Return a name with `-` in place of letters that labels cannot have."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

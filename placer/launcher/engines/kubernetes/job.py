@@ -26,10 +26,8 @@ END_TIMEOUT: Final = 40.0
 _SOON: Final = 5.0
 """Seconds for an answer that the job can be followed without."""
 _BROKEN: Final = re.compile("EOF|reset by peer|[Tt]imeout(?!=)|broken pipe")
-"""Parts of errors that mean that a connection ended before the answer.
-
-`timeout=` is excluded, because it is part of the address of a request.
-"""
+"""Parts of errors that mean that a connection ended before the answer. `timeout=` is
+excluded, because it is part of the address of a request."""
 _MADE: Final = 'jsonpath={.kind} {.metadata.name} {.metadata.uid} {.metadata.creationTimestamp}{"\\n"}'
 """The format in which kubectl prints an object that it has created."""
 
@@ -98,13 +96,11 @@ class KubernetesJob:
 
     @property
     def _selector(self) -> str:
-        """The labels of its objects."""
         return ",".join(f"{name}={value}" for name, value in labels(self.name).items())
 
     @property
     def _made_by(self) -> str:
-        """The labels of the objects that Kubernetes creates for the job: Jobs of a
-        JobSet, and pods."""
+        """The labels of the Jobs and pods that Kubernetes creates for the job."""
         if self.identity.jobset:
             return f"{JOBSET_NAME}={self.name}"
         return self._selector
@@ -122,11 +118,8 @@ class KubernetesJob:
         return [*found, f"secret/{self.name}-key"]
 
     def create(self, files: Sequence[Path]) -> None:
-        """Create the objects in these files. If one fails, delete the others.
-
-        Raises:
-            KubectlError: if an object cannot be created.
-        """
+        """Create the objects in these files. If one fails, delete the others. Raises
+        KubectlError if an object cannot be created."""
         words = [f"--filename={file}" for file in files]
         try:
             printed = self.kubectl.run("create", f"--output={_MADE}", *words)
@@ -144,8 +137,7 @@ class KubernetesJob:
             )
 
     def _read_made(self, printed: bytes) -> list[tuple[str, str, str]]:
-        """Return the name of the created job, such as `jobset/digits`, its uid, and its
-        creation time."""
+        """Return the name, the uid and the creation time of the created job."""
         found = []
         for line in printed.decode(errors="replace").splitlines():
             parts = line.split(" ")
@@ -169,11 +161,7 @@ class KubernetesJob:
         return KubectlError(error.message, hint=hint)
 
     def pods(self) -> Pods:
-        """Return the state of the pods.
-
-        Raises:
-            KubectlError: if kubectl fails.
-        """
+        """Return the state of the pods. Raises KubectlError if kubectl fails."""
         kind = "jobsets.jobset.x-k8s.io" if self.identity.jobset else "jobs.batch"
         words = (f"pods,{kind}", f"--selector={self._selector}", "--output=json")
         printed = self.kubectl.run("get", *words, f"--request-timeout={TIMEOUT:.0f}s")
@@ -190,10 +178,8 @@ class KubernetesJob:
         return found
 
     def warnings(self) -> Mapping[str, str]:
-        """Return the cluster's last warning about each object, by the name of the object.
-
-        Return an empty dict if the cluster does not answer.
-        """
+        """Return the cluster's last warning about each object, by the name of the
+        object. Return an empty dict if the cluster does not answer."""
         words = ("--field-selector=type=Warning", "--output=json")
         try:
             printed = self.kubectl.run("get", "events", *words, timeout=_SOON)
@@ -202,14 +188,9 @@ class KubernetesJob:
             return {}
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step.
-
-        The control node receives a signal. If the user may not run commands in pods, or
-        its container has not started, its pod is deleted instead.
-
-        Raises:
-            KubectlError: if kubectl fails.
-        """
+        """Ask the nodes to stop after the same step. The control node receives a
+        signal. If the user may not run commands in pods, or its container has not
+        started, its pod is deleted instead. Raises KubectlError if kubectl fails."""
         control = self.pods().pods.get(self.nodes[0])
         if control is None or control.end is not None:
             return
@@ -222,21 +203,14 @@ class KubernetesJob:
             self.kubectl.run("delete", pod, "--wait=false", "--ignore-not-found")
 
     def delete(self) -> None:
-        """Delete the objects of the job.
-
-        Raises:
-            KubectlError: if kubectl fails.
-        """
+        """Delete the objects of the job. Raises KubectlError if kubectl fails."""
         if not self.replaced.is_set():
             words = ("--wait=false", "--ignore-not-found")
             self.kubectl.run("delete", *words, *self._objects)
 
     def cancel(self) -> None:
-        """Delete the objects of the job, and end its pods.
-
-        Raises:
-            KubectlError: if the pods do not end in time.
-        """
+        """Delete the objects of the job, and end its pods. Raises KubectlError if the
+        pods do not end in time."""
         self.cancelling.set()
         self.delete()
         if not self.replaced.is_set():
@@ -244,7 +218,7 @@ class KubernetesJob:
                 "delete",
                 "pods",
                 f"--selector={self._made_by}",
-                "--grace-period=1",  # instead of the time to save
+                "--grace-period=1",  # Do not wait for the nodes to save.
                 f"--timeout={END_TIMEOUT:.0f}s",
                 timeout=END_TIMEOUT + TIMEOUT,
             )

@@ -85,12 +85,8 @@ class Kubectl:
         return [*line, *words]
 
     def run(self, *words: str, timeout: float | None = None) -> bytes:
-        """Run kubectl and return its output.
-
-        Raises:
-            KubectlError: if kubectl is missing, fails, or does not end within `timeout`
-                seconds (default `TIMEOUT`).
-        """
+        """Run kubectl and return its output. Raises KubectlError if kubectl is missing,
+        fails, or does not end within `timeout` seconds (default `TIMEOUT`)."""
         if timeout is None:
             timeout = TIMEOUT
         line = self.words(*words)
@@ -116,10 +112,7 @@ class Kubectl:
 
     def start(self, *words: str, stderr: IO[bytes]) -> Child:
         """Start kubectl, for reading its standard output. Ctrl-C does not end it.
-
-        Raises:
-            KubectlError: if kubectl is missing.
-        """
+        Raises KubectlError if kubectl is missing."""
         line = self.words(*words)
         with _found(line):
             return Child.start(line, stdout=subprocess.PIPE, stderr=stderr)

@@ -65,8 +65,8 @@ class PodLog:
         self._kubectl, self._node, self._pod = kubectl, node, pod
         self._report, self._unread, self._ended = report, unread, ended
         self._last = b""  # the time of the last line
-        self._same = 0  # the number of last lines with that time
-        self._again = 0  # the number of repeated lines with that time still to skip
+        self._same = 0  # the number of lines read with the time `_last`
+        self._again = 0  # the number of lines to skip after a reconnection
         self._is_complete = threading.Event()  # set when the pod can write nothing more
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -76,10 +76,7 @@ class PodLog:
 
     def finish(self) -> None:
         """Declare that the pod has ended, so the log is complete once it is read to its
-        end.
-
-        After an error, the log is read again until `close` is called.
-        """
+        end. After an error, the log is read again until `close` is called."""
         self._is_complete.set()
 
     def close(self) -> None:
@@ -149,11 +146,7 @@ class PodLog:
             return ""
 
     def _pass_on(self, lines: list[bytes], after: bytes) -> None:
-        """Report the lines after a time.
-
-        Each line begins with its time, except messages of the pod's machine about the
-        log.
-        """
+        """Report the lines after a time; most lines begin with their time."""
         start = _moment(after)
         found: list[tuple[bool, bytes]] = []
         for line in lines:

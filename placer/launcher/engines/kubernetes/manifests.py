@@ -82,10 +82,8 @@ def key_object(name: str, namespace: str | None, request: JobRequest) -> Object:
 def jobset_object(
     name: str, groups: Sequence[Group], request: JobRequest, options: Mapping[str, Any]
 ) -> Object:
-    """Return the JobSet, with a replicated job for each group.
-
-    Each node has a separate Job, so that one node can be restarted.
-    """
+    """Return the JobSet, with a replicated job for each group. Each node has a separate
+    Job, so that one node can be restarted."""
     jobs = []
     for group in groups:
         template = _pod_template(name, group, groups, request, options)
@@ -166,11 +164,8 @@ def plain_objects(
 
 
 def _finishing(groups: Sequence[Group], request: JobRequest) -> list[str]:
-    """Return the groups that must end for the run to be done: workers and the control
-    node.
-
-    Nodes that only serve others end later.
-    """
+    """Return the groups of workers and of the control node; the run is done when they
+    end."""
     control = NodeId(next(iter(request.needs))).kind
     serving = {SERVER, HETER} - {control}
     return [group.name for group in groups if group.kind not in serving]
@@ -211,7 +206,7 @@ def _pod_template(
     if options["service-account"] is not None:
         spec["serviceAccountName"] = options["service-account"]
     spec["automountServiceAccountToken"] = False
-    # Otherwise the environment has variables for each service of the namespace.
+    # Do not add a variable for each service of the namespace.
     spec["enableServiceLinks"] = False
     if options["node-selector"]:
         spec["nodeSelector"] = pairs(options["node-selector"])
@@ -250,7 +245,7 @@ def _container(
     return {
         "name": CONTAINER,
         "image": options["image"],
-        # The arguments of the container are those of the script; its $0 is `placer`.
+        # The arguments that follow go to the script, whose $0 is `placer`.
         "command": ["sh", "-euc", _as_it_is(script), "placer"],
         "args": [_as_it_is(argument) for argument in arguments],
         "env": _environment(name, group, groups, options),
@@ -265,7 +260,6 @@ def _container(
 
 
 def _script(group: Group, request: JobRequest, options: Mapping[str, Any]) -> str:
-    """Return the shell script of a container, which starts the node."""
     lines = [
         "# Kubernetes sets the permissions of the mounted key; this copy is private.",
         f"(umask 077; cat {_KEY}/key >{_RUN}/key)",
@@ -324,7 +318,7 @@ def _resources(needs: Needs, options: Mapping[str, Any]) -> Object:
     requests, limits = {"memory": memory}, {"memory": memory}
     if options["cpu"] is not None:
         requests = {"cpu": options["cpu"], **requests}
-    if needs.gpus:  # The limit of these resources is also their request.
+    if needs.gpus:  # Kubernetes uses the limit as the request as well.
         limits[options["gpu-resource"]] = str(needs.gpus)
     return {"requests": requests, "limits": limits}
 

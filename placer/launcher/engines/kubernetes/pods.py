@@ -127,10 +127,8 @@ class Identity:
         return [f"{self.name}-{group.name}" for group in self.groups]
 
     def nodes(self) -> dict[tuple[str, str], str]:
-        """Return the nodes by the name of the Job of their pod and the number of the pod.
-
-        The number is "" if the Job has only one pod.
-        """
+        """Return the nodes by the name of the Job of their pod and the number of the
+        pod. The number is "" if the Job has only one pod."""
         if self.jobset:
             return {
                 (f"{self.name}-{group.name}-{i}", ""): node
@@ -145,11 +143,8 @@ class Identity:
 
 
 def read_pods(printed: bytes, job: Identity) -> Pods:
-    """Read a list of pods with the JobSet, or the Jobs, of a job.
-
-    Raises:
-        ValueError: if the text is not such a list.
-    """
+    """Read a list of pods with the JobSet, or the Jobs, of a job. Raises ValueError if
+    the text is not such a list."""
     items = msgspec.json.decode(printed, type=ObjectList).items
     kind = "JobSet" if job.jobset else "Job"
     named = [i for i in items if i.kind == kind and i.metadata.name in job.names]
@@ -183,11 +178,7 @@ def read_pods(printed: bytes, job: Identity) -> Pods:
 
 
 def _is_of(pod: Metadata, owner: Owner, job: Identity, until: str) -> bool:
-    """Return True if a pod of this owner belongs to the job.
-
-    It may belong to an earlier job with the same name, or to a later one that was created
-    at the time `until`.
-    """
+    """Return True if a pod belongs to this job, not an earlier or later one of its name."""
     uid = (pod.labels or {}).get(JOBSET_UID) if job.jobset else owner.uid
     if uid is not None:
         return uid in job.uids
@@ -235,7 +226,8 @@ def _end(item: Object, state: ContainerState) -> End | None:
     status, ended = item.status, state.terminated
     if ended is None and status.phase not in ("Failed", "Succeeded"):
         return None
-    why = joined(status.reason, status.message)  # for example Evicted
+    # The reason can be `Evicted`, for example.
+    why = joined(status.reason, status.message)
     disruption = _condition(status, _DISRUPTED, "True")
     if disruption is not None and not why:
         why = joined(disruption.reason, disruption.message)
@@ -266,10 +258,7 @@ def _success(status: Status) -> bool | None:
 
 def read_warnings(printed: bytes) -> dict[str, str]:
     """Return the last warning about each object, by its name, from a list of events.
-
-    Raises:
-        ValueError: if the text is not such a list.
-    """
+    Raises ValueError if the text is not such a list."""
     events = msgspec.json.decode(printed, type=EventList).items
     found = {}
     for event in sorted(events, key=lambda event: event.last_timestamp or ""):

@@ -32,11 +32,8 @@ class Volume:
 
     @classmethod
     def of(cls, text: str | None) -> tuple[Volume, ...]:
-        """Return the volumes of the option `volumes`.
-
-        Raises:
-            PlacerError: if the text is invalid.
-        """
+        """Return the volumes of the option `volumes`. Raises PlacerError if the text is
+        invalid."""
         parts = text.split(",") if text else []
         volumes = tuple(cls._parse(part, i) for i, part in enumerate(parts, 1))
         for i, volume in enumerate(volumes):

@@ -17,7 +17,8 @@ from placer.runtime.control.options import OPTIONS
 _FOLDERS: Final = tuple(
     option.flag
     for option in OPTIONS
-    if option.file == "folder" and option.name != "resume"  # the run only reads it
+    # The run only reads the folder of --resume.
+    if option.file == "folder" and option.name != "resume"
 )
 """Options that name a folder to which nodes write."""
 _STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr")
@@ -25,13 +26,8 @@ _STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr")
 
 
 def check_written(request: JobRequest, build: str, volumes: Sequence[Volume]) -> None:
-    """Raise PlacerError for a file that would be lost with its pod.
-
-    Args:
-        request: the run.
-        build: the folder of the build in the pods.
-        volumes: the volumes of the pods.
-    """
+    """Raise PlacerError for a file of the run that would be lost with its pod. `build` is
+    the folder of the build in the pods."""
     for what, path, hint in _written(request, build):
         # The volume with the longest matching path contains the file.
         holders = [each for each in volumes if path.is_relative_to(each.path)]
@@ -53,8 +49,7 @@ def check_written(request: JobRequest, build: str, volumes: Sequence[Volume]) ->
 def _written(
     request: JobRequest, build: str
 ) -> Iterator[tuple[str, PurePosixPath, str]]:
-    """Yield each written file: its description, its path in the pods, and the start of a
-    hint."""
+    """Yield the description and the path of each written file, and the start of a hint."""
     named = {flag: str(path) for flag, path in request.writes.items()}
     for argument in request.arguments:
         flag, _, path = argument.partition("=")

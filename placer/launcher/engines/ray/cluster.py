@@ -53,7 +53,8 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
             "check with `ray status` that this machine belongs to a cluster, or "
             "name another cluster with --option address=HOST:PORT"
         )
-        is_found = "Version mismatch" in str(error)  # the error contains both versions
+        # Such an error contains both versions.
+        is_found = "Version mismatch" in str(error)
         raise RunError(
             quoting(message, str(error)), hint=None if is_found else hint
         ) from None
@@ -98,10 +99,8 @@ class Head:
         return f"the head of the Ray cluster, {self.address}, does not answer: {why}"
 
     def look(self) -> str:
-        """Return a message if the head was lost or is back since the last check.
-
-        It checks only every `HEAD_POLL` seconds.
-        """
+        """Return a message if the head was lost or is back since the last check. It
+        checks only every `HEAD_POLL` seconds."""
         if time.monotonic() < self._next_look:
             return ""
         problem = self.problem()
@@ -115,7 +114,6 @@ class Head:
 
 
 def _refusal(address: str, timeout: float) -> str:
-    """Return the reason why no connection to an address is accepted, or ""."""
     try:
         socket.create_connection(parse_endpoint("Ray", address), timeout).close()
     except OSError as error:

@@ -44,21 +44,17 @@ POLL: Final = 1.0
 QUIET: Final = 3.0
 """Seconds that a job waits for machines before the user is told."""
 SILENT: Final = 60.0
-"""Seconds without an answer after which an actor counts as lost.
-
-A working actor answers every few seconds.
-"""
+"""Seconds without an answer after which an actor counts as lost. A working actor
+answers every few seconds."""
 STOPPED: Final = 10.0
-"""A pause of this many seconds means that this process itself was stopped."""
+"""If two checks are this many seconds apart, this process itself was stopped."""
 EXIT_GRACE: Final = 20.0
 """Seconds in which a job must end once it is told to."""
 
 
 def main(folder: Path) -> None:
     """Run the job in a folder; the first line of standard input describes the job.
-
-    Messages go to the original standard output, all other output to standard error.
-    """
+    Messages go to the original standard output, all other output to standard error."""
     fd = os.dup(1)
     os.dup2(2, 1)
     job = msgspec.json.decode(_read_line(), type=RayJobDescription)
@@ -115,8 +111,9 @@ def _run(
         driver.call_all(nodes.run(files, addresses))
         last = driver.follow(hosts)
         nodes.end()
-        tell(last)  # Sent last: nothing may be left running when the launcher ends.
-    except ConnectionError as error:  # raised by Ray Client when its server has ended
+        # The launcher may end after this message, so nothing else may still run.
+        tell(last)
+    except ConnectionError as error:  # Ray Client raises it when its server has ended.
         message = "the connection to the Ray cluster was lost"
         raise RunError(quoting(message, str(error))) from None
     finally:
@@ -142,11 +139,11 @@ class _Orders:
             if line == STOP and self.nodes is not None:
                 try:
                     self.nodes.stop()
-                except Exception as error:  # for example, an error of Ray Client
+                except Exception as error:  # Ray Client can raise any exception.
                     tell(
                         Note(f"the nodes cannot be stopped: {in_one_line(str(error))}")
                     )
-        # The launcher is told of the end when nothing is left running.
+        # The launcher learns of the end only when nothing is left running.
         self.have_ended.set()
         timer = threading.Timer(EXIT_GRACE, os._exit, [1])
         timer.name = "placer exit"
@@ -157,10 +154,8 @@ class _Orders:
 
 
 def _read_line() -> bytes:
-    """Return the next line of standard input, "" at its end.
-
-    A thread that waits in `sys.stdin` would block the exit of the process.
-    """
+    """Return the next line of standard input without `sys.stdin`, which can block the
+    exit."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
@@ -171,14 +166,7 @@ def _read_line() -> bytes:
 
 
 class _Driver:
-    """Follows a job.
-
-    Args:
-        job: the job.
-        nodes: its nodes.
-        head: the head of the cluster.
-        tell: called with each message.
-    """
+    """Follows a job, and passes its messages to `tell`."""
 
     def __init__(
         self,
@@ -195,7 +183,6 @@ class _Driver:
         return time.monotonic() - self._begin > self._job.timeout
 
     def wait_for_machines(self) -> None:
-        """Wait until the placement group exists."""
         is_said = False
         while not self._nodes.group.wait(POLL):
             if self._is_late:
@@ -205,7 +192,6 @@ class _Driver:
                 self._tell(Note(f"waits at most {self._job.timeout} s for machines"))
 
     def call_all(self, calls: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the results of a call of each node, by name."""
         left = {ref: node for node, ref in calls.items()}
         results = {}
         while left:
@@ -220,11 +206,6 @@ class _Driver:
         return {node: results[node] for node in calls}
 
     def _get(self, ref: Any, what: str) -> Any:
-        """Return the result of a call.
-
-        Raises:
-            RunError: if the call failed.
-        """
         try:
             return ray.get(ref)
         except ray.exceptions.RayTaskError as error:
@@ -233,7 +214,6 @@ class _Driver:
             raise RunError(quoting(f"{what}: Ray says", self._why(error))) from None
 
     def _why(self, error: BaseException) -> str:
-        """Return Ray's explanation of a lost actor, and the state of the head."""
         return f"{error}\n{self._head.problem()}"
 
     def follow(self, hosts: Mapping[str, str]) -> Ended:

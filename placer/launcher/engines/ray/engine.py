@@ -114,7 +114,8 @@ class RayJob:
     def order(self, line: bytes) -> None:
         """Write a line to the driver, if it still runs."""
         assert self.driver.stdin is not None
-        with suppress(BrokenPipeError, ValueError):  # ValueError: the job was cancelled
+        with suppress(BrokenPipeError, ValueError):
+            # ValueError: the pipe is closed after a cancellation.
             self.driver.stdin.write(line)
             self.driver.stdin.flush()
 
@@ -124,10 +125,8 @@ class RayJob:
         return read_message(self.driver.stdout.fileno())
 
     def failure(self, message: Message | None) -> RunError:
-        """Return the error in the last message of the driver.
-
-        Without a message (None), the error says how the driver ended.
-        """
+        """Return the error in the last message of the driver. Without a message (None),
+        the error says how the driver ended."""
         if isinstance(message, Failed):
             return RunError(message.message, hint=message.hint)
         status = self.driver.end(END_GRACE)
@@ -147,11 +146,8 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 
 
 def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> RayJob:
-    """Start the driver of the job in a folder; see `Engine.submit`.
-
-    The driver connects to the cluster later, during `watch`, so that a signal can end the
-    attempt.
-    """
+    """Start the driver of the job in a folder; see `Engine.submit`. The driver connects
+    to the cluster later, during `watch`, so that a signal can end the attempt."""
     if find_spec("ray") is None:
         raise PlacerError(
             "Ray is not installed on this machine",
@@ -168,7 +164,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
             stderr=output,
             # Ray's workers would import modules from the user's working folder.
             folder="/",
-            # The driver ends when its input ends, after it has ended the job.
+            # The driver ends on its own when its input ends.
             left=True,
         )
     job = RayJob(driver, log)

@@ -29,7 +29,7 @@ _SCRIPT: Final = '''\
 On a machine of the cluster:      python run.py
 From elsewhere, in this folder:   ray job submit --working-dir . -- python run.py
 
-The nodes ask for:
+The nodes need:
 {bundles}
 """
 
@@ -39,8 +39,8 @@ from pathlib import Path
 from placer.command import main
 
 folder = Path(__file__).resolve().parent
-# `ray job submit` copies the folder to where others may be able to write. Whoever can
-# change the build there can change this script too.
+# `ray job submit` copies the folder to a place where other users may be able to write.
+# Anyone who can change the build there can also change this script.
 os.environ["PLACER_TRUST"] = f"{{folder}}:{{os.environ.get('PLACER_TRUST', '')}}"
 main(
     [
@@ -86,7 +86,7 @@ class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     secret: bytes
 
     def __repr__(self) -> str:
-        return f"<Ray job {self.name}>"  # without the secret
+        return f"<Ray job {self.name}>"  # must not show the secret
 
 
 def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescription:
@@ -131,7 +131,6 @@ def _arguments(request: JobRequest) -> list[str]:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return the value of an option as text for the command line."""
     if name == "memory":
         return size_option(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -145,7 +144,6 @@ def size_option(value: int) -> str:
 
 
 def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:
-    """Return a line for each run of consecutive nodes with equal requests."""
     groups = [
         (format_nodes([*names]), bundle)
         for bundle, names in groupby(nodes, nodes.__getitem__)
@@ -172,11 +170,8 @@ def format_amount(resource: str, amount: float) -> str:
 
 
 def read_build(folder: Path, digest: str) -> dict[str, bytes]:
-    """Return the content of each file of the build in the folder of a job.
-
-    Raises:
-        BuildError: if the build was edited or has another digest.
-    """
+    """Return the content of each file of the build in the folder of a job. Raises
+    BuildError if the build was edited or has another digest."""
     build = folder / BUILD
     plan = read_plan(build)
     if plan.digest != digest:

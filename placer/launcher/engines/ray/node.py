@@ -79,10 +79,8 @@ class RayNode:
         self._threads.begin(end, "placer raylet")
 
     def _end_with_raylet(self, raylet: int) -> None:
-        """End this process once its parent, Ray's process on this machine, has ended.
-
-        A busy worker does not notice the end of its parent.
-        """
+        """End this process after its parent, because a busy worker does not notice that
+        end."""
         while os.getppid() == raylet:
             time.sleep(PARENT_POLL)
         self.kill()
@@ -164,7 +162,6 @@ class RayNode:
             os.close(key_fd)
 
     def _keep(self, process: Child, pipe: IO[bytes] | None, kept: bytearray) -> None:
-        """Keep the output of a pipe of the process, as far as there is room."""
         for data in process.read(pipe):
             with self._changed:
                 self._changed.wait_for(lambda: len(kept) < MOST_KEPT)

@@ -66,15 +66,11 @@ class RayNodes:
     def run(
         self, files: Mapping[str, bytes], endpoints: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Start the process of each node; return references of Ray.
-
-        Args:
-            files: the content of each file of the build, by path.
-            endpoints: the address of each node.
-        """
+        """Start the process of each node; return references of Ray. `files` maps paths to
+        the content of the build, `endpoints` maps nodes to addresses."""
         listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
         arguments = ["--endpoints", listed, *self._job.arguments]
-        build = ray.put({**files})  # sent only once to each machine
+        build = ray.put({**files})  # Ray sends the build only once to each machine.
         return {
             node: actor.run.remote(build, self._job.digest, arguments, self._job.secret)
             for node, actor in self.actors.items()

@@ -77,7 +77,6 @@ def no_room(ray: Any, job: RayJobDescription) -> RunError:
 def _problems(
     name: str, job: RayJobDescription, machines: Sequence[Mapping[str, float]]
 ) -> Iterator[str]:
-    """Yield a message if the cluster has too little of a resource."""
     asked = {n: resources_of(b).get(name, 0) for n, b in job.nodes.items()}
     node = max(asked, key=asked.__getitem__)
     total, has = sum(asked.values()), _sum(machines, name)
@@ -110,7 +109,6 @@ def _problems(
 def _helps(
     name: str, job: RayJobDescription, machines: Sequence[Mapping[str, float]]
 ) -> Iterator[str]:
-    """Yield remedies for a resource of which the cluster has too little."""
     if name == "GPU":
         yield "a build with fewer `devices`, or --emulate, needs fewer GPUs"
         return
@@ -133,7 +131,7 @@ def _helps(
 
 
 def _rooms(strategy: str, sizes: Sequence[float], amount: float) -> float:
-    """Return the number of nodes with equal needs of a resource that fit on the machines."""
+    """Return how many nodes that need `amount` of a resource fit on the machines."""
     match strategy:
         case "STRICT_PACK":
             return max((size // amount for size in sizes), default=0)

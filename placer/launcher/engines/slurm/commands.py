@@ -26,10 +26,8 @@ _DEFAULTS: Final = {
     "SBATCH_TIMELIMIT": "time",
     "SLURM_CLUSTERS": "clusters",
 }
-"""Variables with users' defaults for options of sbatch.
-
-sbatch prefers these variables to the options in a batch script.
-"""
+"""Variables with users' defaults for options of sbatch. sbatch prefers these variables
+to the options in a batch script."""
 
 
 def run(

@@ -60,19 +60,14 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
 
 
 def digest_of(folder: Path) -> str:
-    """Return the digest of a job's program, to be checked by job.sh.
-
-    While the job waits, another job could replace its files.
-    """
+    """Return the digest of a job's program, to be checked by job.sh. While the job
+    waits, another job could replace its files."""
     files = (folder / "build/plan.json", folder / "node.sh")
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _create_folder(job: SlurmJob) -> None:
-    """Create the folder where the nodes of a job write, or cancel the job.
-
-    The batch script waits for this folder, so that no job runs without a launcher.
-    """
+    """Create the folder for which the batch script waits, or cancel the job."""
     try:
         job.folder.mkdir()
     except OSError as error:
@@ -103,14 +98,14 @@ def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
         if not folder.is_dir():
             raise _missing(f"folder '{folder}'", flag)
     for flag, path in request.reads.items():
-        if not path.exists():  # a file, or the folder of a checkpoint
+        if not path.exists():  # The path is a file, or the folder of a checkpoint.
             raise _missing(f"file '{path}'", flag)
     resumed, own = (request.folders.get(each) for each in ("--resume", "--checkpoint"))
     # The first start of a run may resume from its own folder, which has no checkpoint
     # yet.
     if resumed not in (None, own) and not resumed.is_dir():
         raise _missing(f"folder '{resumed}'", "--resume")
-    for flag, path in request.folders.items():  # the run creates these folders
+    for flag, path in request.folders.items():  # The run itself creates these folders.
         above = [each for each in path.parents if each.name]  # all parents except /
         if above and not any(each.is_dir() for each in above):
             raise _missing(f"folder '{path.parent}'", flag)

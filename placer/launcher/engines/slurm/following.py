@@ -27,10 +27,8 @@ from placer.runtime.control.events import SIGNAL_LINE
 POLL: Final = 0.25
 """Seconds between two looks at the files of a job."""
 FILES: Final = 50
-"""The number of nodes above which the looks become less frequent.
-
-The files are on a shared file system.
-"""
+"""The number of nodes above which the looks become less frequent. The files are on a
+shared file system."""
 END_GRACE: Final = 10.0
 """Seconds after the end of a job in which its files must appear on a shared file system."""
 UNKNOWN: Final = 60.0
@@ -96,14 +94,13 @@ class _Following:
         return max(POLL, POLL * len(self.left) / FILES)
 
     def look(self) -> Iterator[JobEvent]:
-        """Yield the new events since the last look."""
         if self.over is None:
             yield from self._notes.new(self._heard)
             self._note_end()
         events = [*self._held, *self._read()]
         self._held = []
         if self._is_explained or not _find_signals(events):
-            # srun ends the other nodes after a failure.
+            # After a failure, srun ends the other nodes, which needs no explanation.
             self._is_explained |= self._has_failed
             yield from events
             return
@@ -112,11 +109,7 @@ class _Following:
         self._held = events
 
     def lose(self) -> Iterator[JobEvent]:
-        """Yield the loss of each node whose end was not reported.
-
-        Raises:
-            RunError: if no node has reported its end: the whole job is lost.
-        """
+        """Yield the loss of nodes with unknown end. Raises RunError if all are lost."""
         if not self.left:
             return
         why = self._why_lost()
@@ -127,7 +120,6 @@ class _Following:
             yield NodeEnded(name, None, " ".join(why.split()))
 
     def _read(self) -> list[JobEvent]:
-        """Return the new events in the files of the nodes."""
         # After a node was killed, Slurm ends all others. Listed first, so that the end of
         # the killed node is read before the signals to the others.
         there = list_folder(self.job)
@@ -152,7 +144,7 @@ class _Following:
             self._heard = time.monotonic()
 
         def rank(name: str) -> tuple[bool, bool]:
-            """A failure comes before the signals that follow it."""
+            """Sort a failure before the signals that follow it."""
             is_cause = name in ended and is_cause_of_failure(ended[name])
             has_failed = is_cause or any(map(tells_failure, lines.get(name, [])))
             return not has_failed, name not in ended
@@ -199,18 +191,14 @@ class _Following:
             yield JobNote(said, warns=True)
 
     def _said(self, state: str) -> str:
-        """Return Slurm's description of the job: its state and its log."""
         log = end_of_file(self.job.log)
         said = quoting(f"{self.job.title} {state}", log)
         hint = hint_of("Slurm", f"{state}\n{log}")
         return f"{said}\n  hint: {hint}" if hint else said
 
     def _note_end(self) -> None:
-        """Record the time when Slurm says that the job has ended, or no longer knows it.
-
-        Busy sites may replace squeue with a caching script, whose answer can be out of
-        date.
-        """
+        """Record when Slurm reports the end of the job; squeue may be cached and out of
+        date."""
         answer, now = self.slurm.answer, time.monotonic()
         if answer is None or answer.state:
             self._known = now
@@ -227,7 +215,7 @@ class _Following:
         answer, folder = self.slurm.answer, self.job.folder
         state = "has ended"
         if answer is not None and answer.state in ("", *ENDED):
-            # The answer may be late.
+            # This answer may be out of date.
             state = answer.words
         if answer is None or not answer.is_ended_by_slurm:
             if not folder.exists():
@@ -242,7 +230,6 @@ class _Following:
 
 
 def _find_signals(events: Sequence[JobEvent]) -> bool:
-    """Return True if nodes report that they received signals, or were ended by signals."""
     return any(
         any(line.startswith(SIGNAL_LINE) for line in event.lines)
         if isinstance(event, NodeLines)
@@ -252,7 +239,6 @@ def _find_signals(events: Sequence[JobEvent]) -> bool:
 
 
 def _fails(event: JobEvent) -> bool:
-    """Return True if a node itself has failed."""
     if isinstance(event, NodeLines):
         return any(map(tells_failure, event.lines))
     return isinstance(event, NodeEnded) and (event.status or 0) > 0
@@ -263,10 +249,7 @@ def _is_killed(event: JobEvent) -> bool:
 
 
 def _wait_for_script(job: SlurmJob) -> None:
-    """Wait until the batch script no longer needs the folder of the job.
-
-    After a successful run, the launcher may then remove the folder.
-    """
+    """Wait until the batch script no longer needs the folder of the job."""
     until = time.monotonic() + END_GRACE
     while ENDED_FILE not in list_folder(job) and time.monotonic() < until:
         time.sleep(POLL)

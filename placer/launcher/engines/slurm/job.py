@@ -45,10 +45,8 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """Return the state in Slurm's words, such as `has state COMPLETING (TimeLimit)`.
-
-        While the job runs, the rest of its time limit is included.
-        """
+        """Return the state in Slurm's words, such as `has state COMPLETING
+        (TimeLimit)`. While the job runs, the rest of its time limit is included."""
         if not self.state:
             return "is no longer known to Slurm"
         reason = "" if self.reason in ("", "None") else f" ({self.reason})"
@@ -101,7 +99,8 @@ class SlurmJob:
 
     def cancel(self) -> None:
         run(["scancel", *self._of_cluster, self.number])
-        self.ask_at_once.set()  # The nodes of a waiting job cannot report their end.
+        # A waiting job has no nodes that could report its end, so ask Slurm at once.
+        self.ask_at_once.set()
 
     def ask(self) -> Answer:
         """Return the answer of squeue."""
@@ -121,10 +120,7 @@ class SlurmJob:
 
     def ask_closely(self) -> Answer:
         """Return the answer of squeue, with the reason `Preempted` once a preemption is
-        planned.
-
-        While a job runs, only scontrol shows the planned preemption.
-        """
+        planned. While a job runs, only scontrol shows the planned preemption."""
         answer = self.ask()
         if answer.state != "RUNNING":
             return answer

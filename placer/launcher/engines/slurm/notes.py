@@ -39,14 +39,9 @@ class Notes:
     _is_unanswered: bool = False
 
     def new(self, heard: float) -> Iterator[JobNote]:
-        """Yield new messages.
-
-        Args:
-            heard: the time of the last news from a node, from `time.monotonic`.
-
-        Raises:
-            RunError: after `SILENT` seconds without news from Slurm and the nodes.
-        """
+        """Yield new messages. `heard` is the time of the last news from a node, from
+        `time.monotonic`. Raises RunError after `SILENT` seconds without news from Slurm
+        and the nodes."""
         yield from self._on_silence(heard)
         yield from self._on_state()
 
@@ -60,7 +55,7 @@ class Notes:
             )
         if silent > UNANSWERED and not self._is_unanswered:
             self._is_unanswered = True
-            # A command may still wait for its answer.
+            # Without an error, the command may still wait for its answer.
             why = f": {error}" if error else ""
             yield JobNote(f"Slurm does not answer{why}", warns=True)
         elif silent <= UNANSWERED and self._is_unanswered:

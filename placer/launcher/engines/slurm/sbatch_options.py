@@ -22,15 +22,14 @@ _SHORT: Final = re.compile(r"-[hHIkOQsuvVWX]*([A-Za-z])")
 
 
 def set_options(text: str) -> set[str]:
-    """Return the options with a possible default in the environment that a text sets.
+    """Return the sbatch options in `text` that can also have a default in the
+    environment.
 
-    A value of another option that begins with a dash counts as an option.
+    A value of another option that begins with a dash counts as an option. Raises
+    PlacerError for an unclosed quotation mark.
 
     >>> sorted(set_options("-p debug --qo=high --time-min 5"))
     ['partition', 'qos']
-
-    Raises:
-        PlacerError: for an unclosed quotation mark.
     """
     try:
         words = shlex.split(text)
@@ -41,7 +40,8 @@ def set_options(text: str) -> set[str]:
     found = set()
     for word in words:
         if word.startswith("--"):
-            given = word[2:].partition("=")[0]  # sbatch accepts abbreviated names
+            # sbatch accepts abbreviated names of options.
+            given = word[2:].partition("=")[0]
             found |= {name for name in _NAMES if given and name.startswith(given)}
         elif (match := _SHORT.match(word)) and match[1] in _LETTERS:
             found.add(_LETTERS[match[1]])

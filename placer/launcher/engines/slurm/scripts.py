@@ -18,10 +18,8 @@ from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
 
 _LOW_PORT: Final = 20000
 _PORTS: Final = 12000
-"""The first port of the range for jobs, below the range of outgoing connections.
-
-The number of a job selects its ports in this range.
-"""
+"""The first port of the range for jobs, below the range of outgoing connections. The
+number of a job selects its ports in this range."""
 _FOLLOWED: Final = 60
 """Seconds after its start in which a job must be followed by its launcher, or it fails."""
 
@@ -38,7 +36,6 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 
 
 def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
-    """Raise PlacerError for invalid values."""
     if options["cpus"] < 1:
         raise PlacerError("slurm: 'cpus' must be at least 1")
     most = 65536 - len(request.needs)
@@ -46,11 +43,10 @@ def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
         raise PlacerError(
             f"slurm: 'port' must be from 1 to {most}: each node uses one port"
         )
-    set_options(options["sbatch"] or "")  # raises an error for invalid options
+    set_options(options["sbatch"] or "")  # Raises an error for invalid options.
 
 
 def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
-    """Return the batch script."""
     groups = [
         [*names]
         for _, names in groupby(
@@ -148,7 +144,6 @@ exit "$status"
 
 
 def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, object]:
-    """Return the options of sbatch for the nodes of a group."""
     memory = options["memory"] or max(each.memory for each in needs)
     cpus = options["cpus"]
     return {
@@ -160,17 +155,12 @@ def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, obje
 
 
 def _step(needs: Needs, options: Mapping[str, Any]) -> str:
-    """Return the arguments of srun for the nodes of a group.
-
-    srun inherits neither the job's CPUs per task, nor a group's GPUs, nor the options of
-    another group.
-    """
+    """Return the arguments of srun, which inherits no CPUs or GPUs from the job's groups."""
     gpus = f" --gpus-per-task={needs.gpus}" if needs.gpus else ""
     return f'"${{options[@]}}" --cpus-per-task={options["cpus"]}{gpus} bash node.sh'
 
 
 def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
-    """Return the script that each task runs."""
     command = shlex.join(interpreter(python=options["python"]))
     variables = " ".join(f"{name}={value}" for name, value in NODE_VARIABLES.items())
     arguments = [*request.arguments]

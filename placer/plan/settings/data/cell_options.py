@@ -141,14 +141,10 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
 def _find_idle(
     form: Cells, names: Sequence[str] | None, operands: Collection[str] = ()
 ) -> Mistake | None:
-    """Return the first option entry without effect, or None.
-
-    Args:
-        form: the options of a source.
-        names: the columns of the source. If None, globs are not checked.
-        operands: the number and date columns, or globs, that features use. `missing`
-            applies to them even with a vocabulary.
-    """
+    """Return the first option entry without effect, or None."""
+    # `names`: the columns of the source; if None, globs are not checked. `operands`: the
+    # number and date columns, or globs, that features use. `missing` applies to these even
+    # with a vocabulary.
     for key, patterns in form.patterns.items():
         entries = dict.fromkeys(patterns)
         for entry in entries:

@@ -20,7 +20,9 @@ class Window(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     window: Annotated[Count, doc("rows to keep in memory, over all lanes")]
     lanes: Annotated[
         Count | None,
-        doc(f"parallel readers, each with its own rows; by default {DEFAULT_LANES}"),
+        doc(
+            f"number of readers that each fill a part of every batch; by default {DEFAULT_LANES}"
+        ),
     ] = None
 
     @property

@@ -161,7 +161,9 @@ class Adam(Rule, frozen=True, tag="adam"):
     eps: Annotated[NonNegative, doc("added to the root of the second moment")] = 1e-8
 
 
-_SHARE: Final = doc("weight decay: adds this fraction of the value to the update")
+_SHARE: Final = doc(
+    "fraction of the value added to the update, except with decay: false"
+)
 
 
 class AdamW(Adam, frozen=True, tag="adamw"):

@@ -138,7 +138,7 @@ class Geo(
     """Workers train local values, and exchange differences with the servers (GEO-SGD).
 
     Each worker runs the optimizer itself. After every `every` steps it sends the change of
-    its values, and receives the changes on the server, as in PaddlePaddle. With `outer`,
+    its values, and receives the values of the server, as in PaddlePaddle. With `outer`,
     servers wait for the differences of all workers. An outer optimizer then takes a step
     by their mean (DiLoCo, Douillard et al. 2023).
     """

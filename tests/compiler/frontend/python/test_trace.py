@@ -305,7 +305,7 @@ W = np"""
     text = HEAD.replace("CALL", f"placer.trace(other, W, x{batch})")
     (tmp_path / "model.py").write_text(text.replace("\nW = np", other))
     with pytest.raises(
-        PlacerError, match=f"but is another function for {rows}"
+        PlacerError, match=f"but behaves differently for {rows}"
     ) as caught:
         placer.compile(f"{tmp_path / 'model.py'}:build", tmp_path / "build")
     assert 'batch="whole"' in str(caught.value.hint)
@@ -590,9 +590,7 @@ def test_a_function_that_differs_between_numbers_of_rows_is_reported(
 def test_rows_are_checked_when_it_is_compiled(tmp_path: Path) -> None:
     call = "placer.trace(centred, x, batch='rows') @ layers.parameter([4, 4], 'ones')"
     program = build_program(tmp_path, call)
-    with pytest.raises(
-        PlacerError, match="returns other rows when it is called with half"
-    ):
+    with pytest.raises(PlacerError, match="returns different results for half"):
         placer.compile(program, tmp_path / "build")
 
 

@@ -66,7 +66,7 @@ model.yaml:11:16: 'remat' of the scope with 'loss' has no effect: none of its op
 row, so all results are saved
   11 |       - {name: loss, op: mean_squared_error, in: [a, y]}
      |                ^^^^
-  hint: leave remat out: there is nothing to recompute"""
+  hint: leave remat out: it has nothing to recompute"""
 
 
 def test_a_block_without_an_op_that_can_be_recomputed_is_refused():

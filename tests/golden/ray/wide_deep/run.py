@@ -3,7 +3,7 @@
 On a machine of the cluster:      python run.py
 From elsewhere, in this folder:   ray job submit --working-dir . -- python run.py
 
-The nodes ask for:
+The nodes need:
     worker:0-1  4 CPUs, 8.6 GB of memory
     heter:0     4 CPUs, 1 GPU, 8.6 GB of memory
     ps:0        4 CPUs, 8.6 GB of memory
@@ -15,8 +15,8 @@ from pathlib import Path
 from placer.command import main
 
 folder = Path(__file__).resolve().parent
-# `ray job submit` copies the folder to where others may be able to write. Whoever can
-# change the build there can change this script too.
+# `ray job submit` copies the folder to a place where other users may be able to write.
+# Anyone who can change the build there can also change this script.
 os.environ["PLACER_TRUST"] = f"{folder}:{os.environ.get('PLACER_TRUST', '')}"
 main(
     [

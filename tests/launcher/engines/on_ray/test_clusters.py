@@ -75,7 +75,7 @@ GROWS = "with --option grows=true the job waits for machines of an autoscaler"
             "the plan needs 10 CPUs, but the cluster has 8 CPUs; 5 nodes each need 3.0 GB"
             " of memory or more, but the machines have room for 4 of them",
             "--option cpus=1 would fit; --option memory=2543MiB for each node would fit,"
-            " if they need no more",
+            " if the nodes need no more",
         ),
         (
             [Bundle(1, 0, GB)] * 9,

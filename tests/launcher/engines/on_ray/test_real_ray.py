@@ -244,6 +244,6 @@ def test_a_cluster_that_is_not_there_is_an_error(build, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     on = placer.OnEngine("ray", {"address": "127.0.0.1:1"})
     with pytest.raises(
-        placer.RunError, match=r"no Ray cluster at 127\.0\.0\.1:1: Conn"
+        placer.RunError, match=r"no Ray cluster answers at 127\.0\.0\.1:1: Conn"
     ):
         placer.launch(build, on=on, logs="logs")
