@@ -95,8 +95,10 @@ def test_the_program_of_a_worker_has_no_update_and_ends_with_a_send(tmp_path):
     ]
     server = (tmp_path / "ps-0/program.py").read_text()
     streamed = "adam, learning rate 0.0001: applies the gradients as they arrive"
-    update = 'node.update_from_edges("dense", GRADIENTS_FROM_WORKER)'
-    assert f"# {streamed}\n    {update}\n" in server
+    assert (
+        f'# {streamed}\n    node.update_from_edges("dense", GRADIENTS_FROM_WORKER)\n'
+        in server
+    )
     assert "jax" not in server.replace("before jax loads", "")
 
 
