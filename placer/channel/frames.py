@@ -188,7 +188,7 @@ class Beat(Frame, frozen=True):
         freed: a bit mask of chunks of the pool that the peer may fill again.
         wanted: the sender waits for room and asks the peer to report its credit at once
             until it reaches this total; 0 otherwise.
-        message: the number of a message of which the peer may send `pieces` pieces, or 0;
+        message: the number of the message whose first `pieces` pieces the peer may send, or 0;
             see `link`.
         pieces: the number of pieces.
     """

@@ -232,7 +232,7 @@ class Link:
         """Send a heartbeat with the credit, and return consumed chunks.
 
         Args:
-            message: a message of which the peer may send `pieces` pieces; 0 for none.
+            message: the message whose first `pieces` pieces the peer may send; 0 for none.
             pieces: the number of pieces; see `frames.Beat`.
             status: a frame to send afterwards.
         """

@@ -105,7 +105,7 @@ FORKS_END = 10.0
 """Seconds in which forks must end after their server has ended."""
 
 
-class ForksEnded(Exception):  # noqa: N818 - what has happened
+class ForksEnded(Exception):  # noqa: N818 - an event, not an error
     """A node cannot be started because the server has ended with all earlier forks."""
 
 

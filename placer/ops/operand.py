@@ -37,7 +37,9 @@ class Operand:
     same: Literal["dtype", "shape", "type"] | None = None
 
 
-def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
+def check_operands(
+    operands: Sequence[Operand], types: Types, uncounted: str = ""
+) -> None:
     """Raise OpError if the operands are not as declared."""
     check_arity(operands, types, beside)
     more = len(types) - len(operands)
@@ -66,10 +68,10 @@ def check_layer(operands: Sequence[Operand], types: Types) -> None:
     check_operands(given, types, " besides its parameters")
 
 
-def check_arity(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
+def check_arity(operands: Sequence[Operand], types: Types, uncounted: str = "") -> None:
     """Raise OpError if `operands` does not allow this number of operands.
 
-    `beside` names the operands that are not counted, for the message.
+    `uncounted` names the operands that are not counted, for the message.
     """
     minimum = sum(not operand.optional for operand in operands)
     maximum = inf if operands and operands[-1].variadic else len(operands)
@@ -79,7 +81,7 @@ def check_arity(operands: Sequence[Operand], types: Types, beside: str = "") -> 
             bounds = f"at least {minimum}"
         names = ", ".join(operand.name for operand in operands)
         noun = "operand" if bounds.endswith("1") else "operands"
-        raise OpError(f"needs {bounds} {noun} ({names}){beside}, {len(types)} given")
+        raise OpError(f"needs {bounds} {noun} ({names}){uncounted}, {len(types)} given")
 
 
 def check_operand(

@@ -211,7 +211,7 @@ class _Following:
                 self.over -= END_GRACE
 
     def _why_lost(self) -> str:
-        """Return the reason why nothing more has come from an ended job."""
+        """Return the reason why an ended job writes no more output."""
         answer, folder = self.slurm.answer, self.job.folder
         state = "has ended"
         if answer is not None and answer.state in ("", *ENDED):
