@@ -41,7 +41,7 @@ def check_operands(
     operands: Sequence[Operand], types: Types, uncounted: str = ""
 ) -> None:
     """Raise OpError if the operands are not as declared."""
-    check_arity(operands, types, beside)
+    check_arity(operands, types, uncounted)
     more = len(types) - len(operands)
     each = [*operands[: len(types)], *tuple(operands[-1:]) * more]  # if variadic
     names = [f"{o.name}[{i}]" if o.variadic else o.name for i, o in enumerate(each)]
