@@ -53,10 +53,8 @@ class Exchange:
         sends_keys_ahead: whether the keys of the next step are sent before its messages.
         settings: the attributes of its ops besides their `group`.
         layout: the layouts of the moved values; see `StructuralKind`.
-        send: the method of a node that sends the message of a step.
-        receive: the method of a node that receives the message of a step.
-        send_answer: the method of a node that answers one message in `serve`.
-        receive_message: the method of a node that reads one message in `serve`.
+        send, receive: the methods of a node for the message of a step.
+        send_answer, receive_message: the methods of a node for one message in `serve`.
         why: the reason for its ops; a template of the op's attributes.
         sent: the comment of a send in programs; a template of the receiving `{place}` and
             the op's attributes.

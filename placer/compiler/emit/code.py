@@ -49,7 +49,7 @@ class Expression(Struct, frozen=True):
         return f"{self.text}{opening}{', '.join(map(str, self.items))}{closing}"
 
     def after(self, prefix: str) -> Expression:
-        """Return the expression with a prefix, such as `loss=`."""
+        """Return the expression with a prefix: `loss=`."""
         return replace(self, text=f"{prefix}{self.text}")
 
     @property
@@ -127,14 +127,9 @@ def bracketed(
     *,
     one_each: bool = False,
 ) -> list[str]:
-    """Return the lines of items in brackets.
+    """Return the lines of items in brackets: one line if the items fit.
 
-    Args:
-        opening: the text before the items, with the opening bracket.
-        items: the items.
-        closing: the closing bracket, with the text after it.
-        depth: the number of indentations.
-        one_each: whether each item has a line if the whole does not fit on one.
+    With `one_each`, items that do not fit on one line have a line each.
     """
     pad, flat = INDENT * depth, ", ".join(map(str, items))
     if len(whole := f"{pad}{opening}{flat}{closing}") <= WIDTH:
@@ -161,14 +156,9 @@ def listed(keyword: str, names: Sequence[str], depth: int) -> list[str]:
 
 
 def literal(value: Any) -> str:
-    """Return the Python source text of a value.
+    """Return the Python source text of a plain value; a list becomes a tuple.
 
-    Args:
-        value: a string, number, boolean or None, or a tuple, list or dict of such values.
-            A list becomes a tuple.
-
-    Raises:
-        TypeError: for a value of another type.
+    Raises TypeError for a value of another type.
     """
     if isinstance(value, str):
         escaped = value.encode("unicode_escape").decode()

@@ -38,7 +38,7 @@ class OpWriter:
         return self._number("count", 1)
 
     def _rows(self) -> str:
-        """Return the number of rows of the batch or the microbatch, on all nodes."""
+        """Return the number of rows of the global batch or microbatch."""
         if self._is_repeated:
             return self._number("rows", self._graph.microbatches)
         return self._count()
@@ -63,13 +63,7 @@ class OpWriter:
     def list_gradients(
         self, variable: str, bundle: Bundle, gradients: Mapping[str, str]
     ) -> None:
-        """Use one list variable for the gradients of each layer, if one op computes them.
-
-        Args:
-            variable: the variable of the bundle of gradients.
-            bundle: the bundle.
-            gradients: the gradient of each parameter.
-        """
+        """Use one list variable for the gradients of each layer, if one op computes them."""
         for layer in bundle.layers:
             values = [gradients[member] for member in layer.members]
             op = self._graph.producers[values[0]]
@@ -186,10 +180,7 @@ class OpWriter:
 
 
 def cotangent_literal(graph: Graph, name: str) -> str | None:
-    """Return a constant cotangent as a Python number, such as 1.0 for the loss.
-
-    Returns None for any other value, and for a constant that forward ops use.
-    """
+    """Return a constant cotangent as a Python number, such as 1.0 for the loss, or None."""
     op = graph.producers[name]
     if op.kind != "constant" or op.operands or graph.tensor_type(name).shape:
         return None
@@ -200,10 +191,7 @@ def cotangent_literal(graph: Graph, name: str) -> str | None:
 
 
 def has_row_indices(graph: Graph, units: Iterable[Unit]) -> bool:
-    """Whether the functions of a node contain the indices of its rows.
-
-    They do if they split a whole value into rows, or pad rows to a whole value.
-    """
+    """Whether functions split values into the node's rows, or pad its rows to whole values."""
     return any(
         is_conversion(op.kind)
         and (graph.values[op.operands[0]].layout == "S") != (op.result.layout == "S")

@@ -60,10 +60,7 @@ def _hyper(table: Op, attrs: Any) -> dict[str, float]:
 
 
 def counted_with(graph: Graph, name: str) -> tuple[Literal["scores", "times"], ...]:
-    """Return the values that are sent with keys besides the counts of the keys.
-
-    Returns an empty tuple for a value that is not keys.
-    """
+    """Return the values that are sent with keys besides their counts."""
     if graph.values[name].type != DISTINCT_KEYS:
         return ()
     inputs = keys_of(graph, name).attrs.get("inputs", ())

@@ -91,10 +91,7 @@ def emit_serve(
     bundles: Bundles,
     constants: Constants,
 ) -> tuple[list[Function], list[Written]]:
-    """Return the jitted functions and the lines of the hook `serve`.
-
-    The hook is a loop over messages, with a branch for each edge.
-    """
+    """Return the functions and the lines of `serve`, a loop over messages."""
     functions: list[Function] = []
     when = "received since the last step"
     if NodeId(node).kind == SERVER:
@@ -187,10 +184,7 @@ class _Writer:
         return statements
 
     def unit(self, unit: Unit) -> list[Call]:
-        """Return the statements of a unit.
-
-        After the last parameter of a table, a statement collects the table's parameters.
-        """
+        """Return the statements of a unit, and the statement that collects parameters."""
         hook = self.hook
         hook.number += 1
         if unit.computed:

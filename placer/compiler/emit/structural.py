@@ -88,10 +88,7 @@ def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 
 def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return a copy between devices.
-
-    The copy replaces the original in its variable, unless the original is used again.
-    """
+    """Return a copy between devices, in the variable of the original if that is free."""
     (op,) = ops
     scope = hook.scope
     results = (value.name for value in op.results)

@@ -25,10 +25,9 @@ _TITLES = {
 def name_functions(
     units: Sequence[Unit], names: Names, hook: HookName
 ) -> dict[int, str]:
-    """Return the name of each computed unit's function, by the unit's identity.
+    """Return the function name of each computed unit, by the unit's identity.
 
-    The name is the purpose of the unit. If units have the same purpose, the name also
-    contains the last value of the unit.
+    Units with the same purpose also have their last value in the name.
     """
     titles = [(unit, _title(unit, hook)) for unit in units if unit.computed]
     counts = Counter(title for _, title in titles)
