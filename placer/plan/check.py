@@ -176,7 +176,7 @@ def _check_node(
     for turn in node.turns:
         match = _TURN.fullmatch(turn)
         if not match or int(match[2] or 0) >= plan.settings.train.microbatches:
-            yield f"its turn {turn!r} is not a task of a microbatch"
+            yield f"its 'turns' contain {turn!r}, which is not a task with a microbatch"
     yield from _check_unique("table", (table.name for table in node.tables))
     for table in node.tables:
         for problem in _check_table(node, table, parameters):

@@ -63,7 +63,7 @@ def open_pieces(request: ReadRequest) -> PieceRows:
     )
     counts = tuple(b - a for a, b in pairwise(starts))
     largest = max((b - a for a, b in pairwise(ends)), default=0)
-    # Memory: the text, the copy that pyarrow reads, its cells, and plain text.
+    # Four copies are in memory: the file's text, pyarrow's copy, its cells, and their text.
     return PieceRows(counts, Columns(own, feeds, shape), reader, digest, 4 * largest)
 
 

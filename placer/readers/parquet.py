@@ -148,7 +148,7 @@ class _ParquetFormat:
         return f"{self.request.source.text}: column '{name}', row {first + i}"
 
     def add_digest(self, array: pa.Array, digest: int) -> int:
-        """Return the digest with more rows. It depends on the size of the batches."""
+        """Return the digest after these rows. The result depends on the size of the batches."""
         if pa.types.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         if array.null_count:

@@ -32,7 +32,7 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"  divergence  {result.divergence:.4g}"
     if result.untrained_rows:
         rows = plural(result.untrained_rows, "row")
-        yield f"  not trained {rows} of stragglers"
+        yield f"  untrained   {rows} of stragglers"
     for name, counts in result.tables.items():
         known = {n: v for n, v in counts.items() if n != "hit_rate"}
         yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"

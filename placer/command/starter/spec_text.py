@@ -48,7 +48,8 @@ def write_spec(draft: Draft, out: Path) -> str:
 
 
 def _keys(*names: str) -> dict[str, str]:
-    """Return each name of a column or feature as a YAML key that matches no other name."""
+    """Return the YAML key for each name of a column or feature. A key is a glob, so a name that
+    would match another name is escaped."""
 
     def key(name: str) -> str:
         is_pattern = escape(name) != name

@@ -238,7 +238,8 @@ class _Sizes:
 
     def _size_of_range(self, value: Value) -> int:
         """Return the bytes of the node's range of a value."""
-        # Values in ranges have no rows, so every device holds the whole range.
+        # A value that is divided into ranges has no rows, so every device of the node holds
+        # the node's whole range.
         graph, name = self._graph, value.name
         part = graph.nodes(graph.producers[name]).index(self._node)
         low, high = graph.ranges(name).of(part)
@@ -305,10 +306,9 @@ def _table_bytes(graph: Graph, table: Table) -> int:
 
 def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
     """Return how many extra copies of a table's values an asynchronous exchange needs."""
-    # On a server each worker may use a different version, or has a difference in a
-    # round. A worker with its own optimizer stores unsent gradients and received
-    # gradients. Without a server, other workers may be `bound` steps ahead, and so may
-    # its unapplied gradients.
+    # A server keeps a version or a difference for each worker. A worker with its own
+    # optimizer keeps gradients to send and gradients to apply. Without a server, other
+    # workers may be `bound` steps ahead of this one, and `bound` steps behind it.
     gradient = graph.producers[str(table.blocks[0].gradient)]
     exchange = gradient.exchange
     if exchange is not None and exchange.updates_workers:

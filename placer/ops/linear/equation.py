@@ -48,7 +48,7 @@ class Equation:
 
     @cached_property
     def products(self) -> tuple[tuple[str, str, str], ...]:
-        """The terms of left operand, right operand and result of each product."""
+        """For each product: the subscripts of its left operand, right operand and result."""
         terms = self.partial_terms
         return tuple(zip(terms[:-1], self.reduced_terms[1:], terms[1:], strict=True))
 

@@ -68,7 +68,7 @@ class Devices:
 
             return put(values, shardings, rows)
         # A CPU device may alias numpy memory, but a copy between two CPU devices is a real
-        # copy. So copy the arrays to the first CPU device before.
+        # copy. So the arrays go to the first CPU device first, and from there to `to`.
         arrays = jax.device_put(list(values), self.sets[MEMORY][0])
         return tuple(jax.device_put(arrays, shardings))
 

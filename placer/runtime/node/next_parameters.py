@@ -34,7 +34,8 @@ class NextParameters:
     steps: dict[int, int] = field(default_factory=dict, init=False)
 
     def begin(self, name: str, table: ProgramTable) -> SentBack | None:
-        """Start sending the parameters of a table for the next step. Return None without one."""
+        """Start sending the parameters of a table for the next step. Return None if the table
+        sends none, or if no step follows."""
         edges = self.sent_back.get(name, ())
         if not edges or self.position.is_last:
             return None

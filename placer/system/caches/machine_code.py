@@ -72,7 +72,7 @@ def compile_function(
 def _jit(
     function: Callable[..., Any], signatures: Sequence[Any], only: bool, *, keep: bool
 ) -> Callable[..., Any]:
-    # With fastmath, the result would depend on the beginning of a slice.
+    # With fastmath, a result would depend on the alignment of its array.
     compiled: Any = numba.njit(
         fastmath=False,
         error_model="numpy",

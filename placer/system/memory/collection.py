@@ -26,8 +26,8 @@ def pause_collection() -> None:
 
 
 def begin_collection() -> None:
-    """Restart the garbage collector after `pause_collection`. It does not visit objects
-    that already exist. Does nothing in other processes."""
+    """Restart the garbage collector after `pause_collection`. The collector then skips
+    objects that already exist. Without a paused collector, nothing happens."""
     global _is_paused
     if _is_paused:
         _is_paused = False

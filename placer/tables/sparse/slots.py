@@ -26,7 +26,7 @@ _overload: Any = numba.extending.overload
 
 
 def _by_kind(wide: Callable[..., Any], compact: Callable[..., Any]) -> Any:
-    """Return a function for compiled code that depends on the kind of its first argument."""
+    """Return a compiled function that calls `wide` or `compact`, as its first argument requires."""
 
     def function(*args: Any) -> Any:
         raise NotImplementedError("this function works only in compiled code")

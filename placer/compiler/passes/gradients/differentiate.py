@@ -4,8 +4,9 @@ Needs the graph of a front end. Afterwards each op between a trainable parameter
 loss has a residual as its last result, `%h1.res`, and a gradient op, such as `fc.grad`. The
 operands of the gradient op are the residual, the saved forward operands, and the cotangents
 of the results that lead to the loss. If a value has several uses, `accumulate` sums its
-gradients in program order. If a forward op has no place, its gradient op takes the place of
-`minimize`. The ops of `placer.compiler.passes.gradients.updates` replace `minimize`.
+gradients in program order. If a forward op has no place, its gradient op runs where
+`minimize` is placed. The ops of `placer.compiler.passes.gradients.updates` replace
+`minimize`.
 """
 
 from __future__ import annotations
