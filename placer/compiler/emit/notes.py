@@ -6,7 +6,6 @@ from placer.compiler.emit.roles import describe
 from placer.compiler.graph.graph import Graph, Op
 from placer.place import Place
 from placer.place.layouts import Layout
-from placer.place.layouts.companions import goes_between_companions
 from placer.plan.plan import Table
 from placer.plan.settings.training.schedules import (
     LinearScaling,
@@ -106,9 +105,4 @@ def layouts_of(graph: Graph, send: Op) -> list[tuple[Layout, Layout]]:
 
 def is_paired(graph: Graph, send: Op) -> bool:
     """Whether each message goes between a worker and its heter node."""
-    sources = graph.nodes(send)
-    targets = graph.nodes(graph.receives[send.attrs["edge"]])
-    return all(
-        goes_between_companions(layouts, sources, targets, graph.cluster.worker_nodes)
-        for layouts in layouts_of(graph, send)
-    )
+    return send.attrs["edge"] in graph.paired_edges
