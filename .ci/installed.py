@@ -49,7 +49,7 @@ def main() -> None:
             check.result()
     run_tutorial("tutorial.md")
     extras = sorted(set(EXTRAS.values()))
-    (archive,) = Path(sys.argv[1]).glob("placer-*.whl")
+    (archive,) = Path(sys.argv[1]).glob("*.whl")
     pip = (sys.executable, "-m", "pip", "install", "--quiet")
     subprocess.run([*pip, f"{archive}[{','.join(extras)}]"], check=True)
     for name in EXTRAS:

@@ -56,6 +56,16 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+    run(sys.executable, *build, cwd=checkout)
+    assert not (checkout / "build").exists()  # the README compiles to this folder
+    (built,) = folder.glob("*.whl")
+    return built
+
+
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     """A virtual environment with the packages of this one, except placer."""
@@ -76,13 +86,14 @@ def site_packages(python: Path) -> Path:
     return Path(run(python, "-c", code, cwd=python.parent).strip())
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, status: int = 0) -> str:
+    """Run a command; return its output, or its errors if it has to fail."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     result = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True
     )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    assert result.returncode == status, result.stdout + result.stderr
+    return result.stderr if status else result.stdout
 
 
 def uses(python: Path, cwd: Path) -> Path:
@@ -95,12 +106,8 @@ def uses(python: Path, cwd: Path) -> Path:
 
 
 def test_a_wheel_contains_only_the_package_and_its_files(
-    checkout: Path, python: Path, tmp_path: Path
+    checkout: Path, wheel: Path, python: Path, tmp_path: Path
 ) -> None:
-    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path)
-    run(sys.executable, *build, cwd=checkout)
-    assert not (checkout / "build").exists()  # the README compiles to this folder
-    (wheel,) = tmp_path.glob("placer-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(site_packages(python))
@@ -123,11 +130,42 @@ def test_an_editable_install_uses_the_files_of_the_checkout(
     # `pip install -e .` calls this function of the build backend.
     build = "import setuptools.build_meta as b, sys; b.build_editable(sys.argv[1])"
     run(sys.executable, "-c", build, tmp_path, cwd=checkout)
-    (wheel,) = tmp_path.glob("placer-*.whl")
+    (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site_packages(python))
 
     assert uses(python, tmp_path) == checkout.resolve() / "placer"
+
+
+def test_another_program_named_placer_is_named(
+    wheel: Path, python: Path, tmp_path: Path
+) -> None:
+    """pip installs it over placer, and removes its files when it uninstalls it."""
+    packages = site_packages(python)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    code = "import placer.system.distribution as d; print(d.distribution_name())"
+    assert run(python, "-c", code, cwd=tmp_path).strip() == project["name"]
+
+    init = packages / "placer" / "__init__.py"
+    init.write_text("__version__ = '0.0.7'\n")
+    other = packages / "placer-0.0.7.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Name: placer\nVersion: 0.0.7\n")
+    (other / "top_level.txt").write_text("placer\n")
+    reinstall = "pip install --force-reinstall --no-deps . in a clone of placer\n"
+    assert run(python, "-m", "placer", "--version", cwd=tmp_path, status=2) == (
+        f"the distribution 'placer' 0.0.7 has replaced {init}, a file of {project['name']}\n"
+        f"  hint: pip uninstall placer, then {reinstall}"
+    )
+
+    init.unlink()
+    shutil.rmtree(other)
+    assert run(python, "-m", "placer", "--version", cwd=tmp_path, status=2) == (
+        f"{init} is missing, or belongs to another program than {project['name']}\n"
+        f"  hint: {reinstall}"
+    )
 
 
 def test_a_bare_checkout_needs_no_install(checkout: Path, python: Path) -> None:
@@ -168,21 +206,45 @@ def test_a_plain_install_has_all_imported_packages() -> None:
     assert {NAMED.get(name, name) for name in others} <= required | REPORTED
 
 
-def test_no_command_installs_placer_from_an_index():
-    """The name of the distribution is another project's there."""
-    from_index = re.compile(r"""pip install (?:-\S+ +)*['"]?placer\b.*""")
-    files = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md"]
-    files += (CHECKOUT / "docs").glob("*.md")
+def installed_by_name(text: str) -> list[str]:
+    """Return the arguments of `pip install` that name a distribution of placer."""
+    commands = re.findall(r"pip3? install\b([^`\n&;|#]*)", text)
+    words = [word for each in commands for word in each.partition(" in a ")[0].split()]
+    return [word for word in words if re.match(r"""['"]?placer(?!/)\b""", word, re.I)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pip install placer", ["placer"]),
+        ("`pip3 install -U 'placer[ray]'`", ["'placer[ray]'"]),
+        ("RUN pip install jax placer-jax==1.0", ["placer-jax==1.0"]),
+        ("pip install . && placer train digits.yaml", []),
+        ("`pip install '.[ray]'` in a clone of placer", []),
+        ("pip install '.[ray]' in a clone of placer", []),
+        ("pip install --no-cache-dir /placer", []),
+        ("pip install . # installs placer", []),
+    ],
+)
+def test_a_command_that_installs_placer_by_name_is_found(
+    text: str, found: list[str]
+) -> None:
+    assert installed_by_name(text) == found
+
+
+def test_no_command_installs_placer_from_an_index() -> None:
+    """No index has placer, and a public one has another program named `placer`."""
+    files = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", CHECKOUT / "cli.py"]
+    folders = ("docs", "placer", "specs", "grammar", "bench", "tools", ".ci", "tests")
     files += [
         path
-        for folder in ("placer", "specs")
+        for folder in folders
         for path in (CHECKOUT / folder).rglob("*")
-        if path.suffix in (".py", ".yaml")
+        if path.is_file() and "__pycache__" not in path.parts and path != Path(__file__)
     ]
-    assert from_index.match("pip install -U 'placer[ray]'")
     found = {
-        path.name: lines
+        path.relative_to(CHECKOUT).as_posix(): words
         for path in files
-        if (lines := from_index.findall(path.read_text(encoding="utf-8")))
+        if (words := installed_by_name(path.read_text("utf-8", "ignore")))
     }
     assert not found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placer.launcher.node_process import SSH_FAILED
+from placer.launcher.other_python import hint_without_placer
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.control.events import NodeFailure, State
 from placer.runtime.signals.signals import signal_name
@@ -12,6 +13,7 @@ from placer.system.files.last_line import last_line
 
 COMMAND_NOT_FOUND = 127
 """The exit status of a shell if it does not find the command."""
+_PYTHON_HINT = "set --python to a Python with placer on the machines"
 _SSH_HINT = "`ssh HOST true` must work without a prompt: see docs/machines.md"
 
 
@@ -73,8 +75,11 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
     else:
         line = last_line(child.log)
         text = f"ended with exit status {status}{why}" + (f": {line}" if line else "")
-        if child.by_ssh and status == COMMAND_NOT_FOUND:
-            text += "\n  hint: set --python to a Python with placer on the machines"
+        if child.by_ssh and last is None:
+            hint = hint_without_placer(line, _PYTHON_HINT)
+            if status == COMMAND_NOT_FOUND:
+                hint = _PYTHON_HINT
+            text += f"\n  hint: {hint}" if hint else ""
     return Failure(child.node, f"{child.node} {text}", True)
 
 

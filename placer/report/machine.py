@@ -24,6 +24,7 @@ from placer.channel.types import Key
 from placer.errors import EXTRAS, PlacerError
 from placer.system.caches.folder import LIMIT, usable_folder, user_cache
 from placer.system.cores import usable_cores
+from placer.system.distribution import other_distribution, remove_other
 from placer.system.memory.limit import available_nbytes
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
@@ -97,6 +98,7 @@ class Machine(Struct, frozen=True):
 
     Attributes:
         versions: Versions of placer, Python and the packages it uses, by name.
+        conflict: The other program with a package `placer`, and how to remove it.
         system: The operating system and the processor.
         devices: The devices that JAX sees; empty if JAX fails.
         devices_error: Why JAX sees no devices.
@@ -112,6 +114,7 @@ class Machine(Struct, frozen=True):
     """
 
     versions: dict[str, str]
+    conflict: str | None
     system: str
     devices: tuple[Device, ...]
     devices_error: str | None
@@ -140,6 +143,7 @@ def inspect_machine() -> Machine:
         transport_error = str(choice_error)
     return Machine(
         versions,
+        _conflict(),
         f"{platform.system()} {platform.release()}, {platform.machine()}",
         devices,
         error,
@@ -152,6 +156,16 @@ def inspect_machine() -> Machine:
         transport_error,
         _cache(),
         {name: _version(name) for name in _OPTIONAL},
+    )
+
+
+def _conflict() -> str | None:
+    other = other_distribution()
+    if other is None:
+        return None
+    return (
+        f"the distribution '{other.name}' {other.version} has a package `placer`, which"
+        f" is another program: {remove_other(other)}"
     )
 
 

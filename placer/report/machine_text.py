@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from placer.errors import EXTRAS, install_extra
 from placer.report.machine import Machine
 from placer.report.numbers import format_count, format_size, plural
 
@@ -14,6 +15,8 @@ def machine_lines(machine: Machine) -> Iterator[str]:
     """Yield lines about the machine, one or more for each topic."""
     versions = (f"{name} {text}" for name, text in machine.versions.items())
     yield from _topic("versions", ", ".join(versions))
+    if machine.conflict is not None:
+        yield from _topic("conflict", machine.conflict)
     yield from _topic("system", machine.system)
     if machine.devices_error is not None:
         yield from _topic("devices", f"JAX sees no devices: {machine.devices_error}")
@@ -45,7 +48,7 @@ def machine_lines(machine: Machine) -> Iterator[str]:
     yield from _topic(
         "optional",
         *(
-            f"{name} {text}" if text else f"{name} is not installed: pip install {name}"
+            f"{name} {text}" if text else f"{name} is not installed: {_install(name)}"
             for name, text in machine.optional.items()
         ),
     )
@@ -54,6 +57,10 @@ def machine_lines(machine: Machine) -> Iterator[str]:
 def _topic(title: str, *texts: str) -> Iterator[str]:
     for number, text in enumerate(texts):
         yield f"{'' if number else title:<{_INDENT}}{text}"
+
+
+def _install(package: str) -> str:
+    return install_extra(package) if package in EXTRAS else f"pip install {package}"
 
 
 def _gpu(machine: Machine) -> Iterator[str]:

@@ -12,6 +12,7 @@ from support.real_runs import run_command
 from placer.command.cli import main
 from placer.report import machine as machine_module
 from placer.report.machine import inspect_machine
+from placer.report.machine_text import machine_lines
 
 
 def test_the_json_has_versions_devices_and_working_transports(capsys):
@@ -25,6 +26,29 @@ def test_the_json_has_versions_devices_and_working_transports(capsys):
     assert machine["cores"]["usable"] == len(os.sched_getaffinity(0))
     assert 0 < machine["memory"]["available"] <= machine["memory"]["total"]
     assert machine["optional"]["flax"] == version("flax")
+
+
+def test_another_program_named_placer_is_a_conflict(tmp_path, monkeypatch):
+    info = tmp_path / "other_placer-0.0.7.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: other-placer\nVersion: 0.0.7\n")
+    (info / "RECORD").write_text("placer/__init__.py,,\n")
+    assert machine_module._conflict() is None
+    monkeypatch.syspath_prepend(str(tmp_path))
+    machine = inspect_machine()
+    (line,) = (s for s in machine_lines(machine) if s.startswith("conflict"))
+    assert "the distribution 'other-placer' 0.0.7 has a package `placer`" in line
+    assert "pip uninstall other-placer, then pip install --force-reinstall" in line
+
+
+def test_a_missing_extra_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(machine_module, "_OPTIONAL", ("flax", "optax"))
+    monkeypatch.setattr(machine_module, "_version", lambda package: None)
+    *_, flax, optax = machine_lines(inspect_machine())
+    assert flax.endswith(
+        "flax is not installed: pip install '.[flax]' in a clone of placer"
+    )
+    assert optax.endswith("optax is not installed: pip install optax")
 
 
 def test_the_text_says_the_same_for_people(capsys, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from typing import Final
 import placer
 from placer.errors import RunError
 from placer.runtime.control.differing import list_values
+from placer.system.distribution import distribution_name
 
 COMPUTING: Final = ("jax", "jaxlib", "numpy", "numba")
 """Packages whose versions may affect the bits of a result, in addition to placer."""
@@ -48,6 +49,11 @@ def check_versions(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
         first = next(iter(by_node.values()))
         if what == "Python":
             remedy = f"run every node with Python {first}"
+        elif what == "placer":
+            remedy = (
+                f"install {distribution_name()} {first} on the other machines: pip"
+                " install . in a clone of placer"
+            )
         else:
             remedy = f"pip install '{what}=={first}' on the other machines"
         if len(parts) > 1:

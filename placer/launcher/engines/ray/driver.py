@@ -21,7 +21,7 @@ import ray
 import ray.exceptions
 
 from placer.channel.endpoint import parse_endpoint
-from placer.errors import PlacerError, RunError
+from placer.errors import PlacerError, RunError, install_extra
 from placer.launcher.engines.ray.cluster import Head, connect
 from placer.launcher.engines.ray.files import RayJobDescription, read_build
 from placer.launcher.engines.ray.messages import (
@@ -37,6 +37,7 @@ from placer.launcher.engines.ray.messages import (
 from placer.launcher.engines.ray.nodes import RayNodes
 from placer.launcher.engines.ray.room import check_fits, no_room
 from placer.launcher.engines.said import in_one_line, quoting
+from placer.launcher.other_python import hint_without_placer
 from placer.system.owned_threads import OwnedThreads
 
 POLL: Final = 1.0
@@ -50,6 +51,9 @@ STOPPED: Final = 10.0
 """If two checks are this many seconds apart, this process itself was stopped."""
 EXIT_GRACE: Final = 20.0
 """Seconds in which a job must end once it is told to."""
+_PLACER_HINT: Final = (
+    f"{install_extra('ray')}, in the Python of Ray on every machine of the cluster"
+)
 
 
 def main(folder: Path) -> None:
@@ -209,9 +213,12 @@ class _Driver:
         try:
             return ray.get(ref)
         except ray.exceptions.RayTaskError as error:
-            raise RunError(f"{what}: {error.cause}") from None
+            hint = hint_without_placer(str(error.cause), _PLACER_HINT)
+            raise RunError(f"{what}: {error.cause}", hint=hint) from None
         except ray.exceptions.RayError as error:
-            raise RunError(quoting(f"{what}: Ray says", self._why(error))) from None
+            hint = hint_without_placer(str(error), _PLACER_HINT)
+            message = quoting(f"{what}: Ray says", self._why(error))
+            raise RunError(message, hint=hint) from None
 
     def _why(self, error: BaseException) -> str:
         return f"{error}\n{self._head.problem()}"

@@ -426,6 +426,13 @@ def test_a_python_that_is_missing_or_without_placer_has_a_hint(status, log, job,
     assert "--option python=PATH" in next(watch(job)).why
 
 
+def test_a_python_with_another_program_named_placer_has_a_hint(job, says):
+    log = "/usr/bin/python3: No module named placer.command\n"
+    (job.folder / "worker-0.log").write_text(log)
+    end(job, worker=1)
+    assert "pip uninstall placer" in next(watch(job)).why
+
+
 def test_a_module_of_the_model_that_is_missing_has_no_hint(job, says):
     (job.folder / "worker-0.log").write_text("No module named 'rows'\n")
     (job.folder / "worker-0.jsonl").touch()
