@@ -154,10 +154,10 @@ def test_another_program_named_placer_is_named(
     other.mkdir()
     (other / "METADATA").write_text("Name: placer\nVersion: 0.0.7\n")
     (other / "top_level.txt").write_text("placer\n")
-    reinstall = "pip install --force-reinstall --no-deps . in a clone of placer\n"
+    reinstall = "in a clone of placer: pip install --force-reinstall --no-deps .\n"
     assert run(python, "-m", "placer", "--version", cwd=tmp_path, status=2) == (
         f"the distribution 'placer' 0.0.7 has replaced {init}, a file of {project['name']}\n"
-        f"  hint: pip uninstall placer, then {reinstall}"
+        f"  hint: pip uninstall placer; then {reinstall}"
     )
 
     init.unlink()

@@ -76,9 +76,8 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
         line = last_line(child.log)
         text = f"ended with exit status {status}{why}" + (f": {line}" if line else "")
         if child.by_ssh and last is None:
-            hint = hint_without_placer(line, _PYTHON_HINT)
-            if status == COMMAND_NOT_FOUND:
-                hint = _PYTHON_HINT
+            is_found = status != COMMAND_NOT_FOUND
+            hint = hint_without_placer(line, _PYTHON_HINT) if is_found else _PYTHON_HINT
             text += f"\n  hint: {hint}" if hint else ""
     return Failure(child.node, f"{child.node} {text}", True)
 

@@ -10,8 +10,8 @@ from placer.system.distribution import REINSTALL
 OTHER_PACKAGE: Final = r"No module named '?placer\.(command|launcher)\b"
 """Matches Python's error if its package `placer` belongs to another program."""
 REMOVE_OTHER: Final = (
-    "the Python of this node has another program with a package `placer`, probably from"
-    f" a public index: with that Python, pip uninstall placer, then {REINSTALL}"
+    "this Python has another program with a package `placer`, probably from a public"
+    f" index; run in its environment: pip uninstall placer; then {REINSTALL}"
 )
 _MISSING: Final = r"No module named '?placer\b"
 

@@ -8,7 +8,8 @@ from placer.errors import PlacerError
 
 _PACKAGE = "placer"
 _COMMAND = "placer.command:main"
-REINSTALL = "pip install --force-reinstall --no-deps . in a clone of placer"
+REINSTALL = "in a clone of placer: pip install --force-reinstall --no-deps ."
+"""How to restore files of placer that pip has removed or replaced."""
 
 
 def own_distribution() -> Distribution | None:
@@ -72,4 +73,4 @@ def explain_replaced_package(folder: str) -> PlacerError:
 
 def remove_other(other: Distribution) -> str:
     """Return the commands that replace another program by placer."""
-    return f"pip uninstall {other.name}, then {REINSTALL}"
+    return f"pip uninstall {other.name}; then {REINSTALL}"

@@ -38,7 +38,7 @@ def test_another_program_named_placer_is_a_conflict(tmp_path, monkeypatch):
     machine = inspect_machine()
     (line,) = (s for s in machine_lines(machine) if s.startswith("conflict"))
     assert "the distribution 'other-placer' 0.0.7 has a package `placer`" in line
-    assert "pip uninstall other-placer, then pip install --force-reinstall" in line
+    assert "pip uninstall other-placer; then in a clone of placer: pip install" in line
 
 
 def test_a_missing_extra_says_how_to_install_it(monkeypatch):

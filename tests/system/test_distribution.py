@@ -67,7 +67,7 @@ def test_the_error_for_a_replaced_package_names_both() -> None:
         "the distribution 'placer' 1.0 has replaced lib/placer/__init__.py, a file of"
         " renamed"
     )
-    assert error.hint == f"pip uninstall placer, then {REINSTALL}"
+    assert error.hint == f"pip uninstall placer; then {REINSTALL}"
 
 
 @pytest.mark.usefixtures("with_own")

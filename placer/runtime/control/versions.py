@@ -51,8 +51,8 @@ def check_versions(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
             remedy = f"run every node with Python {first}"
         elif what == "placer":
             remedy = (
-                f"install {distribution_name()} {first} on the other machines: pip"
-                " install . in a clone of placer"
+                f"install {distribution_name()} {first} on the other machines, with"
+                " `pip install .` in a clone of this version"
             )
         else:
             remedy = f"pip install '{what}=={first}' on the other machines"

@@ -144,4 +144,4 @@ def test_nodes_with_other_versions_are_refused(
         shake_hands({}, {})
     assert "0.7.1" in (error.value.hint or "")
     # placer is not on an index.
-    assert ("pip install . in a clone" in error.value.hint) == (what == "placer")
+    assert ("`pip install .` in a clone" in error.value.hint) == (what == "placer")
