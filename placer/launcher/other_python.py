@@ -7,13 +7,20 @@ from typing import Final
 
 from placer.system.distribution import REINSTALL
 
-OTHER_PACKAGE: Final = r"No module named '?placer\.(command|launcher)\b"
-"""Matches Python's error if its package `placer` belongs to another program."""
 REMOVE_OTHER: Final = (
     "this Python has another program with a package `placer`, probably from a public"
     f" index; run in its environment: pip uninstall placer; then {REINSTALL}"
 )
-_MISSING: Final = r"No module named '?placer\b"
+"""The hint if the package `placer` of a Python belongs to another program."""
+
+
+def has_other_program(said: str) -> bool:
+    """Return True if a Python found a package `placer` without placer's modules.
+
+    Args:
+        said: the output of that Python.
+    """
+    return bool(re.search(r"No module named '?placer\.(command|launcher)\b", said))
 
 
 def hint_without_placer(said: str, otherwise: str) -> str | None:
@@ -23,6 +30,6 @@ def hint_without_placer(said: str, otherwise: str) -> str | None:
         said: the output of that Python.
         otherwise: the hint if it has no package `placer`.
     """
-    if re.search(OTHER_PACKAGE, said):
+    if has_other_program(said):
         return REMOVE_OTHER
-    return otherwise if re.search(_MISSING, said) else None
+    return otherwise if re.search(r"No module named '?placer\b", said) else None

@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from placer.launcher.other_python import OTHER_PACKAGE, REMOVE_OTHER
-
 
 @dataclass(frozen=True, slots=True)
 class Hint:
@@ -47,12 +45,6 @@ HINTS: Final = (
         "start, because no launcher follows it",
         "the controller of a busy cluster is slow, and users fear that the job "
         "runs twice",
-    ),
-    Hint(
-        "node.sh",
-        OTHER_PACKAGE,
-        REMOVE_OTHER,
-        "a public index has another program named placer",
     ),
     Hint(
         "node.sh",

@@ -11,6 +11,7 @@ from placer.launcher.engines.engine import NodeEnded
 from placer.launcher.engines.hints import hint_of
 from placer.launcher.engines.said import end_of_file
 from placer.launcher.engines.slurm.job import SlurmJob
+from placer.launcher.other_python import REMOVE_OTHER, has_other_program
 from placer.place.node_kinds import NodeId
 from placer.runtime.signals.signals import status_of_shell
 
@@ -48,7 +49,10 @@ def read_end(job: SlurmJob, node: str) -> NodeEnded | None:
     hint = None
     if number in (1, 127) and not file_of(job, node, "jsonl").exists():  # not begun
         log = end_of_file(file_of(job, node, "log"))
-        hint = hint_of("node.sh", f"status {number}\n{log}")
+        if has_other_program(log):
+            hint = REMOVE_OTHER
+        else:
+            hint = hint_of("node.sh", f"status {number}\n{log}")
     return NodeEnded(node, number, hint or "", host)
 
 
