@@ -188,7 +188,7 @@ def wrap_comment(words: Sequence[str], depth: int) -> list[str]:
 def add_comment(lines: Sequence[str], note: str) -> list[str]:
     """Return a statement with a comment at its end, or on a line before if it is too long."""
     last = f"{lines[-1]}  # {note}"
-    if len(last) <= WIDTH or lines[-1].strip() == ")":
+    if len(last) <= WIDTH:
         return [*lines[:-1], last]
     depth = (len(lines[-1]) - len(lines[-1].lstrip())) // len(INDENT)
     return [*wrap_comment([note], depth), *lines]

@@ -62,6 +62,7 @@ class Hook:
         self.users = _find_users(self)
         self._causes: dict[str, tuple[int, About]] = {}
         self._totals: dict[str, str] = {}
+        self._notes: set[str] = set()
         self._total_names = Names()
 
     def is_sparse(self, op: Op) -> bool:
@@ -128,6 +129,13 @@ class Hook:
     def is_of_message(self) -> bool:
         """Whether the hook is a branch of `serve`, for the messages of one edge."""
         return self.name == SERVE
+
+    def once(self, note: str) -> str:
+        """Return a comment at its first use in the hook, and "" afterwards."""
+        if note in self._notes:
+            return ""
+        self._notes.add(note)
+        return note
 
     def total_name(self, expression: Expression) -> str:
         """Return the name of a sum over microbatches: `g_h1_w` for `g.h1.w`."""

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from support.small_models import load_model, two_layers
 
 from placer.compiler.driver import compile_in_memory
@@ -45,10 +46,28 @@ def test_each_hook_names_its_own_variables():
     assert len(re.findall(r"\(h1_w,\) = node\.", text)) == 3
 
 
-def test_a_server_gets_the_change_of_a_worker_as_a_delta():
-    for path, text in shipped("digits_diloco").items():
+@pytest.mark.parametrize(
+    ("spec", "delta"), [("digits_geo", "delta"), ("digits_diloco", "delta_mean")]
+)
+def test_a_server_gets_the_change_of_workers_as_a_delta(spec, delta):
+    for path, text in shipped(spec).items():
         if path.startswith("ps"):
-            assert 'delta = node.pushed("dense", message, Dense)' in text
+            assert f'{delta} = node.pushed("dense", message, Dense)' in text
+
+
+def test_the_terms_of_a_gradient_have_the_names_of_their_ops():
+    text = shipped("transformer_pipeline")["worker-0/program.py"]
+    assert "d_x1 = ops.accumulate(d_x1_from_norm2, d_x1_from_x2)" in text
+
+
+def test_ranges_of_flattened_values_have_names_of_ranges():
+    text = shipped("digits_hybrid")["worker/program.py"]
+    ranges = "d_logits_w_range, d_logits_b_range"
+    assert f"{ranges} = node.receive(REDUCE_SCATTER_GRADIENTS)" in text
+    assert f"node.send(ALL_GATHER_GRADIENTS, {ranges})" in text
+    text = shipped("digits_all_reduce")["worker-0/program.py"]
+    assert 'p_range = node.parameters("dense", Dense)' in text
+    assert "g_range = node.receive(REDUCE_SCATTER_GRADIENTS, Dense)" in text
 
 
 def test_clipped_gradients_keep_their_variables():
