@@ -278,9 +278,7 @@ def test_keys_that_are_not_of_rows_are_refused(tmp_path):
     content["graph"][1]["in"] = "four"
     write_rows(tmp_path)
     (tmp_path / "wrong.yaml").write_text(json.dumps(content))
-    with pytest.raises(
-        PlacerError, match=r"for each row of the batch .* not int32\[2\]"
-    ):
+    with pytest.raises(PlacerError, match=r"needs a batch of keys .* not int32\[2\]"):
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
 
 
@@ -365,7 +363,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": 5, "sparse": False, "dim": None}, "only if sparse"),
+        ({"rows": 5, "sparse": False, "dim": None}, "needs sparse: true"),
         ({"dim": None}, "needs 'dim'"),
         ({"partitions": 3}, "power of two"),
         ({"admit": {"count": 2, "score": 1.0}}, "exactly one of"),
@@ -401,7 +399,7 @@ def test_rules_of_rows_are_for_sparse_tables(tmp_path):
     content = spec(optimizers={"op": "rowwise_adagrad", "learning_rate": 0.1})
     write_rows(tmp_path)
     (tmp_path / "wrong.yaml").write_text(json.dumps(content))
-    with pytest.raises(PlacerError, match="rule of sparse tables"):
+    with pytest.raises(PlacerError, match="works only with sparse tables"):
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
 
 

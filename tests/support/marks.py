@@ -11,7 +11,7 @@ MAY_PAIR_ROWS = pytest.mark.filterwarnings(
 """For tests of drawn models, which may combine all pairs of rows."""
 
 MAY_TRAIN_NOTHING = pytest.mark.filterwarnings(
-    "ignore:.* the learning rate of .* is 0:placer.errors.SpecWarning"
+    "ignore:.* trains nothing. its learning rate is always 0:placer.errors.SpecWarning"
 )
 """For tests with a learning rate of 0."""
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from placer import ops
 from placer.compiler.emit.code import Call, wrap_comment
-from placer.compiler.emit.edge_names import edge_names
+from placer.compiler.emit.edge_names import EdgeNames
 from placer.compiler.emit.keywords import (
     as_arguments,
     function_attribute,
@@ -49,12 +49,19 @@ class Constants:
         node: the node, or the first of the nodes, of the program.
         graphs: the graphs of its hooks.
         names: the names of the program.
+        edge_names: the names of the edges of the build.
     """
 
-    def __init__(self, node: str, graphs: Sequence[LoweredGraph], names: Names) -> None:
+    def __init__(
+        self,
+        node: str,
+        graphs: Sequence[LoweredGraph],
+        names: Names,
+        edge_names: EdgeNames,
+    ) -> None:
         self._modules = names.modules
         self._edges = {
-            edge: names.new_name(name) for edge, name in edge_names(node, graphs)
+            edge: names.new_name(name) for edge, name in edge_names.of_node(node)
         }
         self._used: set[int] = set()
         in_order = [

@@ -7,7 +7,7 @@ and receives on an edge, the name is that of a collective operation: `ALL_GATHER
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from placer.compiler.emit.notes import is_paired, layouts_of, short_place
@@ -29,24 +29,47 @@ _PLURALS = {"ps": "SERVERS"}
 _UNNAMED = {*MOVING_KINDS, "grad"}
 
 
-def edge_names(node: str, graphs: Sequence[LoweredGraph]) -> Iterator[tuple[int, str]]:
-    """Yield the number and the name of each edge of a node. Names need not be unique."""
-    for lowered in graphs:
-        graph, prefix = lowered.graph, _PREFIXES[lowered.hook]
-        own = [
-            edge
-            for edge, receive in sorted(graph.receives.items())
-            if node in graph.nodes(graph.sends[edge]) or node in graph.nodes(receive)
-        ]
-        names = {edge: _name(graph, edge, node) for edge in own}
-        counts = Counter(names.values())
-        for edge, name in names.items():
+class EdgeNames:
+    """The names of the edges of all programs of a build.
+
+    Args:
+        graphs: the graphs of the hooks.
+    """
+
+    def __init__(self, graphs: Sequence[LoweredGraph]) -> None:
+        self._edges: dict[str, list[tuple[LoweredGraph, int]]] = defaultdict(list)
+        self._names: dict[tuple[HookName, int, bool, str], str] = {}
+        for lowered in graphs:
+            graph = lowered.graph
+            for edge, receive in sorted(graph.receives.items()):
+                nodes = *graph.nodes(graph.sends[edge]), *graph.nodes(receive)
+                for node in dict.fromkeys(nodes):
+                    self._edges[node].append((lowered, edge))
+
+    def of_node(self, node: str) -> Iterator[tuple[int, str]]:
+        """Yield the number and the name of each edge of a node. Names need not be unique."""
+        own = self._edges.get(node, [])
+        names = [self._name(lowered, edge, node) for lowered, edge in own]
+        counts = Counter(names)
+        for (lowered, edge), name in zip(own, names, strict=True):
             if counts[name] > 1:
-                name = _name(graph, edge, node, graph.sends[edge].operands[0])
-            yield edge, f"{prefix}{name}"
+                value = lowered.graph.sends[edge].operands[0]
+                name = self._name(lowered, edge, node, value)
+            yield edge, name
+
+    def _name(
+        self, lowered: LoweredGraph, edge: int, node: str, value: str = ""
+    ) -> str:
+        graph = lowered.graph
+        is_sender = node in graph.nodes(graph.sends[edge])
+        key = lowered.hook, edge, is_sender, value
+        if key not in self._names:
+            name = _name(graph, edge, is_sender, value)
+            self._names[key] = f"{_PREFIXES[lowered.hook]}{name}"
+        return self._names[key]
 
 
-def _name(graph: Graph, edge: int, node: str, value: str = "") -> str:
+def _name(graph: Graph, edge: int, is_sender: bool, value: str) -> str:
     send, receive = graph.sends[edge], graph.receives[edge]
     sources, targets = graph.nodes(send), graph.nodes(receive)
     values = _values(graph, send, value)
@@ -54,7 +77,7 @@ def _name(graph: Graph, edge: int, node: str, value: str = "") -> str:
     source = _place_name(send.place, 1 if is_pair else len(sources))
     target = _place_name(send.attrs["to"], 1 if is_pair else len(targets))
     if {*sources}.isdisjoint(targets):
-        return f"{values}_TO_{target}" if node in sources else f"{values}_FROM_{source}"
+        return f"{values}_TO_{target}" if is_sender else f"{values}_FROM_{source}"
     if {*sources} == {*targets} and send.is_push:
         return f"{values}_TO_ALL_{target}"
     if _is_within_processes(graph, send):

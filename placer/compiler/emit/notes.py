@@ -7,7 +7,6 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import ROW_ESTIMATE, ROW_SHARE
 from placer.place import Place
 from placer.place.layouts import Layout
-from placer.place.layouts.companions import goes_between_companions
 from placer.place.node_kinds import SERVER
 from placer.plan.plan import Table
 from placer.plan.settings.training.schedules import (
@@ -50,8 +49,8 @@ def applied_delta(graph: Graph, update: Op, delta: str) -> str:
     """Return the comment of an update by the change of a worker, or of all workers."""
     mode = graph.modes[update.attrs["group"]]
     if mode is not None and mode.in_rounds:
-        how = "subtracts" if update.kind == "sgd" else "takes as the gradient"
-        return f"{how} {delta}"
+        is_sgd = update.kind == "sgd"
+        return f"subtracts {delta}" if is_sgd else f"takes {delta} as the gradient"
     push = graph.producers[update.operands[1]]
     senders = len(graph.nodes(graph.sends[push.attrs["edge"]]))
     return f"subtracts {delta}, {_divided('old - new values', mode, senders)} of one worker"
@@ -60,7 +59,7 @@ def applied_delta(graph: Graph, update: Op, delta: str) -> str:
 def _divided(delta: str, mode: Mode | None, senders: int) -> str:
     """Return a delta as text, divided by the number of its senders if the mode does so."""
     is_mean = isinstance(mode, Geo) and mode.scale == "mean" and not mode.in_rounds
-    return f"({delta}) / {senders}" if is_mean and senders > 1 else delta
+    return f"({delta}) / {senders}" if is_mean and senders > 1 else f"({delta})"
 
 
 def received(graph: Graph, send: Op) -> str:
@@ -188,9 +187,4 @@ def layouts_of(graph: Graph, send: Op) -> list[tuple[Layout, Layout]]:
 
 def is_paired(graph: Graph, send: Op) -> bool:
     """Whether each message goes between a worker and its heter node."""
-    sources = graph.nodes(send)
-    targets = graph.nodes(graph.receives[send.attrs["edge"]])
-    return all(
-        goes_between_companions(layouts, sources, targets, graph.cluster.worker_nodes)
-        for layouts in layouts_of(graph, send)
-    )
+    return send.attrs["edge"] in graph.paired_edges

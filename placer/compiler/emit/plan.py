@@ -22,7 +22,6 @@ from placer.compiler.schedule.streamed_updates import find_streamed_updates
 from placer.compiler.schedule.units import LoweredGraph
 from placer.place import Place
 from placer.place.layouts import Layout
-from placer.place.layouts.companions import goes_between_companions
 from placer.place.layouts.moved_pieces import Conversion
 from placer.place.layouts.partition import RowShard, row_shard, row_shards
 from placer.place.layouts.ranges import count_sent
@@ -241,7 +240,6 @@ def _outputs(model: Model) -> tuple[Output, ...]:
 
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     graph = lowered.graph
-    workers = graph.cluster.worker_nodes
     ahead = {
         edge
         for push in graph.sends.values()
@@ -276,11 +274,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             first=send.attrs.get("first"),
             every=send.attrs.get("every", 1),
             bucket=send.attrs.get("bucket"),
-            companions=pushes
-            and all(
-                goes_between_companions(value.layouts, sources, targets, workers)
-                for value in values
-            ),
+            companions=pushes and edge in graph.paired_edges,
         )
         count = _flat_bytes if planned.is_flat else _row_bytes
         if planned.is_by_key:

@@ -15,6 +15,7 @@ from placer.compiler.emit.bundles import Bundles, Contents, Role
 from placer.compiler.emit.code import INDENT, WIDTH, About, Line
 from placer.compiler.emit.computed import has_row_indices
 from placer.compiler.emit.constants import Constants
+from placer.compiler.emit.edge_names import EdgeNames
 from placer.compiler.emit.function import Function
 from placer.compiler.emit.layer_kinds import find_layer_kinds
 from placer.compiler.emit.names import Names
@@ -60,11 +61,14 @@ def emit_programs(
     """
     bodies: dict[str, _Body] = {}
     kinds = find_layer_kinds(graphs[0].graph)
+    edge_names = EdgeNames(graphs)
     sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
     for node, same in _group_by_program(graphs).items():
         if same not in bodies:
             task_names = schedule.task_names(same)
-            bodies[same] = _emit_body(same, graphs, tables, kinds, task_names)
+            bodies[same] = _emit_body(
+                same, graphs, tables, kinds, task_names, edge_names
+            )
         body = bodies[same]
         sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
     programs = Programs({}, {}, {})
@@ -148,9 +152,10 @@ def _emit_body(
     tables: Mapping[str, Sequence[Table]],
     kinds: Mapping[str, str],
     task_names: Sequence[str],
+    edge_names: EdgeNames,
 ) -> _Body:
     names = Names(_modules(node, graphs))
-    constants = Constants(node, graphs, names)
+    constants = Constants(node, graphs, names, edge_names)
     bundles = _bundles(node, graphs, tables, names, kinds)
     functions: dict[str, list[Function]] = {}
     hooks: dict[str, list[Written]] = {}

@@ -133,7 +133,7 @@ def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
             arguments.append(hook.scope[keys_of(hook.graph, name).results[0].name])
         arguments.append(hook.scope[name])
     note = notes.sent(hook.graph, op)
-    if op.attrs["edge"] in _edges_ahead(hook):
+    if op.attrs["edge"] in hook.edges_ahead:
         note = ", ".join(filter(None, [note, "unless `send_keys_ahead` has sent them"]))
     call = Call(f"node.{exchange.send}", arguments, note=note)
     return [*_keys_ahead("send", hook, op), call]
@@ -154,7 +154,7 @@ def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
         names = (keys_of(graph, value.name).results[0].name for value in op.results)
         arguments += [hook.scope[name] for name in names]
     method, note = f"node.{exchange.receive}", notes.received(graph, send)
-    if op.attrs["edge"] in _edges_ahead(hook):
+    if op.attrs["edge"] in hook.edges_ahead:
         note = "unless `receive_keys_ahead` has received them"
     call = Call(method, arguments, targets, is_tuple=True, note=note)
     return [*_keys_ahead("receive", hook, send), call]
@@ -181,21 +181,6 @@ def _keys_ahead(what: Literal["send", "receive"], hook: Hook, send: Op) -> list[
         Call(method, [hook.constants.edge(edge)], note=note)
         for edge in ahead_of(hook.graph, send)
     ]
-
-
-def _edges_ahead(hook: Hook) -> set[int]:
-    """Return the edges of keys on which the hook sends or receives keys one step ahead."""
-    graph = hook.graph
-    return {
-        edge
-        for unit in hook.units
-        for op in unit.ops
-        for each in (op.sent_edge, op.received_edge)
-        if each is not None
-        and (exchange := graph.sends[each].exchange) is not None
-        and exchange.sends_keys_ahead
-        for edge in ahead_of(graph, graph.sends[each])
-    }
 
 
 def emit_row_update(hook: Hook, op: Op) -> list[Call]:

@@ -23,6 +23,7 @@ from placer.compiler.graph.structural_ops import COMPUTED, KINDS
 from placer.errors import Span
 from placer.place import Cluster, NodeId, Place
 from placer.place.layouts import Layout
+from placer.place.layouts.companions import goes_between_companions
 from placer.place.layouts.ranges import Flat, Ranges
 from placer.place.types import ITEM_BYTES, ResidualType, TensorType, ValueType
 from placer.plan.exchanges import EXCHANGES, Exchange
@@ -385,6 +386,26 @@ class Graph:
         """The op that receives the message of each edge, by edge number. Its results
         are the values of the edge."""
         return {edge: op for op in self.ops if (edge := op.received_edge) is not None}
+
+    @cached_property
+    def paired_edges(self) -> frozenset[int]:
+        """The edges whose messages all go between a worker and its heter node."""
+        workers = self.cluster.worker_nodes
+        return frozenset(
+            edge
+            for edge, send in self.sends.items()
+            if all(
+                goes_between_companions(
+                    (self.layout(name), self.layout(result.name)),
+                    self.nodes(send),
+                    self.nodes(self.receives[edge]),
+                    workers,
+                )
+                for name, result in zip(
+                    send.operands, self.receives[edge].results, strict=True
+                )
+            )
+        )
 
     @property
     def next_edge(self) -> int:

@@ -36,7 +36,7 @@ class Microbatches:
                 (s,) = node.pop_values("s")
                 node.sum_microbatches(g=backward(p, s))
         loss, g = node.microbatch_totals("loss", "g")
-        node.send(1, g)
+        node.send(GRADIENTS_TO_PS0, g)
         node.record(loss=loss)
 
     Attributes:

@@ -26,17 +26,17 @@ class RowCalls:
 
         ids, label = node.read("ids", "label")
         keys, position = node.distinct_keys("emb.table", ids)
-        node.send_keys(1, keys)
-        (rows,) = node.receive_rows(2, keys)
+        node.send_keys(KEYS_TO_SERVERS, keys)
+        (rows,) = node.receive_rows(ROWS_FROM_SERVERS, keys)
         loss, d_rows = forward_backward(position, rows, label)
-        node.send_row_gradients(3, keys, d_rows)
+        node.send_row_gradients(ROW_GRADIENTS_TO_SERVERS, keys, d_rows)
 
     and of a node that holds them:
 
-        (keys,) = node.receive_keys(1)
+        (keys,) = node.receive_keys(KEYS_FROM_WORKERS)
         rows = node.distributed_lookup_table("emb.table", keys)
-        node.send_rows(2, rows)
-        (d_rows,) = node.receive_row_gradients(3)
+        node.send_rows(ROWS_TO_WORKERS, rows)
+        (d_rows,) = node.receive_row_gradients(ROW_GRADIENTS_FROM_WORKERS)
         total = node.sum_by_key(keys, d_rows)
         node.update_rows("emb.table", total)
 
@@ -93,7 +93,7 @@ class RowCalls:
             keys: the keys of each table of the edge.
 
         Example:
-            node.send_keys(1, keys)
+            node.send_keys(KEYS_TO_SERVERS, keys)
         """
         self.lookups.send_keys(edge, keys)
 
@@ -106,7 +106,7 @@ class RowCalls:
             edge: the number of the edge.
 
         Example:
-            node.send_keys_ahead(1)
+            node.send_keys_ahead(KEYS_TO_SERVERS)
         """
         self.lookups.send_keys_ahead(edge, self.next_rows)
 
@@ -120,7 +120,7 @@ class RowCalls:
             edge: the number of the edge.
 
         Example:
-            node.receive_keys_ahead(1)
+            node.receive_keys_ahead(KEYS_FROM_WORKERS)
         """
         self.lookups.receive_keys_ahead(edge)
 
@@ -134,7 +134,7 @@ class RowCalls:
             For each table of the edge, the keys of each node.
 
         Example:
-            (keys,) = node.receive_keys(1)
+            (keys,) = node.receive_keys(KEYS_FROM_WORKERS)
         """
         return self.lookups.receive_keys(edge)
 
@@ -162,7 +162,7 @@ class RowCalls:
             rows: the rows of each table of the edge.
 
         Example:
-            node.send_rows(2, rows)
+            node.send_rows(ROWS_TO_WORKERS, rows)
         """
         self.lookups.send_rows(edge, rows)
 
@@ -178,7 +178,7 @@ class RowCalls:
             keys. n is one of a few sizes; the warm-up compiles functions for each.
 
         Example:
-            (rows,) = node.receive_rows(2, keys)
+            (rows,) = node.receive_rows(ROWS_FROM_SERVERS, keys)
         """
         return self.lookups.receive_rows(edge, keys)
 
@@ -191,7 +191,7 @@ class RowCalls:
                 the rows, of the shape [n, dim] of the received rows.
 
         Example:
-            node.send_row_gradients(3, keys, d_rows)
+            node.send_row_gradients(ROW_GRADIENTS_TO_SERVERS, keys, d_rows)
         """
         self.pushes.send(edge, keys_and_gradients[::2], keys_and_gradients[1::2])
 
@@ -205,7 +205,7 @@ class RowCalls:
             For each table of the edge, the gradients of each node.
 
         Example:
-            (d_rows,) = node.receive_row_gradients(3)
+            (d_rows,) = node.receive_row_gradients(ROW_GRADIENTS_FROM_WORKERS)
         """
         return self.pushes.receive(edge)
 

@@ -93,7 +93,8 @@ def test_the_node_program_calls_the_function_by_its_name(
     build = compile_metric(tmp_path, f'fn: "measures:{function}", in: [logits, label]')
     program = (build / "worker" / "program.py").read_text()
     assert "\nimport measures\n" in program
-    assert f"mine = ops.metric(logits, label, fn=measures.{function})" in program
+    assert f"\n{function} = ops.metric.bind(measures.{function})\n" in program
+    assert f"mine = {function}(logits, label)\n" in program
     assert (build / "measures.py").read_text() == FUNCTIONS
 
 

@@ -97,14 +97,14 @@ def test_nothing_stays_of_a_job_that_is_refused(build, tmp_path):
     ("name", "options", "message"),
     [
         ("hear", {}, "unknown engine 'hear'\n  hint: did you mean 'here'"),
-        ("none", {}, "is no engine: 'json' has no 'OPTIONS'"),
+        ("none", {}, "is not an engine: 'json' has no 'OPTIONS'"),
         ("here", {"notes": "x"}, "here has no option 'notes'\n  hint: did you mean"),
         (
             "here",
             {"silent": "perhaps"},
             "'silent' must be true or false, not 'perhaps'",
         ),
-        ("here", {"note": "a\nb"}, "'note' has characters that cannot be printed"),
+        ("here", {"note": "a\nb"}, "'note' contains unprintable characters"),
         ("here", {"note": 3}, "'note' must be a text, not '3'"),
     ],
 )
