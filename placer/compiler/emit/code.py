@@ -73,6 +73,7 @@ class Call(Struct, frozen=True):
         targets: the variables for the result.
         is_tuple: whether the call returns a tuple, which a single target unpacks.
         note: the text of the comment.
+        is_above: whether the comment is above the statement, for this and similar ones.
         about: the names in an error message for the statement.
         is_returned: whether the statement returns the result.
         attribute: an attribute of the result, such as `.values`.
@@ -85,6 +86,7 @@ class Call(Struct, frozen=True):
     note: str = ""
     about: About = ()
     is_returned: bool = False
+    is_above: bool = False
     attribute: str = ""
 
     @property
@@ -97,7 +99,9 @@ class Call(Struct, frozen=True):
     def lines(self, depth: int) -> list[Line]:
         """Return the lines of the statement, indented `depth` times."""
         texts = self._texts(depth)
-        if self.note:
+        if self.note and self.is_above:
+            texts = [*wrap_comment([self.note], depth), *texts]
+        elif self.note:
             texts = add_comment(texts, self.note)
         return [Line(text, self.about) for text in texts]
 

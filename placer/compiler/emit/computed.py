@@ -114,7 +114,7 @@ class OpWriter:
         targets = [scope.text(value.name) for value in op.results]
         if not op.has_residual:
             call = self._call(function, op.operands, keywords, targets)
-            return replace(call, note=note)
+            return replace(call, note=note, is_above=True)
         *outputs, residual = targets
         output = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
         return self._call(

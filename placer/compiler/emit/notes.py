@@ -99,7 +99,7 @@ def _pulled(mode: Mode | None) -> str:
     assert isinstance(mode, GradientMode), mode
     newest = "the newest received (each push requests newer ones)"
     if mode.waits_for_own:
-        return "waits for the answer to this node's last push"
+        return "the newest, from the answer to this node's last push; waits for it"
     if mode.bound is None:
         return f"{newest}; waits only if none are here"
     behind = "the last step" if mode.bound == 1 else f"the last {mode.bound} steps"

@@ -96,7 +96,8 @@ def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     arguments: list[Argument] = [literal(table), hook.scope[keys]]
     targets = hook.targets([op.name])
     note = hook.once("looks the keys up among the rows that this node stores")
-    return [Call("node.distributed_lookup_table", arguments, targets, note=note)]
+    method = "node.distributed_lookup_table"
+    return [Call(method, arguments, targets, note=note, is_above=True)]
 
 
 def emit_exact_squares(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -176,7 +177,7 @@ def _keys_ahead(what: Literal["send", "receive"], hook: Hook, send: Op) -> list[
     mode = None if group is None else hook.graph.modes[group]
     is_held_back = what == "send" and mode is not None and mode.waits_for_own
     method = f"node.{what}_keys_ahead"
-    note = hook.once(_HELD_BACK if is_held_back else _AHEAD[what])
+    note = _HELD_BACK if is_held_back else _AHEAD[what]
     return [
         Call(method, [hook.constants.edge(edge)], note=note)
         for edge in ahead_of(hook.graph, send)

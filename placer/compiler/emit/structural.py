@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from placer.compiler.emit import notes
 from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Argument, Call, Expression, literal
@@ -147,7 +149,8 @@ def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     if exchange.moves == "differences":
         table = _table_of_delta(hook, op.operands[0])
         note = hook.once(notes.sent_delta(hook.graph, op, table))
-        return [Call(f"node.{exchange.send}", [hook.edge(op)], note=note)]
+        method = f"node.{exchange.send}"
+        return [Call(method, [hook.edge(op)], note=note, is_above=True)]
     if not hook.is_of_message:
         arguments = [hook.edge(op), *_sent(hook, op)]
         note = notes.sent(hook.graph, op)
@@ -172,11 +175,12 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     table_name = _merged_table(hook, op)
     if table_name is not None:
         note = hook.once(notes.merged(hook.graph, send, table_name))
-        return [Call("node.merge", [hook.edge(op)], note=note)]
+        return [Call("node.merge", [hook.edge(op)], note=note, is_above=True)]
     method = f"node.{exchange.receive if exchange else 'receive'}"
     arguments: list[Argument] = [hook.edge(op)]
     note = notes.received(hook.graph, send)
-    if exchange is not None and exchange.is_asynchronous:
+    is_pull = exchange is not None and exchange.receive == "pull"
+    if is_pull:
         note = hook.once(note)
     if hook.is_of_message:
         assert exchange is not None, op
@@ -192,7 +196,8 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     if bundle is None or [*bundle.members] != members:
         _keep_variables(hook, op)
         targets = hook.targets(values)
-        return [Call(method, arguments, targets, is_tuple=True, note=note)]
+        call = Call(method, arguments, targets, is_tuple=True, note=note)
+        return [replace(call, is_above=is_pull)]
     is_parameters = parameter_of(hook.graph, values[0]) is not None
     if is_parameters:
         proposal = bundle.variable
@@ -200,7 +205,8 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         proposal = _received_variable(hook, op, bundle, values[0])
     variable = hook.bundle_target(bundle, proposal)
     hook.scope.hold(variable, bundle, dict(zip(members, values, strict=True)))
-    return [Call(method, [*arguments, bundle.name], [variable], note=note)]
+    call = Call(method, [*arguments, bundle.name], [variable], note=note)
+    return [replace(call, is_above=is_pull)]
 
 
 def _keep_variables(hook: Hook, op: Op) -> None:

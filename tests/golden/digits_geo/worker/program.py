@@ -52,9 +52,10 @@ def forward_backward(image, p: Local, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
+    # this node has 1 / 2 of the rows: limits the joint norm of these gradients to 1.0 / 2
     d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
-    )  # this node has 1 / 2 of the rows: limits the joint norm of these gradients to 1.0 / 2
+    )
     # this node has 1 / 2 of the rows: divides by it, to estimate the gradient of the whole batch
     d_h1_w = ops.row_estimate(d_h1_w, share=1 / 2)
     d_h1_b = ops.row_estimate(d_h1_b, share=1 / 2)

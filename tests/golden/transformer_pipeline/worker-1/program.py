@@ -2,8 +2,9 @@
 
 Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients; g_total: gradients summed over microbatches; d_NAME: the gradient
-of NAME; d_NAME_from_OP: the part of it that OP contributes; NAME_res: the values that NAME's
-backward needs; count: the rows of the batch on all nodes together, by which a mean loss divides.
+of NAME; d_NAME_from_OP: the term of d_NAME from OP, which uses NAME; NAME_res: the values that
+NAME's backward needs; count: the rows of the batch on all nodes together, by which a mean loss
+divides.
 """
 
 import functools
