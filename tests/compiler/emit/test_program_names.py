@@ -102,3 +102,29 @@ def test_an_op_with_a_python_word_as_its_name_has_an_underscore():
     (text,) = {t for t in programs(load_model(spec)).values() if "record" in t}
     assert "sum_ = ops.reduce_sum(" in text
     assert "node.record(loss=loss, sum=sum_)" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "statement", "comment"),
+    [
+        (
+            "digits_hybrid/worker",
+            "(h1_w,) = node.pull(",
+            "waits if they lack more than the last 8 steps of any worker",
+        ),
+        ("digits_half_async/worker", "(h1_w,) = node.pull(", "; waits for it"),
+        ("digits_geo/worker", "node.merge(", 'adds the changes of other workers to "local"'),
+        ("digits_geo/worker", "node.push_delta(", "(values at the last exchange - values now) / 2"),
+        ("digits_geo/ps-0", "node.update(", "subtracts delta, (old - new values) / 2"),
+        ("digits_diloco/worker", "node.merge(", 'replaces "local" by them'),
+        ("digits_diloco/ps-0", "node.update(", "takes delta_mean as the gradient"),
+        ("wide_deep_sparse/worker", "node.send_keys(", "unless `send_keys_ahead` has sent them"),
+        ("wide_deep_sparse/ps-0", "wide_found = ", "the rows that this node stores"),
+    ],
+)  # fmt: skip
+def test_a_comment_above_a_call_says_what_it_does(path, statement, comment):
+    spec, node = path.split("/")
+    text = shipped(spec)[f"{node}/program.py"]
+    above, _, _ = text.partition(statement)
+    comments = re.search(r"((?: *#.*\n)+) *$", above)
+    assert comment in re.sub(r"\n? *# ", " ", comments[1])
