@@ -57,7 +57,7 @@ def applied_delta(graph: Graph, update: Op, delta: str) -> str:
 
 
 def _divided(delta: str, mode: Mode | None, senders: int) -> str:
-    """Return a delta as text, divided by the number of its senders if the mode does so."""
+    """Return the text of a delta. Some modes divide it by the number of senders."""
     is_mean = isinstance(mode, Geo) and mode.scale == "mean" and not mode.in_rounds
     return f"({delta}) / {senders}" if is_mean and senders > 1 else f"({delta})"
 
