@@ -97,8 +97,8 @@ class AdamW(Optimizer):
         b1: decay rate of the first moment.
         b2: decay rate of the second moment.
         eps: added to the root of the second moment.
-        weight_decay: fraction of the value added to the update, except with decay:
-            false.
+        weight_decay: adds this fraction of the parameter to the update, except with
+            decay: false.
     """
 
     rule: ClassVar[str] = "adamw"
@@ -139,8 +139,8 @@ class Lamb(Optimizer):
         b1: decay rate of the first moment.
         b2: decay rate of the second moment.
         eps: added to the root of the second moment.
-        weight_decay: fraction of the value added to the update, except with decay:
-            false.
+        weight_decay: adds this fraction of the parameter to the update, except with
+            decay: false.
     """
 
     rule: ClassVar[str] = "lamb"
@@ -161,8 +161,8 @@ class Lars(Optimizer):
         momentum: decay rate of the trace.
         trust_coefficient: coefficient of the trust ratio.
         eps: added to the gradient's norm.
-        weight_decay: fraction of the value added to the update, except with decay:
-            false.
+        weight_decay: adds this fraction of the parameter to the update, except with
+            decay: false.
     """
 
     rule: ClassVar[str] = "lars"
@@ -181,8 +181,8 @@ class Lion(Optimizer):
     Args:
         b1: weight of the momentum in the mean.
         b2: decay rate of the momentum.
-        weight_decay: fraction of the value added to the update, except with decay:
-            false.
+        weight_decay: adds this fraction of the parameter to the update, except with
+            decay: false.
     """
 
     rule: ClassVar[str] = "lion"

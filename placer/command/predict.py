@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     "--keys",
     type=NameList(),
     default=(),
-    help="Columns of the rows to copy to the output file, such as id,name.",
+    help="Columns of the input to copy to the output file, such as id,name.",
 )
 @click.option(
     "--columns",

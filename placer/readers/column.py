@@ -173,9 +173,9 @@ def limits_hint(column: Column, *, has_more: bool = False) -> str | None:
 
 
 def more_classes(limits: Range, count: int | None = None) -> str:
-    """Return a hint to allow more classes of a label, or `count` classes.
+    """Return a hint to increase the number of classes of a label: to `count`, if given.
 
-    It is empty if no layer has the number of classes as its size.
+    The hint is empty if the number of classes is not the size of a layer.
     """
     if limits.layer is None:
         return ""

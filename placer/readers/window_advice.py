@@ -6,7 +6,7 @@ from placer.plan.settings.data.window import Window
 from placer.readers.pieces import PieceRows
 
 MANY_ROWS = 1_000_000
-"""Reading more rows than this again per epoch is worth a warning."""
+"""The number of rows that an epoch may read more than once without a warning."""
 
 
 def advise(rows: PieceRows, window: Window, nbytes: int) -> str | None:

@@ -22,7 +22,8 @@ def keep_variables(tasks: Sequence[Sequence[Call]], about: About) -> list[list[C
         about: the function that an error in the new statements concerns.
     """
     assigned_by = [assigned(task) for task in tasks]
-    users: dict[tuple[int, str], list[int]] = {}  # by the task that assigns a variable
+    # The tasks that use a variable, by the task that assigns it and its name.
+    users: dict[tuple[int, str], list[int]] = {}
     for user, task in enumerate(tasks):
         for variable in _used(task):
             earlier = [i for i in range(user) if variable in assigned_by[i]]

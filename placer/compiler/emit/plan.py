@@ -339,7 +339,8 @@ def _bytes_ahead(edges: Sequence[Edge], node: str) -> int:
 
 
 def _flat_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
-    """Return the bytes of an edge of ranges, which are sent once per step."""
+    """Return the bytes of an edge whose values are divided into ranges. It has one message per
+    step, also with microbatches."""
     del lowered
     assert times == 1, edge.id
     nbytes = 0

@@ -77,8 +77,8 @@ def step_costs(
             elif i > 0:
                 repeated = repeated + _fixed_flops(graph, op, known) if split else total
             costs[node].model += total - repeated
-            # May be negative: a gradient that sums over rows declares fewer additions
-            # for its parts together than for the whole batch.
+            # `repeated` may be negative: for a gradient that sums over rows, the parts
+            # have fewer additions in sum than the whole batch.
             costs[node].replicated += max(0, repeated)
     for edge in edges:
         _add_sums(graph, edge, costs)

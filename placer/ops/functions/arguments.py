@@ -7,10 +7,9 @@ The text is a JSON list with one term for each argument:
 - `{"value": 0.1}` is a plain Python value;
 - `{"list": [...]}`, `{"tuple": [...]}` and `{"dict": {...}}` contain other terms;
 - `{"make": "model"}` is a global name of the function's file: a pytree, or a function
-  without arguments that returns a pytree. Its float arrays are parameters. All other
-  leaves
-  keep the values from the file, such as running statistics: Flax variables other than
-  `nnx.Param`, and `State` and `StateIndex` of Equinox.
+  without arguments that returns a pytree. Its float arrays are parameters, except Flax
+  variables other than `nnx.Param`, and `State` and `StateIndex` of Equinox. These, such as
+  running statistics, and all other leaves keep their values from the file.
 """
 
 from __future__ import annotations

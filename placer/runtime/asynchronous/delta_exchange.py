@@ -138,7 +138,7 @@ class DeltaExchange(WorkerEnd):
         self._number += 1
         self._channel.send(self._server, Key(self._push.id, self._number), arrays)
 
-    # Run by the thread.
+    # The exchange thread calls the methods below.
 
     def _send_and_receive(self, arrays: Sequence[Array]) -> None:
         self._send(arrays)

@@ -148,7 +148,7 @@ class Execution:
 
     @property
     def position(self) -> str:
-        """The step and the state of the node, for messages of other nodes."""
+        """The step and the state of the node. Messages of other nodes quote this text."""
         doing = (
             f"{self.state} ({self.rows_read:,} rows)" if self.rows_read else self.state
         )

@@ -46,8 +46,8 @@ class Exchange:
     # buffers are also stored by address.
     _buffers: dict[str, Array] = field(default_factory=dict)
     _buffers_by_address: dict[int, Array] = field(default_factory=dict)
-    # `_expected` holds the arrays for values that may arrive before their step. `_ahead`
-    # holds, by step, the buffers of joined values among them.
+    # `_expected` holds the arrays for values that may arrive before their step. If such a
+    # value is joined from several blocks, its buffer is in `_ahead`, by step.
     _expected: dict[Key, list[Array | None]] = field(default_factory=dict)
     _ahead: dict[int, dict[str, Array]] = field(default_factory=dict)
     _piece_cache: dict[tuple[int, str, int], tuple[Piece, ...]] = field(

@@ -57,7 +57,8 @@ class Measurement:
 def measure(
     ask: Callable[[], int], clock: Callable[[], int] = now, rounds: int = ROUNDS
 ) -> Measurement:
-    """Measure a node's clock with the shortest of several round trips; `ask` returns its time."""
+    """Measure a node's clock with the shortest of several round trips. `ask` returns the
+    clock's time."""
     found = []
     for _ in range(rounds):
         before = clock()

@@ -39,7 +39,7 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
         descriptor = unnamed
     try:
         with open(descriptor, "wb") as file:
-            # Tells `_remove_stale` of other writers that this writer is alive.
+            # While the lock is held, other writers do not remove this file as stale.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield file
             file.flush()

@@ -1,7 +1,7 @@
 """The index of a table: maps keys to entries by open addressing with linear probing.
 
 An entry has 16 or 8 bytes (`slots`), so most searches touch only one cache line of the index.
-Deleting an entry moves later entries forward; there are no tombstones. When more than MAX_LOAD
+Deleting an entry moves the entries behind it into the gap; there are no tombstones. When more than MAX_LOAD
 of a partition's slots are used, this partition grows by the factor GROWTH.
 """
 

@@ -612,7 +612,7 @@ class SparseTable:
 
         def needed(pending: Array) -> tuple[int, int]:
             rows, entries = int(own["rows"]), int(own["entries"])
-            # A word may change twice: it decays and is then deleted.
+            # Each entry may change twice: its score decays, and then it is deleted.
             return (rows, 2 * (entries - rows)) if pending[partition] else (0, 0)
 
         state, bits, limits = storage.state, storage.bits, self._limits

@@ -236,7 +236,7 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
             continue  # optimizer ops are placed below
         source = producers[op.operands[0]]
         if op.kind == "store":
-            # Uses the nodes of the new value, and the devices of the parameter.
+            # The store runs on the nodes of the new value and the devices of the parameter.
             nodes = cluster.nodes(places[producers[op.operands[1]]])
             places[op] = cluster.place_of(nodes, places[source])
             continue

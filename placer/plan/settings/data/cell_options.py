@@ -182,8 +182,8 @@ def _find_idle(
                     " the column has a vocabulary"
                 )
                 hint = (
-                    f"write unknown: {{{entry}: N}}, because an empty cell is a word; if"
-                    " it is the label, remove the rows without one"
+                    f"write unknown: {{{entry}: N}}, because an empty cell counts as a word;"
+                    " if the column is the label, remove rows with an empty cell"
                 )
                 return Mistake((key, entry), message, hint, of_key=True)
     return None

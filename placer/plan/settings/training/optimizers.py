@@ -162,7 +162,7 @@ class Adam(Rule, frozen=True, tag="adam"):
 
 
 _SHARE: Final = doc(
-    "fraction of the value added to the update, except with decay: false"
+    "adds this fraction of the parameter to the update, except with decay: false"
 )
 
 
