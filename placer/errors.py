@@ -165,13 +165,21 @@ class CheckpointWarning(RuntimeWarning):
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name closest to `name`, or None if none is close. The
     order is: a name that differs only in case, a name that `name` abbreviates (such as
-    `learning_rate` for `lr`), a match of `difflib` with a ratio of at least 0.6."""
+    `learning_rate` for `lr`), a match of `difflib` with a ratio of at least 0.6. For a
+    name of up to 3 characters the ratio may be 0.5, if the first characters are equal.
+
+    >>> nearest("h2", ["h1", "logits"])
+    'h1'
+    """
     from difflib import get_close_matches
 
     names = sorted(valid)
     same = [each for each in names if each.casefold() == name.casefold()]
     meant = [each for each in names if _initials(each) == name.casefold()]
     closest = same or meant or get_close_matches(name, names, n=1, cutoff=0.6)
+    if not closest and len(name) <= MAX_SHORT_NAME:
+        alike = [each for each in names if each[:1] == name[:1]]
+        closest = get_close_matches(name, alike, n=1, cutoff=0.5)
     return closest[0] if closest else None
 
 
@@ -235,3 +243,6 @@ _PIP = {
 
 MAX_LISTED_NAMES = 40
 """The largest number of names in a hint."""
+
+MAX_SHORT_NAME = 3
+"""The largest length of a name for which half of the characters may differ."""

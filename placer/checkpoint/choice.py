@@ -14,7 +14,11 @@ from placer.checkpoint.folder import (
 from placer.checkpoint.manifest import FILE
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
+from placer.plan.plan import RUNS
 from placer.system.files.nearest_path import path_hint
+
+IN_RUN = "checkpoints"
+"""The name of the folder of checkpoints in the folder of a run."""
 
 Warn = Callable[[str], None]
 """A function that is called with the reason why a checkpoint is skipped."""
@@ -42,7 +46,7 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     """
     if not named.is_dir():
         raise CheckpointError(
-            f"the folder '{named}' does not exist", hint=path_hint(named, Path.is_dir)
+            f"the folder '{named}' does not exist", hint=checkpoints_hint(named)
         )
     if is_checkpoint(named):
         yield _opened(named, warn)
@@ -65,6 +69,18 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     )
 
 
+def checkpoints_hint(path: str | Path) -> str | None:
+    """Return a hint for a missing folder: the nearest folder, or a run's checkpoints."""
+    return path_hint(path, Path.is_dir) or path_hint(
+        path, _has_checkpoints, (RUNS,), lambda run: str(Path(run, IN_RUN))
+    )
+
+
+def _has_checkpoints(run: Path) -> bool:
+    folder = run / IN_RUN
+    return folder.is_dir() and not has_none(folder)
+
+
 def check_has_some(named: Path) -> None:
     """Raise CheckpointError if a path names neither a checkpoint nor a folder with some."""
     if is_checkpoint(named) or not has_none(named):
@@ -77,12 +93,10 @@ def no_checkpoints(folder: Path) -> CheckpointError:
 
     If it is the folder of a run, the hint names the run's folder of checkpoints.
     """
-    inner = folder / "checkpoints"
-    has_some = inner.is_dir() and not has_none(inner)
     return CheckpointError(
         f"'{folder}' has no checkpoints",
-        hint=f"did you mean '{inner}'?"
-        if has_some
+        hint=f"did you mean '{folder / IN_RUN}'?"
+        if _has_checkpoints(folder)
         else "save checkpoints with: placer train SPEC --checkpoint DIR",
     )
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from placer.command.console import echo, echo_views
-from placer.command.paths import ExistingPath
+from placer.command.paths import SavedPath
 
 
 @click.command("checkpoints", short_help="List and verify the checkpoints of a folder.")
 @click.argument(
     "folder",
     metavar="DIR",
-    type=ExistingPath(file_okay=False),
+    type=SavedPath(file_okay=False),
 )
 @click.option(
     "--no-verify",

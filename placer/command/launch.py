@@ -27,6 +27,7 @@ from placer.command.options import (
     run_options,
 )
 from placer.errors import PlacerError, install_extra
+from placer.system.files.nearest_path import path_hint
 
 if TYPE_CHECKING:
     from placer.launcher.engine_job import OnEngine
@@ -178,7 +179,10 @@ def launch_command(
         if ssh is not None and not from_environment:
             raise PlacerError("--ssh is for other machines and needs --hosts FILE")
         if data is not None and not data.is_dir():
-            raise PlacerError(f"the folder '{data}' of --data does not exist")
+            raise PlacerError(
+                f"the folder '{data}' of --data does not exist",
+                hint=path_hint(data, Path.is_dir),
+            )
         _check_and_run(build, **options)
         return
     if options["in_process"]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from placer.command.option_groups import grouped_option
-from placer.command.paths import BuildPath, ExistingPath, SpecPath
+from placer.command.paths import BuildPath, ExistingPath, SavedPath, SpecPath
 from placer.errors import PlacerError
 from placer.plan.plan import DATA
 from placer.runtime.control.options import MAX_WAIT, OPTIONS, Option
@@ -199,6 +199,10 @@ class ReadPath(ExistingPath):
         return super().convert(value, param, ctx)
 
 
+class ReadSavedPath(ReadPath, SavedPath):
+    """A file of parameters or a checkpoint on the machine that reads it."""
+
+
 def _set_data(
     context: click.Context, parameter: click.Parameter, folder: Path | None
 ) -> Path | None:
@@ -266,7 +270,7 @@ def trained_model_options(command: Function) -> Function:
         "--params",
         required=True,
         metavar="PATH",
-        type=ExistingPath(),
+        type=SavedPath(),
         help="The parameters: a safetensors file, a checkpoint, or a folder of checkpoints "
         "(uses the newest intact one).",
     )
@@ -332,7 +336,7 @@ def _type_of(option: Option) -> click.ParamType[Any]:
         return click.Path(file_okay=False, path_type=Path)
     if option.file:
         if option.file == "read":
-            return ReadPath()
+            return ReadSavedPath() if option.name == "init_params" else ReadPath()
         return click.Path(dir_okay=False, path_type=Path)
     if option.parse is not None:
         return Parsed(option.parse)

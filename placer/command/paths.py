@@ -9,8 +9,11 @@ from typing import Any
 
 import click
 
-from placer.plan.plan import OF_RUN, is_build
-from placer.system.files.nearest_path import path_hint
+from placer.plan.plan import RUNS, build_hint, build_of, is_build_or_run
+from placer.system.files.nearest_path import SPECS, path_hint
+
+SUFFIXES = (".yaml", ".yml", ".py")
+"""The suffixes of specs that a hint may name."""
 
 
 class ExistingPath(click.Path):
@@ -21,8 +24,11 @@ class ExistingPath(click.Path):
     def __init__(self, **settings: Any) -> None:
         super().__init__(exists=True, path_type=Path, **settings)
 
-    def is_wanted(self, path: Path) -> bool:
-        """Return True if an existing path is a plausible suggestion."""
+    def hint(self, path: str) -> str | None:
+        """Return a hint for a missing path."""
+        return path_hint(path, self._is_wanted)
+
+    def _is_wanted(self, path: Path) -> bool:
         return self.file_okay if path.is_file() else self.dir_okay and path.is_dir()
 
     def convert(
@@ -31,13 +37,25 @@ class ExistingPath(click.Path):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            if hint := path_hint(value, self.is_wanted):
+            if hint := self.hint(str(value)):
                 self.fail(f"{error.message.removesuffix('.')}; {hint}", param, ctx)
             raise
 
 
 class SpecPath(ExistingPath):
-    """A spec file, or `FILE.py:FUNCTION`; the file must exist."""
+    """A spec file, or `FILE.py:FUNCTION`; the file must exist. May allow builds."""
+
+    def hint(self, path: str) -> str | None:
+        """Return a hint with the nearest specs, and builds if they are allowed."""
+        has_suffix = not self.dir_okay or path.endswith(SUFFIXES)
+        folders = (SPECS,) if has_suffix else (RUNS, SPECS)
+        hint = path_hint(path, self._is_wanted, folders, build_of)
+        return hint or (None if has_suffix else build_hint(path))
+
+    def _is_wanted(self, path: Path) -> bool:
+        if path.is_dir():
+            return self.dir_okay and is_build_or_run(path)
+        return path.suffix in SUFFIXES and path.is_file()
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -49,12 +67,22 @@ class SpecPath(ExistingPath):
         return Path(f"{path}:{function}")
 
 
+class SavedPath(ExistingPath):
+    """A checkpoint, a folder of checkpoints, or a file of parameters."""
+
+    def hint(self, path: str) -> str | None:
+        """Return a hint with the nearest path, or the nearest checkpoints of a run."""
+        from placer.checkpoint.choice import checkpoints_hint
+
+        return super().hint(path) or checkpoints_hint(path)
+
+
 class BuildPath(ExistingPath):
     """A build folder. The error for a spec says how to train and to compile it."""
 
-    def is_wanted(self, path: Path) -> bool:
-        """Return True for a build, and for the folder of a run, which contains a build."""
-        return is_build(path) or is_build(path / OF_RUN)
+    def hint(self, path: str) -> str | None:
+        """Return a hint with the nearest build, or all builds."""
+        return build_hint(path)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

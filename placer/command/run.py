@@ -18,6 +18,7 @@ from placer.command.options import (
     run_options,
 )
 from placer.errors import PlacerError
+from placer.system.files.nearest_path import path_hint
 
 AUTO = "auto"
 """Value of `--node` that lets the process find the name of its node."""
@@ -115,7 +116,8 @@ def run_command(
     reads_rows = any(each.reads_rows for each in plan.process(node))
     if data is not None and not data.is_dir() and reads_rows:
         raise PlacerError(
-            f"{node} reads rows, but the folder '{data}' of --data does not exist"
+            f"{node} reads rows, but the folder '{data}' of --data does not exist",
+            hint=path_hint(data, Path.is_dir),
         )
     if hosts is not None and plan.processes.keys() <= (endpoints or {}).keys():
         raise PlacerError(

@@ -56,6 +56,7 @@ from placer.plan.plan import (
     read_plan,
     read_sources,
     sha256,
+    sources_to_json,
     to_json,
     with_digest,
 )
@@ -153,8 +154,8 @@ class CompiledBuild:
 
     def files_in(self, folder: Path) -> dict[str, bytes]:
         """Return the content of all files by path, for a build in `folder`."""
-        sources = msgspec.json.encode(self.make_sources(folder))
-        return {**self.files, SOURCES: msgspec.json.format(sources, indent=1) + b"\n"}
+        sources = self.make_sources(folder)
+        return {**self.files, SOURCES: sources_to_json(sources)}
 
 
 def compile_in_memory(

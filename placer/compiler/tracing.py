@@ -24,7 +24,12 @@ from placer import ops
 from placer.compiler.graph.declared import calls_user_code, declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
-from placer.errors import PlacerError, SpecError, missing_package_hint
+from placer.errors import (
+    PlacerError,
+    SpecError,
+    did_you_mean,
+    missing_package_hint,
+)
 from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
 from placer.ops.functions.batch_types import (
@@ -131,7 +136,12 @@ def _load_function(
             being_traced.reset(before)
     fn = getattr(loaded[module], name, None)
     if not callable(fn):
-        raise PlacerError(f"{module}.py has no function '{name}'")
+        names = [
+            each for each, found in vars(loaded[module]).items() if callable(found)
+        ]
+        raise PlacerError(
+            f"{module}.py has no function '{name}'", hint=did_you_mean(name, names)
+        )
     return fn  # type: ignore[no-any-return]
 
 

@@ -25,6 +25,7 @@ from placer.plan.modules import modules_in
 from placer.plan.plan import MODEL, Plan, SparseTable, read_plan, read_sources
 from placer.plan.settings.data.feature_columns import source_columns
 from placer.plan.settings.training.slicing import Block
+from placer.system.files.nearest_path import path_hint
 from placer.system.files.utf8 import check_utf8
 from placer.system.reentry import refuse_in_node
 
@@ -182,7 +183,8 @@ def _check_target(target: Path, build: Path) -> None:
         )
     if not target.absolute().parent.is_dir():
         raise PlacerError(
-            f"cannot write '{target}': the folder '{target.parent}' does not exist"
+            f"cannot write '{target}': the folder '{target.parent}' does not exist",
+            hint=path_hint(target.parent, Path.is_dir),
         )
     check_outside(target, build)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 
-from placer.checkpoint.choice import check_has_some
+from placer.checkpoint.choice import check_has_some, checkpoints_hint
 from placer.checkpoint.folder import (
     check_best_is_free,
     check_continues,
@@ -109,13 +109,14 @@ def check_output_files(build: Path, options: Options) -> None:
         path = getattr(options, option.name)
         if option.file != "written" or path is None:
             continue
-        why = None
+        why = hint = None
         try:
             is_special = path.exists() and not path.is_file()  # for example a pipe
         except OSError as error:  # for example if the name is too long
             raise PlacerError(f"cannot write '{path}': {error.strerror}") from error
         if not path.parent.is_dir():
             why = f"the folder '{path.parent}' does not exist"
+            hint = path_hint(path.parent, Path.is_dir)
         elif path.is_dir():
             why = "it is a folder"
         elif is_special and option.name in ("save_params", "trace"):
@@ -125,7 +126,7 @@ def check_output_files(build: Path, options: Options) -> None:
         elif not is_special:
             why = why_not_writable(path, replaces=option.name != "history")
         if why:
-            raise PlacerError(f"cannot write '{path}': {why}")
+            raise PlacerError(f"cannot write '{path}': {why}", hint=hint)
         check_outside(path, build)
         targets.add(path.resolve())
     if options.checkpoint is not None:
@@ -141,7 +142,7 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
     if resumed is not None and not resumed.is_dir() and resumed.resolve() != own:
         raise PlacerError(
             f"cannot resume: the folder '{resumed}' does not exist",
-            hint=path_hint(resumed, Path.is_dir)
+            hint=checkpoints_hint(resumed)
             or "only the folder of --checkpoint may be missing at the first start",
         )
     check_effects(plan, options)

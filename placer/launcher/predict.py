@@ -252,7 +252,8 @@ def check_predict(
     check_utf8(out, PlacerError)
     if not out.parent.is_dir():
         raise PlacerError(
-            f"cannot write '{out}': the folder '{out.parent}' does not exist"
+            f"cannot write '{out}': the folder '{out.parent}' does not exist",
+            hint=path_hint(out.parent, Path.is_dir),
         )
     if why := why_not_writable(out, replaces=True):
         raise PlacerError(f"cannot write '{out}': {why}")

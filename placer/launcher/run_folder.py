@@ -14,12 +14,10 @@ from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_data
 from placer.launcher.supervise import Watch
-from placer.plan.plan import OF_RUN, Plan
+from placer.plan.plan import OF_RUN, RUNS, Plan
 from placer.plan.write import write_build
 from placer.runtime.control.events import Event, Step
 from placer.runtime.control.options import Options
-
-RUNS = Path("runs")
 
 
 @dataclass(frozen=True)

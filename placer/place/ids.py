@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from placer.errors import nearest
 from placer.place.node_kinds import NodeId
 
 Ids = tuple[int, ...] | Literal["*"] | None
@@ -54,3 +55,16 @@ def format_nodes(nodes: Iterable[str]) -> str:
         f"{kind}:{format_ids(sorted(numbers))}" + (f".{own}" if own else "")
         for (kind, own), numbers in groups.items()
     )
+
+
+def node_hint(name: str, nodes: Iterable[str]) -> str:
+    """Return a hint for an unknown node: the nearest name, and all nodes.
+
+    >>> node_hint("worker:7", ["worker:0", "worker:1", "ps:0"])
+    "did you mean 'worker:1'? The nodes are worker:0-1, ps:0"
+    """
+    nodes = tuple(nodes)
+    close = nearest(name, nodes)
+    meant = "" if close is None else f"did you mean '{close}'? "
+    verb = "The nodes are" if meant else "the nodes are"
+    return f"{meant}{verb} {format_nodes(nodes)}"

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from placer.errors import BuildError
-from placer.place.ids import format_nodes
+from placer.place.ids import format_nodes, node_hint
 from placer.place.layouts import Layout
 from placer.place.layouts.companions import worker_of
 from placer.place.layouts.partition import RowShard, row_shard
@@ -45,6 +45,8 @@ from placer.system.files.utf8 import check_utf8
 VERSION = 3
 OF_RUN = "build"
 """The folder name of the build inside a run folder."""
+RUNS = Path("runs")
+"""The folder in which `placer train` creates run folders."""
 FILE = "plan.json"
 SOURCES = "sources.json"
 MODEL = "model.txt"
@@ -433,8 +435,10 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         for node in self.nodes:
             if node.name == name:
                 return node
-        valid = ", ".join(node.name for node in self.processes.get(name, self.nodes))
-        raise BuildError(f"this build has no node '{name}'", hint=f"one of: {valid}")
+        names = [node.name for node in self.processes.get(name, self.nodes)]
+        raise BuildError(
+            f"this build has no node '{name}'", hint=node_hint(name, names)
+        )
 
     @property
     def processes(self) -> dict[str, tuple[NodePlan, ...]]:
@@ -450,12 +454,13 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         try:
             return self.processes[name]
         except KeyError:
-            process, valid = NodeId(name).process, ", ".join(self.processes)
+            process = NodeId(name).process
             if process in self.processes:
                 message = f"'{name}' is a thread, not a process"
                 raise BuildError(message, hint=f"run {process}") from None
             message = f"this build has no node '{name}'"
-            raise BuildError(message, hint=f"one of: {valid}") from None
+            hint = node_hint(name, self.processes)
+            raise BuildError(message, hint=hint) from None
 
     def memory_for_rows(self, node: str) -> int | None:
         """Return how many bytes the sparse tables of a node may use.
@@ -645,15 +650,28 @@ def is_build(folder: Path) -> bool:
     return os.path.isfile(folder / FILE)  # returns False for a name that is too long
 
 
-def _build_hint(folder: Path) -> str:
-    """Return a hint for a folder without a plan, such as the nearest build."""
+def is_build_or_run(path: Path) -> bool:
+    """Return True for a build, and for the folder of a run, which contains a build."""
+    return is_build(path) or is_build(path / OF_RUN)
+
+
+def build_of(path: str) -> str:
+    """Return the path of the build in the folder of a run. Return other paths as they are."""
+    build = Path(path, OF_RUN)
+    return str(build) if is_build(build) else path
+
+
+def build_hint(folder: str | Path) -> str | None:
+    """Return a hint for a missing build: the nearest build, or a list of a few builds."""
+    return path_hint(folder, is_build_or_run, (RUNS,), build_of, lists=True)
+
+
+def _hint_without_plan(folder: Path) -> str:
     if os.path.isfile(folder):
         return "run a spec with placer.train, or make a build of it with placer.compile"
     if is_build(folder / OF_RUN):
         return f"did you mean '{folder / OF_RUN}'?"
-    return path_hint(folder, is_build) or (
-        "create one with: placer compile SPEC --out FOLDER"
-    )
+    return build_hint(folder) or "create one with: placer compile SPEC --out FOLDER"
 
 
 def read_plan(folder: Path) -> Plan:
@@ -666,7 +684,7 @@ def read_plan(folder: Path) -> Plan:
     if not is_build(folder):
         raise BuildError(
             f"'{folder}' is not a build folder: it has no {FILE}",
-            hint=_build_hint(folder),
+            hint=_hint_without_plan(folder),
         )
     check_utf8(folder, BuildError)
     check_folder(folder)
@@ -749,6 +767,22 @@ def read_sources(folder: Path) -> Sources:
     """Read sources.json. Raises BuildError if it cannot be read."""
     content = read_file(folder, SOURCES, limit=MAX_PLAN_BYTES)
     return decode_sources(content, folder / SOURCES)
+
+
+def sources_to_json(sources: Sources) -> bytes:
+    """Return the content of sources.json, with one op or line of a program per line."""
+    return _one_entry_a_line(msgspec.structs.asdict(sources)) + b"\n"
+
+
+def _one_entry_a_line(value: object, depth: int = 1) -> bytes:
+    if not isinstance(value, dict) or not value:
+        return msgspec.json.encode(value)
+    line = b"\n" + b" " * depth
+    entries = (
+        b"%b: %b" % (msgspec.json.encode(str(key)), _one_entry_a_line(each, depth + 1))
+        for key, each in value.items()
+    )
+    return b"{" + line + (b"," + line).join(entries) + line[:-1] + b"}"
 
 
 def decode_sources(content: bytes, file: Path) -> Sources:

@@ -107,7 +107,8 @@ def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
 def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     names = {p.name for p in build.plan.parameters}
     names |= {table.name for table in build.plan.sparse_tables}
-    names |= {value for graph in build.graphs for value in graph.values}
+    for graph in build.graphs:
+        names |= {*graph.values, *(op.name for op in graph.ops)}
     close = nearest(name, names)
     hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"
     if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:

@@ -495,8 +495,9 @@ def test_show_node_prints_the_program_of_the_node(
 ) -> None:
     result = run_command("show", build, "--node", "ps:1")
     assert result.out == (build / "ps-1" / "program.py").read_text()
-    assert run_command("show", build, "--node", "ps:7").err.startswith(
-        "this build has no node 'ps:7'"
+    assert run_command("show", build, "--node", "ps:7").err == (
+        "this build has no node 'ps:7'\n"
+        "  hint: did you mean 'ps:1'? The nodes are worker:0-1, ps:0-1\n"
     )
 
 
@@ -583,6 +584,24 @@ def test_explain_an_op(run_command: RunCommand, build: Path) -> None:
 def test_explain_an_inserted_op(run_command: RunCommand, build: Path) -> None:
     result = run_command("explain", build, "send.h1.w.grad")
     assert "inserted: h1.w.grad needed at /node:ps:0/cpu (edge 3)" in result.out
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("h2", "did you mean 'h1'?"),
+        ("logit.w", "did you mean 'logits.w'?"),
+        ("send.h1.w.grd", "did you mean 'send.h1.w.grad'?"),
+        ("nosuch", "`placer show` lists the names"),
+        ("ps:1", "'ps:1' is a node: see `placer show --node ps:1`"),
+    ],
+)
+def test_explain_names_the_nearest_op(
+    name: str, hint: str, run_command: RunCommand, build: Path
+) -> None:
+    result = run_command("explain", build, name)
+    assert result.status == 2
+    assert result.err == (f"'digits' has no op or parameter '{name}'\n  hint: {hint}\n")
 
 
 def test_explain_lists_the_rows_of_heter_nodes(

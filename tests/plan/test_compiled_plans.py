@@ -7,7 +7,14 @@ from support.plan_mistakes import find_mistakes, plant_mistakes
 
 from placer.compiler.driver import compile as compile_model
 from placer.compiler.frontend import load
-from placer.plan.plan import VERSION, json_schema, read_plan, to_json, with_digest
+from placer.plan.plan import (
+    VERSION,
+    json_schema,
+    read_plan,
+    read_sources,
+    to_json,
+    with_digest,
+)
 from placer.system.resources import find_file
 
 SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))
@@ -85,6 +92,17 @@ def test_a_plan_is_read_back_as_it_was_written(compiled):
     assert (folder / "plan.json").read_text() == to_json(plan)
     assert with_digest(plan) == plan
     assert plan.version == VERSION
+
+
+def test_sources_have_one_op_a_line(compiled):
+    _, folder = compiled
+    sources, text = read_sources(folder), (folder / "sources.json").read_text()
+    lines = [line.strip().rstrip(",") for line in text.splitlines()]
+    for name, (line, column) in sources.ops.items():
+        assert f'"{name}": [{line},{column}]' in lines
+    entries = [len(sources.ops), len(sources.data), *map(len, sources.lines.values())]
+    # The other lines have braces, the path of a program, or another field.
+    assert len(lines) <= sum(entries) + 2 * len(sources.lines) + 10
 
 
 def test_every_row_is_returned_once_and_every_message_is_answered(compiled):

@@ -34,7 +34,7 @@ from placer.compiler.graph.model import Model
 from placer.errors import Span, SpecError
 from placer.place.types import TensorType
 from placer.plan.settings.run import ModelKeys, RunSettings
-from placer.system.files.nearest_path import path_hint
+from placer.system.files.nearest_path import SPECS, path_hint
 from placer.system.files.regular import TooLargeError, read_at_most, read_regular
 
 
@@ -64,7 +64,8 @@ def load(
         raise too_big_error(str(path)) from error
     except OSError as error:
         raise SpecError(
-            f"cannot read {path}: {error.strerror}", hint=path_hint(path)
+            f"cannot read {path}: {error.strerror}",
+            hint=path_hint(path, folders=[SPECS]),
         ) from error
     if content.startswith(b"PAR1"):  # Parquet
         raise _table_error(path)

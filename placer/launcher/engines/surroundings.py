@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.errors import PlacerError
+from placer.errors import PlacerError, did_you_mean
 from placer.launcher.engines.host_lists import expand_hosts, expand_tasks
+from placer.place.ids import node_hint
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import BASE_PORT
 from placer.report.numbers import plural
@@ -76,7 +77,7 @@ def _known(processes: Sequence[str], node: str, variable: str) -> str:
     if node not in processes:
         raise PlacerError(
             f"{variable} is '{node}', but this build has no such node",
-            hint=f"one of: {', '.join(processes)}",
+            hint=node_hint(node, processes),
         )
     return node
 
@@ -85,10 +86,10 @@ def _numbered(processes: Sequence[str], environment: Mapping[str, str]) -> str:
     kind, index = environment.get(KIND, ""), environment.get(INDEX, "")
     count = sum(NodeId(name).kind == kind for name in processes)
     if not count:
-        kinds = ", ".join(dict.fromkeys(NodeId(name).kind for name in processes))
+        kinds = {NodeId(name).kind for name in processes}
         raise PlacerError(
             f"{KIND} is '{kind}', but this build has no such nodes",
-            hint=f"one of: {kinds}",
+            hint=did_you_mean(kind, kinds),
         )
     if not re.fullmatch("[0-9]{1,6}", index) or int(index) >= count:
         raise PlacerError(

@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 
-from placer.errors import PlacerError
+from placer.errors import PlacerError, did_you_mean
 from placer.place.types import FLOATS, TensorType
 
 
@@ -111,7 +111,10 @@ def make_template(fn: Callable[..., Any], name: str) -> Template:
     """
     pytree = globals_of(fn).get(name)
     if pytree is None:
-        raise PlacerError(f"the file of '{fn.__name__}' has no '{name}'")
+        raise PlacerError(
+            f"the file of '{fn.__name__}' has no '{name}'",
+            hint=did_you_mean(name, globals_of(fn)),
+        )
     if not inspect.isfunction(pytree):
         return split_pytree(pytree)
     templates: list[Template] = []

@@ -52,10 +52,11 @@ def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]
     names = request.outputs or tuple(by_name)
     for i, name in enumerate(names):
         if name not in by_name:
+            near = did_you_mean(name, by_name)
+            added = f"to add an output, compile the spec with --outputs {name}"
             raise PlacerError(
                 f"'{name}' is not an output of this build",
-                hint=f"{did_you_mean(name, by_name)}; to add an output, compile the spec"
-                f" with --outputs {name}",
+                hint=added if near is None else f"{near}; {added}",
             )
         if name in names[:i]:
             raise PlacerError(f"the output '{name}' is listed twice")

@@ -170,7 +170,8 @@ def check(stored: Mapping[str, TensorType], declared: Mapping[str, TensorType]) 
             problems.append(f"parameter {name} is missing")
         elif name not in declared:
             hint = did_you_mean(name, set(declared) - set(stored) or declared)
-            problems.append(f"parameter {name} is not in the model; {hint}")
+            near = "" if hint is None else f"; {hint}"
+            problems.append(f"parameter {name} is not in the model{near}")
         elif stored[name] != declared[name]:
             found, wanted = stored[name], declared[name]
             problems.append(

@@ -82,6 +82,8 @@ def test_a_step_of_slurm_may_be_in_some_groups_only():
     [
         ({}, "PLACER_NODE, PLACER_KIND with PLACER_INDEX, and Slurm's"),
         ({"PLACER_NODE": "ps:2"}, "PLACER_NODE is 'ps:2', but this build has no such"),
+        ({"PLACER_NODE": "ps:2"}, "did you mean 'ps:1'? The nodes are worker:0-2, "),
+        ({"PLACER_KIND": "wroker", "PLACER_INDEX": "0"}, "did you mean 'worker'?"),
         ({"PLACER_KIND": "heter", "PLACER_INDEX": "0"}, "PLACER_KIND is 'heter'"),
         (
             {"PLACER_KIND": "worker", "PLACER_INDEX": "3"},

@@ -173,6 +173,13 @@ def test_a_file_with_unsupported_tensors_cannot_be_read(dtype, shape, tmp_path):
         parameter_files.load(tmp_path / "w")
 
 
+def test_a_parameter_that_resembles_none_of_many_has_no_hint():
+    declared = {f"layer{i}.w": TensorType("float32") for i in range(100)}
+    with pytest.raises(DataError) as caught:
+        parameter_files.check({**declared, "zzz": TensorType("float32")}, declared)
+    assert caught.value.message.endswith("parameter zzz is not in the model")
+
+
 def test_every_parameter_that_does_not_fit_is_named():
     stored = {
         "h1.W": TensorType("float32", (3, 2)),

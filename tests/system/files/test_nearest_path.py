@@ -22,7 +22,11 @@ from placer.system.files.nearest_path import nearest_path
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder with a spec, builds, a run, rows and parameters."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("specs", "build", "runs/digits-1/build", "empty", "saved"):
+    checkpoint = "runs/wide-1/checkpoints/step-000011"
+    for folder in (
+        *("specs", "build", "runs/digits-1/build", "empty", "saved"),
+        checkpoint,
+    ):
         Path(folder).mkdir(parents=True)
     for file in (
         "specs/digits.yaml",
@@ -30,6 +34,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "specs/rows.csv",
         "build/plan.json",
         "runs/digits-1/build/plan.json",
+        f"{checkpoint}/manifest.json",
         "weights.safetensors",
     ):
         Path(file).write_text("")
@@ -44,6 +49,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("./spec/digits.yaml", "specs/digits.yaml"),
         ("specs/other.txt", None),
         ("specs/digits.yaml", None),
+        ("specs/nosuch.yaml", None),
         ("far/away/digits.yaml", None),
         ("builds", None),
         ("", None),
@@ -64,11 +70,18 @@ def test_each_part_is_the_nearest_entry(path: str, expected: str | None) -> None
         ("show specs/digit.yaml", "specs/digits.yaml"),
         ("compile specs/modle.py:build --out b", "specs/model.py"),
         ("launch biuld", "build"),
-        ("launch run/digits-1", "runs/digits-1"),
+        ("launch run/digits-1", "runs/digits-1/build"),
+        ("launch digits-2", "runs/digits-1/build"),
+        ("explain digits", "runs/digits-1/build"),
+        ("show digits.yaml", "specs/digits.yaml"),
+        ("train digit.yml", "specs/digits.yaml"),
         ("launch runs/digits-1", "runs/digits-1/build"),
         ("export build --out e --params weight.safetensors", "weights.safetensors"),
         ("predict build --params weight.safetensors --out o", "weights.safetensors"),
         ("checkpoints save", "saved"),
+        ("checkpoints wide-2", "runs/wide-1/checkpoints"),
+        ("predict build --params wide-1 --out o", "runs/wide-1/checkpoints"),
+        ("train specs/digits.yaml --init-params wide-1", "runs/wide-1/checkpoints"),
         ("init specs/row.csv", "specs/rows.csv"),
     ],
 )
@@ -81,6 +94,17 @@ def test_commands_name_the_nearest_path(
     assert capsys.readouterr().err.endswith(f"did you mean '{hint}'?\n")
 
 
+@pytest.mark.parametrize("command", ["launch", "show"])
+def test_commands_list_the_builds(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "nosuch"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert message.endswith("does not exist; one of: build, runs/digits-1/build\n")
+
+
 @pytest.mark.parametrize(
     ("call", "error", "hint"),
     [
@@ -90,11 +114,19 @@ def test_commands_name_the_nearest_path(
             "specs/digits.yaml",
         ),
         (lambda: placer.train("specs/digit.yaml"), SpecError, "specs/digits.yaml"),
+        (lambda: placer.train("digits.yaml"), SpecError, "specs/digits.yaml"),
+        (lambda: placer.train("modl.py:f"), SpecError, "specs/model.py"),
+        (lambda: placer.launch("digits-1"), BuildError, "runs/digits-1/build"),
         (lambda: placer.train("specs/modl.py:f"), SpecError, "specs/model.py"),
         (lambda: placer.launch("biuld"), BuildError, "build"),
         (lambda: placer.launch("runs/digits-1"), BuildError, "runs/digits-1/build"),
         (lambda: load(Path("weight.safetensors")), DataError, "weights.safetensors"),
         (lambda: [*candidates(Path("save"), print)], PlacerError, "saved"),
+        (
+            lambda: [*candidates(Path("wide-1"), print)],
+            PlacerError,
+            "runs/wide-1/checkpoints",
+        ),
     ],
 )
 def test_functions_name_the_nearest_path(

@@ -19,6 +19,7 @@ from placer.compiler.frontend.yaml.tree import (
     SpecNode,
     as_list,
 )
+from placer.errors import did_you_mean
 from placer.place.types import TensorType
 from placer.plan.settings.checks import describe_value
 
@@ -106,9 +107,13 @@ def _encode_argument(
     ((key, content),) = item
     match key:
         case "in" | "param":
-            value = f"{name}.{content.value}" if key == "param" else str(content.value)
+            prefix = f"{name}." if key == "param" else ""
+            value = f"{prefix}{content.value}"
             if value not in types:
-                problems.add(f"op '{name}' has no '{content.value}'", content.span)
+                message = f"op '{name}' has no '{content.value}'"
+                names = (n.removeprefix(prefix) for n in types if n.startswith(prefix))
+                near = did_you_mean(str(content.value), names)
+                problems.add(message, content.span, near)
                 return None
             return {key: str(types[value])}
         case "make":

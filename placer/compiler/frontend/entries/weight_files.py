@@ -159,6 +159,9 @@ def _read_checkpoint(path: Path, names: Sequence[str]) -> bytes:
     checkpoint = last_good(path, warn)
     stored = checkpoint.manifest.parameters
     if missing := [name for name in names if name not in stored]:
-        raise CheckpointError(f"'{checkpoint.folder}' has no parameter '{missing[0]}'")
+        raise CheckpointError(
+            f"'{checkpoint.folder}' has no parameter '{missing[0]}'",
+            hint=did_you_mean(missing[0], stored),
+        )
     header, order = make_header({n: (stored[n].dtype, stored[n].shape) for n in names})
     return header + b"".join(map(checkpoint.read_whole, order))

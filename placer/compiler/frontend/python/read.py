@@ -30,7 +30,7 @@ from placer.errors import (
 )
 from placer.plan.modules import Modules
 from placer.system.callsite import display_path, span_of
-from placer.system.files.nearest_path import path_hint
+from placer.system.files.nearest_path import SPECS, path_hint
 
 _PYTHON = re.compile(r"(?P<file>.*\.py)(:(?P<function>.*))?", re.DOTALL)
 
@@ -90,7 +90,8 @@ def run_builder(text: str) -> Program:
 
 def _run_function(file: Path, name: str) -> Program:
     if not file.is_file():
-        raise SpecError(f"{file} does not exist", hint=path_hint(file))
+        hint = path_hint(file, folders=[SPECS])
+        raise SpecError(f"{file} does not exist", hint=hint)
     home_file.set(display_path(str(file.absolute())))
     linecache.checkcache()
     modules = Modules(file.parent, None)
