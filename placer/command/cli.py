@@ -33,7 +33,7 @@ from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
 from placer.command.unknown_option import explain_unknown_option
-from placer.errors import CheckpointWarning, PlacerError, SpecWarning
+from placer.errors import CheckpointWarning, PlacerError, RunWarning, SpecWarning
 from placer.runtime.signals.signals import end_shown
 from placer.system.memory.collection import pause_collection
 
@@ -119,7 +119,7 @@ def _show_warning(
     **kwargs: Any,
 ) -> None:
     """Print a warning of placer without its position in the source."""
-    if issubclass(category, (CheckpointWarning, SpecWarning)):
+    if issubclass(category, (CheckpointWarning, RunWarning, SpecWarning)):
         echo(f"warning: {message}", err=True)
     else:
         show(message, category, *args, **kwargs)

@@ -8,16 +8,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from placer.compiler.driver import CompiledBuild
 from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_data
+from placer.launcher.run_command import command_of
+from placer.launcher.run_record import RunRecord
 from placer.launcher.supervise import Watch
 from placer.plan.plan import OF_RUN, Plan
 from placer.plan.write import write_build
-from placer.runtime.control.events import Event, Step
 from placer.runtime.control.options import Options
+
+if TYPE_CHECKING:
+    from placer.compiler.frontend.python.overrides import Overrides
 
 RUNS = Path("runs")
 
@@ -41,9 +46,15 @@ class NewRun:
 
 @contextmanager
 def new_run(
-    compiled: CompiledBuild, options: Options, out: Path | None = None
+    compiled: CompiledBuild,
+    options: Options,
+    out: Path | None = None,
+    *,
+    overrides: Overrides | None = None,
+    command: str = "",
 ) -> Iterator[NewRun]:
-    """Return a context that creates a new run with its folder and its build.
+    """Return a context that creates a new run with its folder and its build, and that
+    records the run in the folder.
 
     If the run cannot start, or the block raises before the first step is done, the folder
     is removed. A folder that already existed, or that contains other files, is kept.
@@ -54,6 +65,8 @@ def new_run(
         out: the folder of the run; it must be empty if it exists. Default: `runs/NAME-N`
             in the working folder, where N is 1 more than the largest number of a run of
             this model.
+        overrides: the values of `--set`, for the record.
+        command: the command line for the record. Default: that of this process.
 
     Raises:
         DataError, SpecErrors: a data source does not fit.
@@ -61,19 +74,16 @@ def new_run(
     """
     check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
     created: list[Path] = []
-    has_trained = False
-
-    def note(event: Event) -> None:
-        nonlocal has_trained
-        has_trained |= isinstance(event, Step)
-
+    record: RunRecord | None = None
     build = _create_run_folder(compiled.plan.name, out, created) / OF_RUN
     try:
         write_build(build, compiled.files_in(build))
         plan, options = check_launch(build, options)
-        yield NewRun(build, plan, options, note)
+        facts = command_of(build, plan, options, overrides=overrides, command=command)
+        with RunRecord(lambda: build.parent, facts, options.history) as record:
+            yield NewRun(build, plan, options, record.note)
     except BaseException:
-        if not has_trained:
+        if record is None or not record.has_trained:
             _remove(build, created)
         raise
 
