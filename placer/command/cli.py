@@ -29,6 +29,7 @@ from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
 from placer.command.predict import predict_command
 from placer.command.run import run_command
+from placer.command.runs import runs_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
@@ -75,6 +76,7 @@ for command in (
     launch_command,
     predict_command,
     export_command,
+    runs_command,
     checkpoints_command,
     show_command,
     explain_command,
