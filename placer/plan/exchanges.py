@@ -57,7 +57,7 @@ class Exchange:
         send_answer, receive_message: the methods of a node for one message in `serve`.
         why: the reason for its ops; a template of the op's attributes.
         sent: the comment of a send in programs; a template of the receiving `{place}` and
-            the op's attributes.
+            the op's attributes, and for differences of the `{delta}` and its `{table}`.
         received: the comment of a receive in programs; a template of the number `{of}` of
             senders and the op's attributes.
         message: the comment of a received message in `serve`; a template of the sending
@@ -120,8 +120,6 @@ class Exchange:
         return self.handling in ("applies", "adds") and not self.is_answer
 
 
-_ONE = "of one {place}"
-
 EXCHANGES: Final[Mapping[str, Exchange]] = {
     each.name: each
     for each in (
@@ -133,8 +131,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             answers=("push", "request"),
             settings=("every",),
             receive="pull",
-            received="the newest that have arrived",
-            answer="a {place} needs the newest parameters",
+            answer="a {place}'s request (each push makes one): the newest parameters go back",
             words="the newest version, sent in answer to each push",
         ),
         Exchange(
@@ -145,7 +142,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             handling="applies",
             waits_for_microbatches=True,
             send="push",
-            message=_ONE,
+            message="the gradients of one {place}",
             words="each worker's gradients, applied as they arrive",
         ),
         Exchange(
@@ -170,7 +167,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             waits_for_microbatches=True,
             send="push",
             receive_message="add_to_sums",
-            message=_ONE,
+            message="the gradients of one {place}",
             words="each worker's gradients, added to the sums for all workers",
         ),
         Exchange(
@@ -181,8 +178,9 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             handling="applies",
             answers=("push", "request", "drain"),
             send_answer="send_sum",
-            message="the sum since this worker's last request",
-            answer="the sum since the {place}'s last request",
+            message="the answer to this worker's last request: a sum of gradients",
+            answer="a {place}'s request (each push makes one): the sum of the gradients since"
+            " its last request goes back",
             words="the sum since the worker's last request, sent in answer to each push",
         ),
         Exchange(
@@ -208,7 +206,8 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive="sum_of_first",
             why="inserted: a step of optimizer group {group} takes the gradients of the"
             " fastest {first} workers",
-            received="of the fastest {first} of {of} workers, summed in node order",
+            received="adds the values of the fastest {first} of {of} workers in node order,"
+            " scaled to the full batch",
             words="summed over the fastest {first}, in node order",
         ),
         Exchange(
@@ -221,8 +220,9 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             settings=("every", "dtype"),
             send="push_delta",
             why="inserted: workers exchange changes of their parameters every {every} steps",
-            sent="every {every} steps: this worker's change of the parameters",
-            message=_ONE,
+            sent='every {every} steps: sends {delta} of "{table}"; the server answers with its'
+            " parameters",
+            message="the delta of one {place}",
             words="each worker's change of the parameters, every {every} steps",
         ),
         Exchange(
@@ -237,7 +237,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive_message="asked_keys",
             why="inserted: requests the rows of {operands}",
             sent="each node gets the keys it stores",
-            message=_ONE,
+            message="the keys of one {place}, which requests their rows",
             words="each node's keys, to the nodes that store them",
         ),
         Exchange(
@@ -268,7 +268,7 @@ EXCHANGES: Final[Mapping[str, Exchange]] = {
             receive_message="pushed_rows",
             why="inserted: sends the gradients of rows of a sparse table",
             sent="each node gets the gradients of its rows",
-            message=_ONE,
+            message="the row gradients of one {place}",
             words="each node's row gradients, to the nodes that store the rows",
         ),
     )

@@ -145,8 +145,8 @@ def test_all_workers_share_one_program_of_a_few_lines(tmp_path):
     step = program[program.index("def step") : program.index("def evaluate")]
     lines = [line.split("  # ")[0].strip() for line in step.splitlines()[1:]]
     assert [line for line in lines if line and not line.startswith("#")] == [
-        'p = node.parameters("dense", Dense)',
-        "node.send(ALL_GATHER_PARAMETERS, p)",
+        'p_range = node.parameters("dense", Dense)',
+        "node.send(ALL_GATHER_PARAMETERS, p_range)",
         'x, y = node.read("x", "y")',
         "p = node.receive(ALL_GATHER_PARAMETERS, Dense)",
         "loss, g = forward_backward(x, p, y)",

@@ -73,6 +73,7 @@ class Call(Struct, frozen=True):
         targets: the variables for the result.
         is_tuple: whether the call returns a tuple, which a single target unpacks.
         note: the text of the comment.
+        is_above: whether the comment is above the statement, for this and similar ones.
         about: the names in an error message for the statement.
         is_returned: whether the statement returns the result.
         attribute: an attribute of the result, such as `.values`.
@@ -85,6 +86,7 @@ class Call(Struct, frozen=True):
     note: str = ""
     about: About = ()
     is_returned: bool = False
+    is_above: bool = False
     attribute: str = ""
 
     @property
@@ -97,7 +99,9 @@ class Call(Struct, frozen=True):
     def lines(self, depth: int) -> list[Line]:
         """Return the lines of the statement, indented `depth` times."""
         texts = self._texts(depth)
-        if self.note:
+        if self.note and self.is_above:
+            texts = [*wrap_comment([self.note], depth), *texts]
+        elif self.note:
             texts = add_comment(texts, self.note)
         return [Line(text, self.about) for text in texts]
 
@@ -188,7 +192,7 @@ def wrap_comment(words: Sequence[str], depth: int) -> list[str]:
 def add_comment(lines: Sequence[str], note: str) -> list[str]:
     """Return a statement with a comment at its end, or on a line before if it is too long."""
     last = f"{lines[-1]}  # {note}"
-    if len(last) <= WIDTH or lines[-1].strip() == ")":
+    if len(last) <= WIDTH:
         return [*lines[:-1], last]
     depth = (len(lines[-1]) - len(lines[-1].lstrip())) // len(INDENT)
     return [*wrap_comment([note], depth), *lines]

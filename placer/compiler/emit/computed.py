@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from placer import ops
+from placer.compiler.emit import notes
 from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.emit.hook import Hook
@@ -32,6 +35,8 @@ class OpWriter:
         self._list_of: dict[str, str] = {}
         """By gradient, the variable with the list of a layer's gradients."""
         self.numbers: set[str] = set()
+        self._noted: set[str] = set()
+        """The kinds of ops with a comment in the function."""
 
     def _count(self) -> str:
         """Return the number of rows of the global batch."""
@@ -98,11 +103,18 @@ class OpWriter:
         function, keywords = self._constants.function_of(op)
         if takes_count(graph, op):
             keywords.append(f"count={self._count()}")
+            scope.names.conventions.add("count")
+        note = ""
         if ops.find(op.kind).own_part is not None:
-            keywords.append(f"share={self._part_of_rows(op)}")
+            share = self._part_of_rows(op)
+            keywords.append(f"share={share}")
+            if op.kind not in self._noted:
+                self._noted.add(op.kind)
+                note = notes.of_share(op, share)
         targets = [scope.text(value.name) for value in op.results]
         if not op.has_residual:
-            return self._call(function, op.operands, keywords, targets)
+            call = self._call(function, op.operands, keywords, targets)
+            return replace(call, note=note, is_above=True)
         *outputs, residual = targets
         output = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
         return self._call(

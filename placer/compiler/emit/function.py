@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,9 +23,16 @@ from placer.compiler.emit.hook import Hook
 from placer.compiler.emit.names import STATIC_ARGUMENTS
 from placer.compiler.emit.outputs import group_outputs
 from placer.compiler.emit.roles import spec_op
+from placer.compiler.emit.scope import Scope
 from placer.compiler.graph.graph import Graph
 from placer.compiler.graph.structural_ops import CLIP_PART, ROW_ESTIMATE
 from placer.compiler.schedule.units import Unit
+
+_WHY_KEPT = (
+    "the results then also wait for unused arguments: updates in place rely on it"
+)
+_USES_ALL = frozenset({"sum_of_squares", "clip_scale", "clip_value", "trust_ratio"})
+"""The kinds of ops with results that depend on every operand."""
 
 
 class Statement(NamedTuple):
@@ -90,7 +98,7 @@ class Function:
         if options := self.jit_options:
             head = [f"@functools.partial(jax.jit, {', '.join(options)})"]
             if self.options:
-                head = add_comment(head, "waits for all arguments")
+                head = add_comment(head, _WHY_KEPT)
         elif self.is_jitted:
             head = ["@jax.jit"]
         head += bracketed(f"def {self.name}(", annotated, "):", 0)
@@ -120,7 +128,8 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     arguments unless every batch is full.
 
     In training, `keep_unused` passes inputs of other segments even if XLA does not need
-    them. The function then ends after these segments, as updates in place require.
+    them. The function then ends after these segments, as updates in place require. A
+    function that surely needs all its inputs does without it.
     """
     graph, scope = hook.graph, hook.scope
     saved, bundles = group_outputs(hook, unit)
@@ -152,6 +161,7 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     made = [replace(call, about=(name,)) for call in made]
     classes = {variable: bundle.name for variable, (bundle, _) in scope.bundles.items()}
     is_kept = not hook.lowered.has_batches and is_awaited(graph, unit.inputs)
+    is_kept = is_kept and not _uses_all(scope, unit, parameters)
     return Function(
         name,
         {parameter: classes.get(parameter, "") for parameter in parameters},
@@ -159,6 +169,16 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
         results,
         ["keep_unused=True"] if is_kept else [],
     )
+
+
+def _uses_all(scope: Scope, unit: Unit, parameters: Iterable[str]) -> bool:
+    """Whether the function surely needs every array of its arguments."""
+    if any(op.kind not in _USES_ALL for op in unit.ops):
+        return False
+    used = {name for op in unit.ops for name in op.operands}
+    computed = {value.name for op in unit.ops for value in op.results}
+    held = (scope.bundles[p][1].values() for p in parameters if p in scope.bundles)
+    return computed <= used | {*unit.outputs} and used >= {*chain(*held)}
 
 
 def _keep_variables(hook: Hook, unit: Unit, position: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from placer.compiler.emit.bundles import Bundle, Bundles
 from placer.compiler.emit.code import About, Call, Expression
@@ -12,7 +13,7 @@ from placer.compiler.emit.roles import differentiated, parameter_of, spec_op
 from placer.compiler.emit.scope import Scope
 from placer.compiler.emit.short_names import shorten_values
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.keyed import ahead_of, is_keyed
 from placer.compiler.schedule.served import is_of_table
 from placer.compiler.schedule.streamed_updates import find_streamed_updates
 from placer.compiler.schedule.units import LoweredGraph, Unit
@@ -62,6 +63,7 @@ class Hook:
         self.users = _find_users(self)
         self._causes: dict[str, tuple[int, About]] = {}
         self._totals: dict[str, str] = {}
+        self._notes: set[str] = set()
         self._total_names = Names()
 
     def is_sparse(self, op: Op) -> bool:
@@ -128,6 +130,31 @@ class Hook:
     def is_of_message(self) -> bool:
         """Whether the hook is a branch of `serve`, for the messages of one edge."""
         return self.name == SERVE
+
+    @cached_property
+    def edges_ahead(self) -> set[int]:
+        """The edges of keys on which the hook sends or receives keys one step ahead."""
+        edges = (
+            each
+            for unit in self.units
+            for op in unit.ops
+            for each in (op.sent_edge, op.received_edge)
+            if each is not None
+        )
+        sends = (self.graph.sends[edge] for edge in dict.fromkeys(edges))
+        return {
+            edge
+            for send in sends
+            if send.exchange is not None and send.exchange.sends_keys_ahead
+            for edge in ahead_of(self.graph, send)
+        }
+
+    def once(self, note: str) -> str:
+        """Return a comment at its first use in the hook, and "" afterwards."""
+        if note in self._notes:
+            return ""
+        self._notes.add(note)
+        return note
 
     def total_name(self, expression: Expression) -> str:
         """Return the name of a sum over microbatches: `g_h1_w` for `g.h1.w`."""

@@ -39,7 +39,7 @@ class Names:
 
     Attributes:
         modules: the name of each imported module.
-        conventions: the conventional names in use, such as `p` and `g`; `d_x` stands
+        conventions: the conventional names in use, such as `p` and `g`; `d_NAME` stands
             for the names of gradients.
     """
 
@@ -75,7 +75,11 @@ class Names:
     def _proposal(self, value: str) -> str:
         first, *others = value.split(".")
         if "grad" in others:
-            self.conventions.add("d_x")
+            self.conventions.add("d_NAME")
+            if any(part.startswith("from_") for part in others):
+                self.conventions.add("d_NAME_from_OP")
+        if others and others[-1] in ("res", "range"):
+            self.conventions.add(f"{'d_' * ('grad' in others)}NAME_{others[-1]}")
         name = _readable(first, others)
         return f"{name}_" if name in PYTHON_WORDS and name != "_" else name
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from placer.compiler.emit.roles import describe
 from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.structural_ops import ROW_ESTIMATE, ROW_SHARE
 from placer.place import Place
 from placer.place.layouts import Layout
+from placer.place.node_kinds import SERVER
 from placer.plan.plan import Table
 from placer.plan.settings.training.schedules import (
     LinearScaling,
@@ -13,6 +15,7 @@ from placer.plan.settings.training.schedules import (
     Schedule,
     Warmup,
 )
+from placer.plan.settings.training.update_modes import Geo, GradientMode, Mode
 
 
 def sent(graph: Graph, op: Op) -> str:
@@ -32,20 +35,49 @@ def sent(graph: Graph, op: Op) -> str:
     return "each node gets its rows" if is_split and not is_paired(graph, op) else ""
 
 
+def sent_delta(graph: Graph, op: Op, table: str) -> str:
+    """Return the comment of a `push_delta` from a table."""
+    assert op.exchange is not None, op
+    mode, senders = graph.modes[op.attrs["group"]], len(graph.nodes(op))
+    delta = "values at the last exchange - values now"
+    return op.exchange.sent.format(
+        delta=_divided(delta, mode, senders), table=table, **op.attrs
+    )
+
+
+def applied_delta(graph: Graph, update: Op, delta: str) -> str:
+    """Return the comment of an update by the change of a worker, or of all workers."""
+    mode = graph.modes[update.attrs["group"]]
+    if mode is not None and mode.in_rounds:
+        is_sgd = update.kind == "sgd"
+        return f"subtracts {delta}" if is_sgd else f"takes {delta} as the gradient"
+    push = graph.producers[update.operands[1]]
+    senders = len(graph.nodes(graph.sends[push.attrs["edge"]]))
+    return f"subtracts {delta}, {_divided('old - new values', mode, senders)} of one worker"
+
+
+def _divided(delta: str, mode: Mode | None, senders: int) -> str:
+    """Return a delta as text, divided by the number of its senders if the mode does so."""
+    is_mean = isinstance(mode, Geo) and mode.scale == "mean" and not mode.in_rounds
+    return f"({delta}) / {senders}" if is_mean and senders > 1 else f"({delta})"
+
+
 def received(graph: Graph, send: Op) -> str:
-    """Return the comment of a receive, such as "summed in node order"."""
+    """Return the comment of a receive, such as "rows concatenated"."""
     senders = len(graph.nodes(send))
     if send.exchange is not None:
+        if send.exchange.receive == "pull":
+            return _pulled(graph.modes[send.attrs["group"]])
         return send.exchange.received.format(of=senders, **send.attrs)
     if senders == 1 or is_paired(graph, send):
         return ""
     sources = {source for source, _ in layouts_of(graph, send)}
     notes = []
-    if any(target == "F" for _, target in layouts_of(graph, send)):
-        notes.append("this node's range")
     if "P" in sources:
-        ring = send.attrs.get("ring", False)
-        notes.append("summed around the ring" if ring else "summed in node order")
+        order = "around the ring" if send.attrs.get("ring", False) else "in node order"
+        notes.append(f"adds {_added(send, senders)} {order}")
+    if any(target == "F" for _, target in layouts_of(graph, send)):
+        notes.append("for this node's range")
     if "S" in sources:
         notes.append("rows concatenated")
     if "F" in sources:
@@ -53,21 +85,71 @@ def received(graph: Graph, send: Op) -> str:
     return ", ".join(notes)
 
 
-def merged(graph: Graph, send: Op) -> str:
-    """Return the comment of a `merge` of a server's parameters into a worker's own."""
+def _added(send: Op, count: int) -> str:
+    """Return the values that a receive adds: "all workers' values"."""
+    kind = short_place(send.place).partition("/")[0]
+    kind = "server" if kind == SERVER else kind
+    if kind.isidentifier():
+        return f"all {kind}s' values"
+    return f"the values of {count} nodes"
+
+
+def _pulled(mode: Mode | None) -> str:
+    """Return the comment of a `pull`: the age of the parameters."""
+    assert isinstance(mode, GradientMode), mode
+    newest = "the newest received (each push requests newer ones)"
+    if mode.waits_for_own:
+        return "the newest, from the answer to this node's last push; waits for it"
+    if mode.bound is None:
+        return f"{newest}; waits only if none are here"
+    behind = "the last step" if mode.bound == 1 else f"the last {mode.bound} steps"
+    return f"{newest}; waits if they lack more than {behind} of any worker"
+
+
+def merged(graph: Graph, send: Op, table: str) -> str:
+    """Return the comment of a `merge` of a server's parameters into a table."""
     mode = graph.modes[send.attrs["group"]]
     if mode is not None and mode.in_rounds:
-        return "after an exchange: waits for new parameters, and takes them"
-    return "adds the changes of other workers, if received"
+        return (
+            "after an exchange: waits for the server's parameters, and replaces"
+            f' "{table}" by them'
+        )
+    return (
+        f'adds the changes of other workers to "{table}" if the server\'s answer is here;'
+        " does not wait"
+    )
 
 
-def served(op: Op) -> str:
-    """Return the comment of a message in `serve`: "of one worker"."""
+def served(graph: Graph, op: Op) -> str:
+    """Return the comment of a message in `serve`: "the gradients of one worker"."""
     assert op.exchange is not None, op
     template, end = op.exchange.answer, "to"
     if op.structure.receives:
         template, end = op.exchange.message, "from"
-    return template.format(place=short_place(op.attrs[end]))
+    place = short_place(op.attrs[end])
+    mode = graph.modes[op.attrs["group"]] if "group" in op.attrs else None
+    if op.exchange.moves == "differences" and mode is not None and mode.in_rounds:
+        return f"once all {place}s have sent their deltas"
+    return template.format(place=place)
+
+
+def of_share(op: Op, share: str) -> str:
+    """Return the comment of an op on a node's part of the gradients."""
+    if share == "1.0":
+        return ""
+    rows = f"this node has {'the fraction ' if share == 'share' else ''}{share} of the rows"
+    if op.kind == ROW_ESTIMATE:
+        return f"{rows}: divides by it, to estimate the gradient of the whole batch"
+    if op.kind == ROW_SHARE:
+        return f"{rows}: multiplies by it"
+    limits = {
+        "global_norm": "the joint norm of these gradients",
+        "norm": "the norm of each gradient",
+        "value": "each element",
+    }
+    limit = next(name for name in limits if op.attrs.get(name) is not None)
+    part = " * share" if share == "share" else share.removeprefix("1")
+    return f"{rows}: limits {limits[limit]} to {op.attrs[limit]}{part}"
 
 
 def updated(table: Table) -> str:

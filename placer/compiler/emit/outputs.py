@@ -24,7 +24,9 @@ def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
     scope, graph = hook.scope, hook.graph
     bundles: Held = {}
     pairs = [(hook.parameter_for(value), value) for value in unit.outputs]
-    for bundle, values in _complete_bundles(hook, pairs):
+    order = [*hook.bundles.of_table]
+    found = _complete_bundles(hook, pairs)
+    for bundle, values in sorted(found, key=lambda each: order.index(each[0].table)):
         is_gradient = differentiated(graph, values[0]) is not None
         variable = scope.new_variable(f"{'g' if is_gradient else 'new'}{bundle.number}")
         bundles[variable] = bundle, dict(zip(bundle.members, values, strict=True))

@@ -80,7 +80,7 @@ def emit_programs(
             is_of_all = len(nodes) == graph.cluster.kind(kind).size
             owner = _plural(kind, 2) if is_of_all else format_nodes(nodes)
             path = _shared_path(kind, files)
-        head = _docstring(owner, graph, body.conventions)
+        head = _docstring(owner, graph, body.legend)
         files[path] = f"{head}\n{text}{_emit_main(', '.join(body.hooks))}"
         programs.of_node.update(dict.fromkeys(nodes, path))
         first = head.count("\n") + 2
@@ -97,12 +97,12 @@ def emit_programs(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A program without its docstring. `conventions` are the names to explain there."""
+    """A program without its docstring. `legend` explains its names there."""
 
     text: str
     hooks: Sequence[str]
     about: Mapping[int, About]
-    conventions: Iterable[str]
+    legend: str
 
 
 def _shared_path(kind: str, used: Container[str]) -> str:
@@ -195,7 +195,7 @@ def _emit_body(
         if line.about
     }
     text = "\n".join(line.text for line in lines)
-    return _Body(text, tuple(hooks), about, names.conventions)
+    return _Body(text, tuple(hooks), about, _legend(names.conventions, bundles))
 
 
 def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator[Line]:
@@ -321,24 +321,40 @@ def program_path(node: str) -> str:
 
 _CONVENTIONS = {
     r"p\d*": "parameters",
+    r"p\d*_range": "this node's range of the flattened parameters",
     r"g\d*": "their gradients",
     r"g\d*_sum": "gradients summed over nodes",
+    r"g\d*_range": "this node's range of their sum over nodes, flattened",
     r"g\d*_total": "gradients summed over microbatches",
-    r"delta\d*": "the change of one worker's parameters",
+    r"delta\d*": "the change that one worker has sent, as old - new values",
+    r"delta\d*_mean": "the mean over all workers of old - new values",
     r"s": "values saved for a later function",
-    r"d_x": "the gradient of x",
+    r"d_NAME": "the gradient of NAME",
+    r"d_NAME_from_OP": "the term of d_NAME from OP, which uses NAME",
+    r"d_NAME_range": "this node's range of its sum, flattened",
+    r"NAME_res": "the values that NAME's backward needs",
+    r"count": "the rows of the batch on all nodes together, by which a mean loss divides",
 }
 """The meaning of conventional names, by a pattern of the names."""
 
 
-def _docstring(owner: str, graph: Graph, conventions: Iterable[str]) -> str:
-    """Return the docstring of a program; it explains the conventional names in use."""
+def _legend(conventions: Iterable[str], bundles: Bundles) -> str:
+    """Return the explanation of the conventional names in use."""
+    tables = {each.variable: each.table for each in bundles.of_table.values()}
     used = []
     for pattern, text in _CONVENTIONS.items():
         names = sorted(n for n in conventions if re.fullmatch(pattern, n))
+        if len(names) > 1 and tables.keys() >= {*names}:
+            text += f" of the tables {', '.join(tables[name] for name in names)}"
         used += [f"{', '.join(names)}: {text}"] if names else []
-    legend = "\n".join(textwrap.wrap("; ".join(used), WIDTH, break_on_hyphens=False))
-    legend = f"{legend}.\n" if used else ""
+    if not used:
+        return ""
+    legend = textwrap.wrap(f"{'; '.join(used)}.", WIDTH, break_on_hyphens=False)
+    return "".join(f"{line}\n" for line in legend)
+
+
+def _docstring(owner: str, graph: Graph, legend: str) -> str:
+    """Return the docstring of a program; the legend explains its conventional names."""
     return f'"""{_title(owner, graph)}\n{legend}"""'
 
 

@@ -4,6 +4,7 @@ spec."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import (
@@ -75,13 +76,28 @@ def differentiated(graph: Graph, name: str) -> str | None:
 
 def describe(graph: Graph, names: Sequence[str]) -> str:
     """Return the roles of values as text, such as "activations and gradients"."""
-    return " and ".join(dict.fromkeys(_word(graph, name) for name in names))
+    words = dict.fromkeys(_word(graph, name) for name in names)
+    if [*words] == ["gradients"] and all(map(partial(_is_of_activation, graph), names)):
+        return "activation gradients"
+    return " and ".join(words)
 
 
+def _is_of_activation(graph: Graph, gradient: str) -> bool:
+    """Whether a gradient belongs to a value that an op of the spec computes."""
+    value = differentiated(graph, gradient)
+    return (
+        value is not None
+        and value in graph.producers
+        and parameter_of(graph, value) is None
+        and _word(graph, value) == "activations"
+    )
+
+
+_GRADIENTS = ("clip_part", ROW_ESTIMATE, "accumulate", "sum_by_key")
 _NORMS = {
     "parameters": "parameter",
     "gradients": "gradient",
-    "gradient norms": "gradient",
+    "squared gradient norms": "gradient",
 }
 """The norms of values: the squares of gradients may be added up at several nodes."""
 
@@ -98,10 +114,10 @@ def _word(graph: Graph, name: str) -> str:
         op, _ = origin(graph, op.operands[0])
     if op.kind == "delta":
         return "deltas"
-    if op.is_gradient or op.kind in ("clip_part", ROW_ESTIMATE, "accumulate"):
+    if op.is_gradient or op.kind in _GRADIENTS:
         return "gradients"
     if op.kind in ("sum_of_squares", "exact_squares", "rounded_sum"):
-        return f"{_NORMS.get(_word(graph, op.operands[0]), 'update')} norms"
+        return f"squared {_NORMS.get(_word(graph, op.operands[0]), 'update')} norms"
     if is_optimizer_part(op.kind):
         return "trust ratios" if op.kind == "trust_ratio" else "clip scales"
     return "inputs" if op.kind == "read" else "activations"

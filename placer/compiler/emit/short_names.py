@@ -14,14 +14,16 @@ from placer.compiler.graph.structural_ops import (
 )
 from placer.compiler.schedule.units import Unit
 
+_ENDINGS = re.compile(r"\.(sum|range|from_\w+)$")
 _DROPPED = re.compile(rf"clipped|{ROW_ESTIMATE}|part\d+")
 
 
 def shorten_values(graph: Graph, units: Iterable[Unit]) -> Mapping[str, str]:
-    """Return shorter names for gradients and received sums.
+    """Return clearer names for gradients and received sums.
 
     A gradient `x.grad.clipped` becomes `x.grad`, unless another value of the units would
-    have the same name. A sum that several nodes sent becomes `x.sum`.
+    have the same name. A sum that several nodes sent becomes `x.sum`, and a node's range of
+    it `x.range`. A term `x.grad.0` of a gradient, from the op `h1`, becomes `x.grad.from_h1`.
     """
     short = {
         value.name: _shorten(graph, value.name)
@@ -34,7 +36,8 @@ def shorten_values(graph: Graph, units: Iterable[Unit]) -> Mapping[str, str]:
     return {
         name: each
         for name, each in short.items()
-        if each != name and (uses[_without_moves(each)] == 1 or each.endswith(".sum"))
+        if each != name
+        and (uses[_without_moves(each)] == 1 or _ENDINGS.search(each) is not None)
     }
 
 
@@ -63,10 +66,15 @@ def _shorten(graph: Graph, name: str) -> str:
     parts = name.split(".")
     if is_sum_of_nodes(graph, name):
         parts = [part for part in parts if part not in MOVING_KINDS and part != "sum"]
-        parts.append("sum")
+        parts.append("range" if graph.values[name].layout == "F" else "sum")
     if "grad" not in parts:
         return ".".join(parts)
     at = parts.index("grad")
+    term = graph.producers.get(".".join(parts[: at + 2]))
+    is_term = len(parts) > at + 1 and parts[at + 1].isdecimal()
+    if is_term and term is not None and term.is_gradient:
+        consumer = term.operands[0].rpartition(".")[0].replace(".", "_")
+        parts[at + 1] = f"from_{consumer}"
     rest = [part for part in parts[at:] if not _DROPPED.fullmatch(part)]
     return ".".join([*parts[:at], *rest])
 

@@ -95,7 +95,9 @@ def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     table, keys = op.operands
     arguments: list[Argument] = [literal(table), hook.scope[keys]]
     targets = hook.targets([op.name])
-    return [Call("node.distributed_lookup_table", arguments, targets)]
+    note = hook.once("looks the keys up among the rows that this node stores")
+    method = "node.distributed_lookup_table"
+    return [Call(method, arguments, targets, note=note, is_above=True)]
 
 
 def emit_exact_squares(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -132,6 +134,8 @@ def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
             arguments.append(hook.scope[keys_of(hook.graph, name).results[0].name])
         arguments.append(hook.scope[name])
     note = notes.sent(hook.graph, op)
+    if op.attrs["edge"] in hook.edges_ahead:
+        note = ", ".join(filter(None, [note, "unless `send_keys_ahead` has sent them"]))
     call = Call(f"node.{exchange.send}", arguments, note=note)
     return [*_keys_ahead("send", hook, op), call]
 
@@ -151,21 +155,31 @@ def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
         names = (keys_of(graph, value.name).results[0].name for value in op.results)
         arguments += [hook.scope[name] for name in names]
     method, note = f"node.{exchange.receive}", notes.received(graph, send)
+    if op.attrs["edge"] in hook.edges_ahead:
+        note = "unless `receive_keys_ahead` has received them"
     call = Call(method, arguments, targets, is_tuple=True, note=note)
     return [*_keys_ahead("receive", hook, send), call]
 
 
-def _keys_ahead(what: str, hook: Hook, send: Op) -> list[Call]:
+_AHEAD = {
+    "send": "reads the next batch, and sends its keys now",
+    "receive": "the keys of the next batch",
+}
+_HELD_BACK = "sends nothing: the next step waits until these gradients are applied"
+
+
+def _keys_ahead(what: Literal["send", "receive"], hook: Hook, send: Op) -> list[Call]:
     """Return the calls that send or receive the keys of the next step."""
     assert send.exchange is not None, send
     if not send.exchange.sends_keys_ahead:
         return []
+    group = send.attrs.get("group")
+    mode = None if group is None else hook.graph.modes[group]
+    is_held_back = what == "send" and mode is not None and mode.waits_for_own
+    method = f"node.{what}_keys_ahead"
+    note = _HELD_BACK if is_held_back else _AHEAD[what]
     return [
-        Call(
-            f"node.{what}_keys_ahead",
-            [hook.constants.edge(edge)],
-            note="keys of the next step",
-        )
+        Call(method, [hook.constants.edge(edge)], note=note)
         for edge in ahead_of(hook.graph, send)
     ]
 

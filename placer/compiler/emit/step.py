@@ -64,7 +64,9 @@ def emit_hook(
     else:
         lines = writer.batches()
     if lowered.hook == "step" and lowered.serves_workers(node):
-        note = "until `serve` has applied this step of every worker"
+        note = (
+            f"until `{SERVE}`, in its own thread, has applied this step of every worker"
+        )
         lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
     if not lines:
         nothing = _why_nothing(node, lowered, tables)
@@ -76,7 +78,9 @@ def emit_hook(
 def _why_nothing(node: str, lowered: LoweredGraph, tables: Sequence[Table]) -> str:
     """Return the reason for an empty hook, in words."""
     if lowered.hook == "step" and lowered.units_of_messages(node):
-        return f"`{SERVE}` handles the messages of workers"
+        return (
+            f"during training, `{SERVE}` handles messages of workers in its own thread"
+        )
     sparse = (lowered.graph.nodes(op) for op in lowered.graph.sparse_tables)
     stores = tables or any(node in nodes for nodes in sparse)
     is_empty_server = NodeId(node).kind == SERVER and not stores
@@ -112,7 +116,8 @@ def emit_serve(
         )
         test = f"{INDENT * 2}{keyword} message.edge == {constants.edge(edge)}:"
         lines += [
-            Line(text, (SERVE,)) for text in add_comment([test], notes.served(op))
+            Line(text, (SERVE,))
+            for text in add_comment([test], notes.served(lowered.graph, op))
         ]
         keyword = "elif"
         for unit in units:
@@ -150,7 +155,9 @@ class _Writer:
             first, *others = turns
             order = [f"The tasks in order, each with its microbatch: {first}", *others]
             lines += map(Line, wrap_comment(order, 1))
-            lines.append(self._line(f"{INDENT}for task in node.microbatches():"))
+            loop = f"{INDENT}for task in node.microbatches():"
+            note = "calls of node in the loop use the microbatch of the task"
+            lines += map(self._line, add_comment([loop], note))
         bodies = [self._task(task) for task in step.tasks]
         tasks = [*zip(step.tasks, bodies, strict=True)]
         repeated = [body for task, body in tasks if task.repeated]

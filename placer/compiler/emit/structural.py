@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from placer.compiler.emit import notes
 from placer.compiler.emit.bundles import Bundle
 from placer.compiler.emit.code import Argument, Call, Expression, literal
@@ -62,7 +64,9 @@ def _parameters(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         bundle = hook.bundles.of_table[table.name]
         if hook.scope.is_bound(op.name):
             continue
-        variable = hook.scope.new_variable(bundle.variable)
+        is_range = hook.graph.values[op.name].layout == "F"
+        suffix = "_range" if is_range else ""
+        variable = hook.scope.new_variable(f"{bundle.variable}{suffix}")
         blocks = {block.name: block.name for block in table.blocks}
         hook.scope.hold(variable, bundle, blocks)
         arguments = [literal(table.name), bundle.name]
@@ -136,15 +140,20 @@ def _is_here(hook: Hook, op: Op) -> bool:
 
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    exchange, note = op.exchange, notes.sent(hook.graph, op)
+    exchange = op.exchange
     if exchange is None:
-        return [Call("node.send", [hook.edge(op), *_sent(hook, op)], note=note)]
+        arguments: list[Argument] = [hook.edge(op), *_sent(hook, op)]
+        return [Call("node.send", arguments, note=notes.sent(hook.graph, op))]
     if exchange.is_by_key:
         return emit_sent_rows(hook, op)
     if exchange.moves == "differences":
-        return [Call(f"node.{exchange.send}", [hook.edge(op)], note=note)]
+        table = _table_of_delta(hook, op.operands[0])
+        note = hook.once(notes.sent_delta(hook.graph, op, table))
+        method = f"node.{exchange.send}"
+        return [Call(method, [hook.edge(op)], note=note, is_above=True)]
     if not hook.is_of_message:
-        arguments: list[Argument] = [hook.edge(op), *_sent(hook, op)]
+        arguments = [hook.edge(op), *_sent(hook, op)]
+        note = notes.sent(hook.graph, op)
         return [Call(f"node.{exchange.send}", arguments, note=note)]
     # `send_sum` finds the sum for the worker itself.
     values = [] if exchange.moves == "sums" else _sent(hook, op)
@@ -163,12 +172,16 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         message = Expression("message", "message")
         return [Call(f"node.{exchange.receive_message}", [message])]
     send = hook.graph.sends[op.attrs["edge"]]
-    if _is_merged(hook, op):
-        note = notes.merged(hook.graph, send)
-        return [Call("node.merge", [hook.edge(op)], note=note)]
+    table_name = _merged_table(hook, op)
+    if table_name is not None:
+        note = hook.once(notes.merged(hook.graph, send, table_name))
+        return [Call("node.merge", [hook.edge(op)], note=note, is_above=True)]
     method = f"node.{exchange.receive if exchange else 'receive'}"
     arguments: list[Argument] = [hook.edge(op)]
     note = notes.received(hook.graph, send)
+    is_pull = exchange is not None and exchange.receive == "pull"
+    if is_pull:
+        note = hook.once(note)
     if hook.is_of_message:
         assert exchange is not None, op
         method, note = f"node.{exchange.receive_message}", ""
@@ -183,7 +196,8 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     if bundle is None or [*bundle.members] != members:
         _keep_variables(hook, op)
         targets = hook.targets(values)
-        return [Call(method, arguments, targets, is_tuple=True, note=note)]
+        call = Call(method, arguments, targets, is_tuple=True, note=note)
+        return [replace(call, is_above=is_pull)]
     is_parameters = parameter_of(hook.graph, values[0]) is not None
     if is_parameters:
         proposal = bundle.variable
@@ -191,7 +205,8 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         proposal = _received_variable(hook, op, bundle, values[0])
     variable = hook.bundle_target(bundle, proposal)
     hook.scope.hold(variable, bundle, dict(zip(members, values, strict=True)))
-    return [Call(method, [*arguments, bundle.name], [variable], note=note)]
+    call = Call(method, [*arguments, bundle.name], [variable], note=note)
+    return [replace(call, is_above=is_pull)]
 
 
 def _keep_variables(hook: Hook, op: Op) -> None:
@@ -210,15 +225,30 @@ def _keep_variables(hook: Hook, op: Op) -> None:
 def _received_variable(hook: Hook, op: Op, bundle: Bundle, value: str) -> str:
     """Return the variable of received gradients, or of a worker's change."""
     if op.exchange is not None and op.exchange.moves == "differences":
-        return f"delta{bundle.number}"
+        mode = hook.graph.modes[op.attrs["group"]]
+        is_mean = mode is not None and mode.in_rounds
+        return f"delta{bundle.number}{'_mean' if is_mean else ''}"
+    if hook.graph.values[value].layout == "F":
+        return f"g{bundle.number}_range"
     suffix = "_sum" if is_sum_of_nodes(hook.graph, value) else ""
     return f"g{bundle.number}{suffix}"
 
 
-def _is_merged(hook: Hook, op: Op) -> bool:
-    """Whether the values are merged into the worker's own table."""
+def _merged_table(hook: Hook, op: Op) -> str | None:
+    """Return the worker's table that received values are merged into, or None."""
     users = (u for value in op.results for u in hook.graph.uses.get(value.name, ()))
-    return any(user.kind == "local_parameter" for user in users)
+    local = (user.name for user in users if user.kind == "local_parameter")
+    return next((hook.tables[name].name for name in local), None)
+
+
+def _table_of_delta(hook: Hook, value: str) -> str:
+    """Return the worker's table whose change a sent value is."""
+    op = hook.graph.producers[value]
+    while op.kind != "delta":
+        op = hook.graph.producers[op.operands[0]]
+    parameter = hook.parameter_for(op.operands[0])
+    assert parameter is not None, op
+    return hook.tables[parameter].name
 
 
 def _nothing(hook: Hook, ops: Sequence[Op]) -> list[Call]:

@@ -12,11 +12,11 @@ from placer.plan.hooks import HookName
 
 _TITLES = {
     "trust_ratio": "trust_ratios",
-    "clip_scale": "clip",
+    "clip_scale": "compute_clip_scale",
     "clip_value": "clip",
     "clip_part": "clip",
     "row_estimate": "estimate",
-    "sum_of_squares": "square_norms",
+    "sum_of_squares": "squared_norm",
     "accumulate": "add",
 }
 """The names of functions of an optimizer, by an op kind; the first kind in a function counts."""

@@ -31,6 +31,10 @@ def emit_update(hook: Hook, op: Op) -> list[Call]:
     if not is_update(op.kind):
         return _direction(hook, table, ops)
     note = notes.updated(table)
+    pushed = hook.graph.producers[op.operands[1]].exchange
+    if pushed is not None and pushed.moves == "differences":
+        delta = hook.scope[op.operands[1]].variable
+        note += f": {notes.applied_delta(hook.graph, op, delta)}"
     if table.name in hook.streamed:
         return [_streamed(hook, table, note)]
     if optimizers.RULES[op.kind].is_two_phase:
@@ -86,8 +90,7 @@ def _streamed(hook: Hook, table: Table, note: str) -> Call:
         return Call("node.update_from", [literal(table.name), message], note=note)
     edges = [hook.edge(listen) for listen in listens]
     sends = [hook.graph.sends[listen.attrs["edge"]] for listen in listens]
-    if any("summed" in notes.received(hook.graph, send) for send in sends):
-        note += ": sums the gradients in node order, as they arrive"
-    else:
-        note += ": applies the gradients as they arrive"
+    received = dict.fromkeys(notes.received(hook.graph, send) for send in sends)
+    how = ", ".join(["receives the gradients in chunks", *filter(None, received)])
+    note = f"{how}, then {note}"
     return Call("node.update_from_edges", [literal(table.name), *edges], note=note)

@@ -48,8 +48,8 @@ def test_messages_among_workers_have_the_name_of_a_collective_operation(tmp_path
     assert [name for name, _ in EDGE.findall(program)] == [
         "ALL_GATHER_PARAMETERS",
         "REDUCE_SCATTER_GRADIENTS",
-        "REDUCE_GRADIENT_NORMS_TO_WORKER0",
-        "BROADCAST_GRADIENT_NORMS_FROM_WORKER0",
+        "REDUCE_SQUARED_GRADIENT_NORMS_TO_WORKER0",
+        "BROADCAST_SQUARED_GRADIENT_NORMS_FROM_WORKER0",
         "EVAL_ALL_GATHER_PARAMETERS",
         "PREDICT_ALL_GATHER_PARAMETERS",
     ]

@@ -65,8 +65,8 @@ def test_the_worker_has_a_send_and_recv_in_place_of_the_fc(tmp_path):
         *("read", "listen_and_serv", "send_and_recv", "send")
     ]
     program = (tmp_path / "worker-0/program.py").read_text()
-    edges = "ACTIVATIONS_TO_HETER, embedding, back=GRADIENTS_FROM_HETER"
-    assert f"(d_embedding,) = node.send_and_recv({edges})" in program
+    edges = "ACTIVATIONS_TO_HETER, embedding, back=ACTIVATION_GRADIENTS_FROM_HETER"
+    assert f"(d_embedding,) = node.send_and_recv(\n        {edges}\n    )" in program
 
 
 def test_a_server_receives_gradients_from_workers_and_heter_nodes(tmp_path):

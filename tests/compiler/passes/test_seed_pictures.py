@@ -94,7 +94,7 @@ def test_the_program_of_a_worker_has_no_update_and_ends_with_a_send(tmp_path):
         "node.send",
     ]
     server = (tmp_path / "ps-0/program.py").read_text()
-    streamed = "adam, learning rate 0.0001: applies the gradients as they arrive"
+    streamed = "receives the gradients in chunks, then adam, learning rate 0.0001"
     assert (
         f'# {streamed}\n    node.update_from_edges("dense", GRADIENTS_FROM_WORKER)\n'
         in server

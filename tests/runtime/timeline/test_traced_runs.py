@@ -72,7 +72,8 @@ def test_the_window_has_the_calls_of_the_program_with_their_names(digits, tmp_pa
     assert worker["forward_backward"] == 2
     assert worker["batch 0"] == 1
     assert worker["edge 3 to ps:0"] == worker["edge 1 from ps:0"] == 2
-    assert server["square_norms"] == server["clip"] == server["update dense"] == 2
+    assert server["squared_norm"] == server["compute_clip_scale"] == 2
+    assert server["update dense"] == 2
     check_messages(trace)
     assert trace.about["steps"] == "10:11"
     assert set(result.shares) == set(trace.nodes)

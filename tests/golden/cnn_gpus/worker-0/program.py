@@ -1,7 +1,9 @@
 """worker:0 of cnn_gpus: 1 worker.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; g: their gradients; d_x: the gradient of x.
+p: parameters; g: their gradients; d_NAME: the gradient of NAME; d_NAME_from_OP: the term of d_NAME
+from OP, which uses NAME; NAME_res: the values that NAME's backward needs; count: the rows of the
+batch on all nodes together, by which a mean loss divides.
 """
 
 import functools
@@ -87,29 +89,29 @@ def forward_backward(image, p: Dense, state: State, batch_position, label):
     d_flat, _ = ops.drop.backward(thinned_dropped_res, d_thinned)
     (d_h2,) = ops.flatten.backward(flat_res, d_flat)
     (d_norm2,) = ops.relu.backward(h2_res, d_h2)
-    d_conv2_2, d_norm2_used_mean, d_norm2_used_variance, *g_norm2 = ops.normalize.backward(
+    d_conv2_from_norm2, d_norm2_used_mean, d_norm2_used_variance, *g_norm2 = ops.normalize.backward(
         norm2_res, conv2, norm2_mean, norm2_variance, p.norm2.scale, d_norm2
     )
-    d_conv2_1, _ = ops.variance.backward(
+    d_conv2_from_norm2_variance, _ = ops.variance.backward(
         norm2_variance_res, conv2, norm2_mean, d_norm2_used_variance
     )
-    (d_conv2_0,) = ops.reduce_mean.backward(norm2_mean_res, d_norm2_used_mean)
-    d_conv2 = ops.accumulate(d_conv2_0, d_conv2_1, d_conv2_2)
+    (d_conv2_from_norm2_mean,) = ops.reduce_mean.backward(norm2_mean_res, d_norm2_used_mean)
+    d_conv2 = ops.accumulate(
+        d_conv2_from_norm2_mean, d_conv2_from_norm2_variance, d_conv2_from_norm2
+    )
     d_h1, d_conv2_w = ops.conv2d.backward(conv2_res, h1, p.conv2.w, d_conv2)
     (d_norm1,) = ops.relu.backward(h1_res, d_h1)
-    d_conv1_2, d_norm1_used_mean, d_norm1_used_variance, *g_norm1 = ops.normalize.backward(
+    d_conv1_from_norm1, d_norm1_used_mean, d_norm1_used_variance, *g_norm1 = ops.normalize.backward(
         norm1_res, conv1, norm1_mean, norm1_variance, p.norm1.scale, d_norm1
     )
-    d_conv1_1, _ = ops.variance.backward(
+    d_conv1_from_norm1_variance, _ = ops.variance.backward(
         norm1_variance_res, conv1, norm1_mean, d_norm1_used_variance
     )
-    (d_conv1_0,) = ops.reduce_mean.backward(norm1_mean_res, d_norm1_used_mean)
-    d_conv1 = ops.accumulate(d_conv1_0, d_conv1_1, d_conv1_2)
-    _, d_conv1_w = ops.conv2d.backward(conv1_res, picture, p.conv1.w, d_conv1)
-    new = State(
-        norm1=BatchNormState(norm1_running_mean_new, norm1_running_variance_new),
-        norm2=BatchNormState(norm2_running_mean_new, norm2_running_variance_new),
+    (d_conv1_from_norm1_mean,) = ops.reduce_mean.backward(norm1_mean_res, d_norm1_used_mean)
+    d_conv1 = ops.accumulate(
+        d_conv1_from_norm1_mean, d_conv1_from_norm1_variance, d_conv1_from_norm1
     )
+    _, d_conv1_w = ops.conv2d.backward(conv1_res, picture, p.conv1.w, d_conv1)
     g = Dense(
         conv1=Conv2d(d_conv1_w),
         norm1=BatchNorm(*g_norm1),
@@ -117,7 +119,11 @@ def forward_backward(image, p: Dense, state: State, batch_position, label):
         norm2=BatchNorm(*g_norm2),
         logits=Fc(*g_logits),
     )
-    return loss, accuracy, new, g
+    new = State(
+        norm1=BatchNormState(norm1_running_mean_new, norm1_running_variance_new),
+        norm2=BatchNormState(norm2_running_mean_new, norm2_running_variance_new),
+    )
+    return loss, accuracy, g, new
 
 
 @functools.partial(jax.jit, static_argnames="count")
@@ -141,7 +147,7 @@ def step(node: runtime.Node) -> None:
     image, batch_position, label, p = node.memcpy_h2d(
         image, batch_position, label, p, to="gpu:0-7", rows=3
     )
-    loss, accuracy, new, g = forward_backward(image, p, state, batch_position, label)
+    loss, accuracy, g, new = forward_backward(image, p, state, batch_position, label)
     loss, accuracy, g = node.memcpy_d2h(loss, accuracy, g)
     node.store("state_gpu:0-7", new)
     node.record(loss=loss, accuracy=accuracy)

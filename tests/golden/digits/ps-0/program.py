@@ -4,7 +4,6 @@ Compiled by placer; change the spec, not this file.
 p: parameters; g_sum: gradients summed over nodes.
 """
 
-import functools
 from collections import namedtuple
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from placer import ops
 # Edges: the numbers of the messages between nodes, from plan.json.
 PARAMETERS_TO_WORKERS = 1
 GRADIENTS_FROM_WORKERS = 3
-GRADIENT_NORMS_FROM_PS1 = 5
+SQUARED_GRADIENT_NORMS_FROM_PS1 = 5
 CLIP_SCALES_TO_PS1 = 6
 EVAL_PARAMETERS_TO_WORKERS = 7
 PREDICT_PARAMETERS_TO_WORKERS = 9
@@ -29,23 +28,23 @@ class Dense(NamedTuple):  # table "dense"
     h1: Fc  # w float32[64, 128]
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
-def square_norms(g_sum: Dense):
+@jax.jit
+def squared_norm(g_sum: Dense):
     return ops.sum_of_squares(g_sum.h1.w)
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
-def clip(clip_square_0, clip_square_1):
+@jax.jit
+def compute_clip_scale(clip_square_0, clip_square_1):
     return ops.clip_scale(clip_square_0, clip_square_1, max_norm=1.0)
 
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     node.send(PARAMETERS_TO_WORKERS, p)
-    g_sum = node.receive(GRADIENTS_FROM_WORKERS, Dense)  # summed in node order
-    clip_square_0 = square_norms(g_sum)
-    (clip_square_1,) = node.receive(GRADIENT_NORMS_FROM_PS1)
-    clip_scale = clip(clip_square_0, clip_square_1)
+    g_sum = node.receive(GRADIENTS_FROM_WORKERS, Dense)  # adds all workers' values in node order
+    clip_square_0 = squared_norm(g_sum)
+    (clip_square_1,) = node.receive(SQUARED_GRADIENT_NORMS_FROM_PS1)
+    clip_scale = compute_clip_scale(clip_square_0, clip_square_1)
     node.update("dense", g_sum, scale=clip_scale)  # adam, cosine learning rate
     node.send(CLIP_SCALES_TO_PS1, clip_scale)
 

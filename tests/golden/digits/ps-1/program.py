@@ -4,7 +4,6 @@ Compiled by placer; change the spec, not this file.
 p: parameters; g_sum: gradients summed over nodes.
 """
 
-import functools
 from collections import namedtuple
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from placer import ops
 # Edges: the numbers of the messages between nodes, from plan.json.
 PARAMETERS_TO_WORKERS = 2
 GRADIENTS_FROM_WORKERS = 4
-GRADIENT_NORMS_TO_PS0 = 5
+SQUARED_GRADIENT_NORMS_TO_PS0 = 5
 CLIP_SCALES_FROM_PS0 = 6
 EVAL_PARAMETERS_TO_WORKERS = 8
 PREDICT_PARAMETERS_TO_WORKERS = 10
@@ -31,17 +30,17 @@ class Dense(NamedTuple):  # table "dense"
     logits: Fc  # w float32[128, 10], b float32[10]
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
-def square_norms(g_sum: Dense):
+@jax.jit
+def squared_norm(g_sum: Dense):
     return ops.sum_of_squares(g_sum.h1.b, *g_sum.logits)
 
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     node.send(PARAMETERS_TO_WORKERS, p)
-    g_sum = node.receive(GRADIENTS_FROM_WORKERS, Dense)  # summed in node order
-    clip_square_1 = square_norms(g_sum)
-    node.send(GRADIENT_NORMS_TO_PS0, clip_square_1)
+    g_sum = node.receive(GRADIENTS_FROM_WORKERS, Dense)  # adds all workers' values in node order
+    clip_square_1 = squared_norm(g_sum)
+    node.send(SQUARED_GRADIENT_NORMS_TO_PS0, clip_square_1)
     (clip_scale,) = node.receive(CLIP_SCALES_FROM_PS0)
     node.update("dense", g_sum, scale=clip_scale)  # adam, cosine learning rate
 

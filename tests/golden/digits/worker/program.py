@@ -1,7 +1,8 @@
 """workers of digits: 2 workers, 2 servers.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; g: their gradients; d_x: the gradient of x.
+p: parameters; g: their gradients; d_NAME: the gradient of NAME; NAME_res: the values that NAME's
+backward needs; count: the rows of the batch on all nodes together, by which a mean loss divides.
 """
 
 import functools

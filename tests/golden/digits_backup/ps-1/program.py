@@ -4,7 +4,6 @@ Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients.
 """
 
-import functools
 from collections import namedtuple
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from placer import ops
 # Edges: the numbers of the messages between nodes, from plan.json.
 PARAMETERS_TO_WORKERS = 2
 GRADIENTS_FROM_WORKERS = 4
-GRADIENT_NORMS_TO_PS0 = 5
+SQUARED_GRADIENT_NORMS_TO_PS0 = 5
 CLIP_SCALES_FROM_PS0 = 6
 EVAL_PARAMETERS_TO_WORKERS = 8
 PREDICT_PARAMETERS_TO_WORKERS = 10
@@ -31,18 +30,18 @@ class Dense(NamedTuple):  # table "dense"
     logits: Fc  # w float32[128, 10], b float32[10]
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
-def square_norms(g: Dense):
+@jax.jit
+def squared_norm(g: Dense):
     return ops.sum_of_squares(g.h1.b, *g.logits)
 
 
 def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     node.offer(PARAMETERS_TO_WORKERS, p)  # sent to each worker that begins this step
-    # of the fastest 3 of 4 workers, summed in node order
+    # adds the values of the fastest 3 of 4 workers in node order, scaled to the full batch
     g = node.sum_of_first(GRADIENTS_FROM_WORKERS, Dense)
-    clip_square_1 = square_norms(g)
-    node.send(GRADIENT_NORMS_TO_PS0, clip_square_1)
+    clip_square_1 = squared_norm(g)
+    node.send(SQUARED_GRADIENT_NORMS_TO_PS0, clip_square_1)
     (clip_scale,) = node.receive(CLIP_SCALES_FROM_PS0)
     node.update("dense", g, scale=clip_scale)  # adam, cosine learning rate
 

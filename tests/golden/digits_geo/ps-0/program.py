@@ -1,7 +1,7 @@
 """ps:0 of digits_geo: 2 workers, 2 servers.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; delta: the change of one worker's parameters.
+p: parameters; delta: the change that one worker has sent, as old - new values.
 """
 
 from collections import namedtuple
@@ -23,17 +23,19 @@ class Dense(NamedTuple):  # table "dense"
 
 
 def step(node: runtime.Node) -> None:
-    """Nothing to do: `serve` handles the messages of workers."""
+    """Nothing to do: during training, `serve` handles messages of workers in its own thread."""
 
 
 def serve(node: runtime.Node) -> None:
     for message in node.messages():  # of workers, as they arrive
-        if message.edge == PARAMETERS_TO_WORKERS:  # a worker needs the newest parameters
+        # a worker's request (each push makes one): the newest parameters go back
+        if message.edge == PARAMETERS_TO_WORKERS:
             p = node.parameters("dense", Dense)
             node.answer(message, p)
-        elif message.edge == DELTAS_FROM_WORKERS:  # of one worker
+        elif message.edge == DELTAS_FROM_WORKERS:  # the delta of one worker
             delta = node.pushed("dense", message, Dense)
-            node.update("dense", delta, message=message)  # sgd, learning rate 1
+            # sgd, learning rate 1: subtracts delta, (old - new values) / 2 of one worker
+            node.update("dense", delta, message=message)
 
 
 def evaluate(node: runtime.Node) -> None:

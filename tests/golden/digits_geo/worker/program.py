@@ -1,7 +1,8 @@
 """workers of digits_geo: 2 workers, 2 servers.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; g: their gradients; d_x: the gradient of x.
+p: parameters; g: their gradients; d_NAME: the gradient of NAME; NAME_res: the values that NAME's
+backward needs; count: the rows of the batch on all nodes together, by which a mean loss divides.
 """
 
 import functools
@@ -51,9 +52,11 @@ def forward_backward(image, p: Local, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
+    # this node has 1 / 2 of the rows: limits the joint norm of these gradients to 1.0 / 2
     d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
     )
+    # this node has 1 / 2 of the rows: divides by it, to estimate the gradient of the whole batch
     d_h1_w = ops.row_estimate(d_h1_w, share=1 / 2)
     d_h1_b = ops.row_estimate(d_h1_b, share=1 / 2)
     d_logits_w = ops.row_estimate(d_logits_w, share=1 / 2)
@@ -78,14 +81,17 @@ def predict_forward(image, p: Dense):
 
 def step(node: runtime.Node) -> None:
     image, label = node.read("image", "label")
-    node.merge(PARAMETERS_FROM_PS0)  # adds the changes of other workers, if received
-    node.merge(PARAMETERS_FROM_PS1)  # adds the changes of other workers, if received
+    # adds the changes of other workers to "local" if the server's answer is here; does not wait
+    node.merge(PARAMETERS_FROM_PS0)
+    node.merge(PARAMETERS_FROM_PS1)
     p = node.parameters("local", Local)
     loss, accuracy, g = forward_backward(image, p, label)
     node.record(loss=loss, accuracy=accuracy)
     node.update("local", g)  # adam, cosine learning rate
-    node.push_delta(DELTAS_TO_PS0)  # every 10 steps: this worker's change of the parameters
-    node.push_delta(DELTAS_TO_PS1)  # every 10 steps: this worker's change of the parameters
+    # every 10 steps: sends (values at the last exchange - values now) / 2 of "local"; the server
+    # answers with its parameters
+    node.push_delta(DELTAS_TO_PS0)
+    node.push_delta(DELTAS_TO_PS1)
 
 
 def evaluate(node: runtime.Node) -> None:

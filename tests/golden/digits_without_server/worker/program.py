@@ -1,7 +1,8 @@
 """workers of digits_without_server: 2 workers.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; g: their gradients; d_x: the gradient of x.
+p: parameters; g: their gradients; d_NAME: the gradient of NAME; NAME_res: the values that NAME's
+backward needs; count: the rows of the batch on all nodes together, by which a mean loss divides.
 """
 
 import functools
@@ -39,6 +40,7 @@ def forward_backward(image, p: Dense, label):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
     d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
     _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
+    # this node has 1 / 2 of the rows: limits the joint norm of these gradients to 1.0 / 2
     d_h1_w, d_h1_b, d_logits_w, d_logits_b = ops.clip_part(
         d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
     )

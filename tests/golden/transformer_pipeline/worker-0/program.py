@@ -2,7 +2,8 @@
 
 Compiled by placer; change the spec, not this file.
 p: parameters; g: their gradients; g_total: gradients summed over microbatches; s: values saved for
-a later function; d_x: the gradient of x.
+a later function; d_NAME: the gradient of NAME; d_NAME_from_OP: the term of d_NAME from OP, which
+uses NAME; NAME_res: the values that NAME's backward needs.
 """
 
 import functools
@@ -17,8 +18,8 @@ from placer import ops
 
 # Edges: the numbers of the messages between nodes, from plan.json.
 ACTIVATIONS_TO_WORKER1 = 1
-GRADIENTS_FROM_WORKER1 = 2
-GRADIENT_NORMS_FROM_WORKER1 = 3
+ACTIVATION_GRADIENTS_FROM_WORKER1 = 2
+SQUARED_GRADIENT_NORMS_FROM_WORKER1 = 3
 CLIP_SCALES_TO_WORKER1 = 4
 EVAL_ACTIVATIONS_TO_WORKER1 = 5
 PREDICT_ACTIVATIONS_TO_WORKER1 = 6
@@ -68,17 +69,18 @@ def forward(text, p: Dense):
     return x2, s
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+# the results then also wait for unused arguments: updates in place rely on it
+@functools.partial(jax.jit, keep_unused=True)
 def backward(d_x2, s, p: Dense, text):
-    d_x1_1, d_narrow1 = ops.add.backward(s.x2_res, d_x2)
+    d_x1_from_x2, d_narrow1 = ops.add.backward(s.x2_res, d_x2)
     d_wide1, *g_narrow1 = ops.fc.backward(s.narrow1_res, s.wide1, p.narrow1.w, d_narrow1)
     d_norm2, *g_wide1 = ops.fc.backward(s.wide1_res, s.norm2, p.wide1.w, d_wide1)
-    d_x1_0, *g_norm2 = ops.layer_norm.backward(s.norm2_res, s.x1, p.norm2.scale, d_norm2)
-    d_x1 = ops.accumulate(d_x1_0, d_x1_1)
-    d_x_1, d_seen1 = ops.add.backward(s.x1_res, d_x1)
+    d_x1_from_norm2, *g_norm2 = ops.layer_norm.backward(s.norm2_res, s.x1, p.norm2.scale, d_norm2)
+    d_x1 = ops.accumulate(d_x1_from_norm2, d_x1_from_x2)
+    d_x_from_x1, d_seen1 = ops.add.backward(s.x1_res, d_x1)
     d_norm1, *g_seen1 = ops.multi_head_attention.backward(s.seen1_res, s.norm1, *p.seen1, d_seen1)
-    d_x_0, *g_norm1 = ops.layer_norm.backward(s.norm1_res, s.x, p.norm1.scale, d_norm1)
-    d_x = ops.accumulate(d_x_0, d_x_1)
+    d_x_from_norm1, *g_norm1 = ops.layer_norm.backward(s.norm1_res, s.x, p.norm1.scale, d_norm1)
+    d_x = ops.accumulate(d_x_from_norm1, d_x_from_x1)
     d_characters, d_x_table = ops.position_embedding.backward(s.x_res, d_x)
     _, d_characters_table = ops.embedding.backward(s.characters_res, text, d_characters)
     return Dense(
@@ -92,8 +94,8 @@ def backward(d_x2, s, p: Dense, text):
     )
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
-def clip(g_total: Dense, clip_square_1):
+@jax.jit
+def compute_clip_scale(g_total: Dense, clip_square_1):
     clip_square_0 = ops.sum_of_squares(
         g_total.characters.table,
         g_total.x.table,
@@ -111,7 +113,7 @@ def step(node: runtime.Node) -> None:
     # The tasks in order, each with its microbatch: forward.0, forward.1, backward.0, forward.2,
     # backward.1, forward.3, backward.2, forward.4, backward.3, forward.5, backward.4, forward.6,
     # backward.5, forward.7, backward.6, backward.7
-    for task in node.microbatches():
+    for task in node.microbatches():  # calls of node in the loop use the microbatch of the task
         if task == "forward":
             text = node.read("text")
             x2, s = forward(text, p)
@@ -120,13 +122,13 @@ def step(node: runtime.Node) -> None:
             del text, x2, s
         elif task == "backward":
             s, text = node.pop_values("s", "text")
-            (d_x2,) = node.receive(GRADIENTS_FROM_WORKER1)
+            (d_x2,) = node.receive(ACTIVATION_GRADIENTS_FROM_WORKER1)
             g = backward(d_x2, s, p, text)
             node.sum_microbatches(g=g)
             del s, text, d_x2, g
     (g_total,) = node.microbatch_totals("g")
-    (clip_square_1,) = node.receive(GRADIENT_NORMS_FROM_WORKER1)
-    clip_scale = clip(g_total, clip_square_1)
+    (clip_square_1,) = node.receive(SQUARED_GRADIENT_NORMS_FROM_WORKER1)
+    clip_scale = compute_clip_scale(g_total, clip_square_1)
     node.update("dense", g_total, scale=clip_scale)  # adam, warmup and cosine learning rate
     node.send(CLIP_SCALES_TO_WORKER1, clip_scale)
 

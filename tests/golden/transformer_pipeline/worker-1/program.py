@@ -1,8 +1,10 @@
 """worker:1 of transformer_pipeline: 2 workers.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; g: their gradients; g_total: gradients summed over microbatches; d_x: the gradient of
-x.
+p: parameters; g: their gradients; g_total: gradients summed over microbatches; d_NAME: the gradient
+of NAME; d_NAME_from_OP: the term of d_NAME from OP, which uses NAME; NAME_res: the values that
+NAME's backward needs; count: the rows of the batch on all nodes together, by which a mean loss
+divides.
 """
 
 import functools
@@ -17,8 +19,8 @@ from placer import ops
 
 # Edges: the numbers of the messages between nodes, from plan.json.
 ACTIVATIONS_FROM_WORKER0 = 1
-GRADIENTS_TO_WORKER0 = 2
-GRADIENT_NORMS_TO_WORKER0 = 3
+ACTIVATION_GRADIENTS_TO_WORKER0 = 2
+SQUARED_GRADIENT_NORMS_TO_WORKER0 = 3
 CLIP_SCALES_FROM_WORKER0 = 4
 EVAL_ACTIVATIONS_FROM_WORKER0 = 5
 PREDICT_ACTIVATIONS_FROM_WORKER0 = 6
@@ -50,7 +52,8 @@ def model(x2, p: Dense):
     return ops.fc(norm5, *p.logits)
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+# the results then also wait for unused arguments: updates in place rely on it
+@functools.partial(jax.jit, keep_unused=True)
 def forward_backward(x2, p: Dense, next_):
     norm3, norm3_res = ops.layer_norm.forward(x2, *p.norm3)
     seen2, seen2_res = ops.multi_head_attention.forward(norm3, *p.seen2, heads=4, causal=True)
@@ -66,15 +69,15 @@ def forward_backward(x2, p: Dense, next_):
     d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, next_, 1.0)
     d_norm5, *g_logits = ops.fc.backward(logits_res, norm5, p.logits.w, d_logits)
     d_x4, *g_norm5 = ops.layer_norm.backward(norm5_res, x4, p.norm5.scale, d_norm5)
-    d_x3_1, d_narrow2 = ops.add.backward(x4_res, d_x4)
+    d_x3_from_x4, d_narrow2 = ops.add.backward(x4_res, d_x4)
     d_wide2, *g_narrow2 = ops.fc.backward(narrow2_res, wide2, p.narrow2.w, d_narrow2)
     d_norm4, *g_wide2 = ops.fc.backward(wide2_res, norm4, p.wide2.w, d_wide2)
-    d_x3_0, *g_norm4 = ops.layer_norm.backward(norm4_res, x3, p.norm4.scale, d_norm4)
-    d_x3 = ops.accumulate(d_x3_0, d_x3_1)
-    d_x2_1, d_seen2 = ops.add.backward(x3_res, d_x3)
+    d_x3_from_norm4, *g_norm4 = ops.layer_norm.backward(norm4_res, x3, p.norm4.scale, d_norm4)
+    d_x3 = ops.accumulate(d_x3_from_norm4, d_x3_from_x4)
+    d_x2_from_x3, d_seen2 = ops.add.backward(x3_res, d_x3)
     d_norm3, *g_seen2 = ops.multi_head_attention.backward(seen2_res, norm3, *p.seen2, d_seen2)
-    d_x2_0, *g_norm3 = ops.layer_norm.backward(norm3_res, x2, p.norm3.scale, d_norm3)
-    d_x2 = ops.accumulate(d_x2_0, d_x2_1)
+    d_x2_from_norm3, *g_norm3 = ops.layer_norm.backward(norm3_res, x2, p.norm3.scale, d_norm3)
+    d_x2 = ops.accumulate(d_x2_from_norm3, d_x2_from_x3)
     g = Dense(
         norm3=LayerNorm(*g_norm3),
         seen2=MultiHeadAttention(*g_seen2),
@@ -87,8 +90,8 @@ def forward_backward(x2, p: Dense, next_):
     return loss, accuracy, d_x2, g
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
-def square_norms(g_total: Dense):
+@jax.jit
+def squared_norm(g_total: Dense):
     return ops.sum_of_squares(
         *g_total.norm3,
         *g_total.seen2,
@@ -119,18 +122,18 @@ def step(node: runtime.Node) -> None:
     # The tasks in order, each with its microbatch: forward_backward.0, forward_backward.1,
     # forward_backward.2, forward_backward.3, forward_backward.4, forward_backward.5,
     # forward_backward.6, forward_backward.7
-    for task in node.microbatches():
+    for task in node.microbatches():  # calls of node in the loop use the microbatch of the task
         if task == "forward_backward":
             next_ = node.read("next")
             (x2,) = node.receive(ACTIVATIONS_FROM_WORKER0)
             loss, accuracy, d_x2, g = forward_backward(x2, p, next_)
             node.sum_microbatches(loss=loss, accuracy=accuracy, g=g)
-            node.send(GRADIENTS_TO_WORKER0, d_x2)
+            node.send(ACTIVATION_GRADIENTS_TO_WORKER0, d_x2)
             del next_, x2, loss, accuracy, d_x2, g
     g_total, loss_total, accuracy_total = node.microbatch_totals("g", "loss", "accuracy")
-    clip_square_1 = square_norms(g_total)
+    clip_square_1 = squared_norm(g_total)
     node.record(loss=loss_total, accuracy=accuracy_total)
-    node.send(GRADIENT_NORMS_TO_WORKER0, clip_square_1)
+    node.send(SQUARED_GRADIENT_NORMS_TO_WORKER0, clip_square_1)
     (clip_scale,) = node.receive(CLIP_SCALES_FROM_WORKER0)
     node.update("dense", g_total, scale=clip_scale)  # adam, warmup and cosine learning rate
 

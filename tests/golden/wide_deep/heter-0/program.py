@@ -1,7 +1,8 @@
 """heter:0 of wide_deep: 2 workers, 1 heter, 1 server.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; g: their gradients; s: values saved for a later function; d_x: the gradient of x.
+p: parameters; g: their gradients; s: values saved for a later function; d_NAME: the gradient of
+NAME; NAME_res: the values that NAME's backward needs.
 """
 
 import functools
@@ -18,8 +19,8 @@ from placer import ops
 PARAMETERS_FROM_PS = 2
 ACTIVATIONS_FROM_WORKERS = 3
 ACTIVATIONS_TO_WORKERS = 4
-GRADIENTS_FROM_WORKERS = 5
-GRADIENTS_TO_WORKERS = 7
+ACTIVATION_GRADIENTS_FROM_WORKERS = 5
+ACTIVATION_GRADIENTS_TO_WORKERS = 7
 GRADIENTS_TO_PS = 8
 EVAL_PARAMETERS_FROM_PS = 11
 EVAL_ACTIVATIONS_FROM_WORKERS = 12
@@ -44,7 +45,8 @@ def model(both, p: Dense):
     return ops.fc(deep2, *p.deep)
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+# the results then also wait for unused arguments: updates in place rely on it
+@functools.partial(jax.jit, keep_unused=True)
 def forward(both, p: Dense):
     s = ops.Saved()
     s.deep1, s.deep1_res = ops.fc.forward(both, *p.deep1, activation="gelu")
@@ -53,7 +55,8 @@ def forward(both, p: Dense):
     return deep, s
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+# the results then also wait for unused arguments: updates in place rely on it
+@functools.partial(jax.jit, keep_unused=True)
 def backward(s, p: Dense, d_deep, both):
     d_deep2, *g_deep = ops.fc.backward(s.deep_res, s.deep2, p.deep.w, d_deep)
     d_deep1, *g_deep2 = ops.fc.backward(s.deep2_res, s.deep1, p.deep2.w, d_deep2)
@@ -70,11 +73,11 @@ def step(node: runtime.Node) -> None:
     deep, s = forward(both, p)
     (deep,) = node.memcpy_d2h(deep)
     node.send(ACTIVATIONS_TO_WORKERS, deep)  # each node gets its rows
-    (d_deep,) = node.receive(GRADIENTS_FROM_WORKERS)  # rows concatenated
+    (d_deep,) = node.receive(ACTIVATION_GRADIENTS_FROM_WORKERS)  # rows concatenated
     (d_deep,) = node.memcpy_h2d(d_deep, to="gpu:0")
     d_both, g = backward(s, p, d_deep, both)
     g, d_both = node.memcpy_d2h(g, d_both)
-    node.send(GRADIENTS_TO_WORKERS, d_both)  # each node gets its rows
+    node.send(ACTIVATION_GRADIENTS_TO_WORKERS, d_both)  # each node gets its rows
     node.send(GRADIENTS_TO_PS, g)
 
 

@@ -37,12 +37,14 @@ def step(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     node.send(PARAMETERS_TO_WORKERS, p.users.table, p.items.table, p.wide.table)
     node.send(PARAMETERS_TO_HETER, *p.deep1, *p.deep2, *p.deep)
+    # receives the gradients in chunks, adds all workers' values in node order, then adam, cosine
+    # learning rate
     node.update_from_edges(
         "dense",
         GRADIENTS_WIDE_TABLE_FROM_WORKERS,
         GRADIENTS_FROM_HETER,
         GRADIENTS_USERS_TABLE_FROM_WORKERS,
-    )  # adam, cosine learning rate: sums the gradients in node order, as they arrive
+    )
 
 
 def evaluate(node: runtime.Node) -> None:

@@ -1,7 +1,9 @@
 """workers of wide_deep: 2 workers, 1 heter, 1 server.
 
 Compiled by placer; change the spec, not this file.
-p: parameters; s: values saved for a later function; d_x: the gradient of x.
+p: parameters; s: values saved for a later function; d_NAME: the gradient of NAME; NAME_res: the
+values that NAME's backward needs; count: the rows of the batch on all nodes together, by which a
+mean loss divides.
 """
 
 import functools
@@ -18,9 +20,9 @@ from placer import ops
 PARAMETERS_FROM_PS = 1
 ACTIVATIONS_TO_HETER = 3
 ACTIVATIONS_FROM_HETER = 4
-GRADIENTS_TO_HETER = 5
+ACTIVATION_GRADIENTS_TO_HETER = 5
 GRADIENTS_WIDE_TABLE_TO_PS = 6
-GRADIENTS_FROM_HETER = 7
+ACTIVATION_GRADIENTS_FROM_HETER = 7
 GRADIENTS_USERS_TABLE_TO_PS = 9
 EVAL_PARAMETERS_FROM_PS = 10
 EVAL_ACTIVATIONS_TO_HETER = 12
@@ -58,7 +60,8 @@ def forward(user, p: Dense, item, measured, cross):
     return both, s, s_2
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+# the results then also wait for unused arguments: updates in place rely on it
+@functools.partial(jax.jit, keep_unused=True)
 def forward_backward(s_2, deep, click, cross):
     logit, logit_res = ops.add.forward(s_2.wide, deep)
     loss, loss_res = ops.sigmoid_cross_entropy.forward(logit, click, count=512)
@@ -70,7 +73,8 @@ def forward_backward(s_2, deep, click, cross):
     return loss, auc, d_deep, d_wide_table
 
 
-@functools.partial(jax.jit, keep_unused=True)  # waits for all arguments
+# the results then also wait for unused arguments: updates in place rely on it
+@functools.partial(jax.jit, keep_unused=True)
 def backward(s, d_both, item, user):
     d_users, d_items, _ = ops.concat.backward(s.both_res, d_both)
     _, d_items_table = ops.embedding.backward(s.items_res, item, d_items)
@@ -101,7 +105,9 @@ def step(node: runtime.Node) -> None:
     loss, auc, d_deep, d_wide_table = forward_backward(s_2, deep, click, cross)
     node.record(loss=loss, auc=auc)
     node.send(GRADIENTS_WIDE_TABLE_TO_PS, d_wide_table)
-    (d_both,) = node.send_and_recv(GRADIENTS_TO_HETER, d_deep, back=GRADIENTS_FROM_HETER)
+    (d_both,) = node.send_and_recv(
+        ACTIVATION_GRADIENTS_TO_HETER, d_deep, back=ACTIVATION_GRADIENTS_FROM_HETER
+    )
     d_items_table, d_users_table = backward(s, d_both, item, user)
     node.send(GRADIENTS_USERS_TABLE_TO_PS, d_users_table, d_items_table)
 
