@@ -19,6 +19,7 @@ import placer
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import MODEL, Plan, read_sources
 from placer.report.run_files import Command
+from placer.runtime.control.checkpoint_settings import checkpoint_settings
 from placer.runtime.control.options import OPTIONS, Options
 from placer.system.cores import usable_cores
 
@@ -47,6 +48,7 @@ def command_of(
         overrides: the values of `--set`.
         command: the command line. Default: that of this process.
     """
+    settings = checkpoint_settings(plan, build, options)
     changed = ((o.name, getattr(options, o.name), o.default) for o in OPTIONS)
     return Command(
         name=plan.name,
@@ -70,6 +72,8 @@ def command_of(
             "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
             "cores": usable_cores(),
         },
+        build=str(build.resolve()),
+        checkpoints=str(settings.folder.resolve()) if settings is not None else None,
     )
 
 

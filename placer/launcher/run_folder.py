@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from placer.launcher.run_record import RunRecord
 from placer.launcher.supervise import Watch
 from placer.plan.plan import OF_RUN, Plan
 from placer.plan.write import write_build
+from placer.report.run_files import COMMAND, read_command
 from placer.runtime.control.options import Options
 
 if TYPE_CHECKING:
@@ -88,6 +90,58 @@ def new_run(
         raise
 
 
+def recorded_launch(
+    build: Path, plan: Plan, options: Options, *, command: str = ""
+) -> RunRecord:
+    """Return the record of a launch of an existing build.
+
+    The folder `NAME-N` of the run is in `_runs_of` the build. A run that continues from a
+    checkpoint uses the folder of the run that saved the checkpoint, if it is there. A new
+    folder is created at the first step.
+    """
+    runs = _runs_of(build)
+
+    def open_folder() -> Path:
+        if options.resume is not None and (
+            earlier := _run_of_checkpoint(runs, options.resume)
+        ):
+            return earlier
+        return _create_numbered(runs, plan.name, [])
+
+    facts = command_of(build, plan, options, command=command)
+    return RunRecord(open_folder, facts, options.history)
+
+
+def _runs_of(build: Path) -> Path:
+    """Return the folder for the runs of an existing build.
+
+    It is the folder `runs` next to the build. For a build in the folder of a run, it is
+    the folder `runs` that contains that run, or that is next to it. If the place is not
+    writable, it is `runs` in the working folder.
+    """
+    place = build.resolve().parent
+    if (place / COMMAND).is_file():
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        return RUNS
+    return place if place.name == RUNS.name else place / RUNS
+
+
+def _run_of_checkpoint(runs: Path, resume: Path) -> Path | None:
+    """Return the newest run in `runs` that saved the checkpoint `resume`, if any."""
+    # `resume` is a folder of checkpoints, or a checkpoint in such a folder.
+    saved = {str(resume.resolve()), str(resume.resolve().parent)}
+    if not runs.is_dir():
+        return None
+    found = [
+        (command.started, folder)
+        for folder in runs.iterdir()
+        if (folder / COMMAND).is_file()
+        and (command := read_command(folder)).checkpoints in saved
+    ]
+    return max(found)[1] if found else None
+
+
 def _remove(build: Path, created: Sequence[Path]) -> None:
     """Remove a build, and the folders that were created for it if they are empty then."""
     with suppress(OSError):  # The user may have removed them.
@@ -103,7 +157,7 @@ def _create_run_folder(name: str, out: Path | None, created: list[Path]) -> Path
     """Create the folder of a new run; append new folders to `created`, outer ones first."""
     try:
         if out is None:
-            return _create_numbered(name, created)
+            return _create_numbered(RUNS, name, created)
         _create(out, created)
     except OSError as error:
         raise PlacerError(
@@ -126,14 +180,14 @@ def _create(folder: Path, created: list[Path]) -> None:
     created += reversed(new)
 
 
-def _create_numbered(name: str, created: list[Path]) -> Path:
-    _create(RUNS, created)
+def _create_numbered(runs: Path, name: str, created: list[Path]) -> Path:
+    _create(runs, created)
     of_this_model = re.compile(rf"{re.escape(name)}-([0-9]{{1,9}})")
-    matches = (of_this_model.fullmatch(each.name) for each in RUNS.iterdir())
+    matches = (of_this_model.fullmatch(each.name) for each in runs.iterdir())
     number = max((int(match[1]) for match in matches if match), default=0)
     while True:
         number += 1
-        folder = RUNS / f"{name}-{number}"
+        folder = runs / f"{name}-{number}"
         try:
             folder.mkdir(mode=0o755)
         except FileExistsError:  # Another run has just taken this number.

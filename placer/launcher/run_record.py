@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from placer.errors import RunWarning
+from placer.errors import PlacerError, RunWarning
 from placer.report.run_files import (
     COMMAND,
     EVENTS,
@@ -25,7 +25,9 @@ from placer.report.run_files import (
     INTERRUPTED,
     RESULT,
     Command,
+    Continuation,
     RunEnd,
+    read_command,
 )
 from placer.runtime.control.events import (
     Event,
@@ -45,6 +47,8 @@ MAX_HISTORY: Final = 32 << 20
 """The largest size of a history in bytes. A larger one loses every second step."""
 MAX_EVENTS: Final = 4 << 20
 """The size of the events in bytes after which only failures and signals are kept."""
+MAX_CONTINUED: Final = 100
+"""The number of commands that continued a run and are kept."""
 _REPEATED: Final = ("running", "evaluating", "waiting for callbacks")
 """States that a node enters again and again."""
 
@@ -79,7 +83,7 @@ class RunRecord:
         self._last: Step | None = None
         self._eval: dict[str, float] = {}
         self._result: Result | None = None
-        self._problem: OSError | None = None
+        self._problem: OSError | PlacerError | None = None
         # The nodes of a run in one process report from their own threads.
         self._lock = Lock()
         self.has_trained = False
@@ -90,7 +94,7 @@ class RunRecord:
             if self._problem is None:
                 try:
                     self._record(event)
-                except OSError as error:
+                except (OSError, PlacerError) as error:
                     self._problem = error
 
     def __enter__(self) -> RunRecord:
@@ -108,7 +112,7 @@ class RunRecord:
             try:
                 if self._problem is None:
                     self._close(error)
-            except OSError as problem:
+            except (OSError, PlacerError) as problem:
                 self._problem = problem
         if self._problem is not None:
             warnings.warn(
@@ -157,13 +161,17 @@ class RunRecord:
     def _open(self) -> None:
         """Create the files of the run. Those of a continued run are kept and extended."""
         folder = self._folder = self._open_folder()
-        _write_json(folder / COMMAND, msgspec.to_builtins(self._command))
+        command = self._command
+        if (folder / COMMAND).is_file():
+            command = _continued(folder, command)
+        _write_json(folder / COMMAND, msgspec.to_builtins(command))
         (folder / RESULT).unlink(missing_ok=True)
         self._events.open(folder / EVENTS)
         own = self._own_history
         if own is None or own.resolve() != (folder / HISTORY).resolve():
             self._history = _Lines(MAX_HISTORY, thins=True)
-            self._history.open(folder / HISTORY)
+            first = self._last.step if self._last is not None else None
+            self._history.open(folder / HISTORY, first)
 
     def _flush(self) -> None:
         if self._folder is not None:
@@ -205,6 +213,17 @@ class RunRecord:
         return shown
 
 
+def _continued(folder: Path, command: Command) -> Command:
+    """Return the facts about a run that a new command continues."""
+    earlier = read_command(folder)
+    this = Continuation(command.command, command.started)
+    return msgspec.structs.replace(
+        earlier,
+        options=command.options,
+        continued=(*earlier.continued, this)[-MAX_CONTINUED:],
+    )
+
+
 def history_line(step: Step) -> dict[str, Any]:
     """Return the entry of a step in the history of a run's folder."""
     line = step.history_line()
@@ -229,13 +248,31 @@ class _Lines:
         self._every = 1
         self._next_flush = 0.0
 
-    def open(self, path: Path) -> None:
-        """Open the file, and append to it if it exists."""
+    def open(self, path: Path, before: int | None = None) -> None:
+        """Open the file, and append to it if it exists.
+
+        An incomplete last line is removed, and so are the lines from step `before` on.
+        """
+        self._path = path
+        if path.exists():
+            lines = path.read_bytes().splitlines(keepends=True)
+            kept = [
+                line
+                for line in lines
+                if line.endswith(b"\n")
+                and (before is None or json.loads(line)["step"] < before)
+            ]
+            if len(kept) < len(lines):
+                self._replace(kept)
         # Without a buffer, a failed write is not repeated when the file is closed.
-        self._file, self._path = path.open("ab", buffering=0), path
+        self._file = path.open("ab", buffering=0)
         self._size += self._file.seek(0, 2)
         if not self._thins:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _replace(self, lines: list[bytes]) -> None:
+        with atomic_file(self._path, mode_of(self._path)) as file:
+            file.writelines(lines)
 
     def add(self, line: dict[str, Any], *, always: bool = False) -> None:
         """Add a line, which the next `flush` may write."""
@@ -279,8 +316,7 @@ class _Lines:
             kept = [line for line in lines if self._is_kept(line)]
             # A run that evaluates after every step loses evaluations as well.
             lines = kept if len(kept) <= 0.75 * len(lines) else lines[1::2]
-        with atomic_file(self._path, mode_of(self._path)) as file:
-            file.writelines(lines)
+        self._replace(lines)
         self._file.close()
         self._file = self._path.open("ab", buffering=0)
         self._size = size

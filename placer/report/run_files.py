@@ -33,6 +33,13 @@ KILLED: Final = "killed"
 """State of a run whose launcher ended without writing a result."""
 
 
+class Continuation(msgspec.Struct, frozen=True):
+    """The command that continued a run, and its start in seconds since 1970."""
+
+    command: str
+    started: float
+
+
 class Command(msgspec.Struct, frozen=True):
     """The content of `command.json`.
 
@@ -46,6 +53,9 @@ class Command(msgspec.Struct, frozen=True):
         options: the options of the run that differ from their defaults.
         versions: the versions of placer, Python and important packages.
         machine: the name, system and cores of the machine.
+        build: the path of the build.
+        checkpoints: the folder of the run's checkpoints; None if it saves none.
+        continued: the last commands that continued the run.
     """
 
     name: str
@@ -57,6 +67,9 @@ class Command(msgspec.Struct, frozen=True):
     options: dict[str, Any]
     versions: dict[str, str]
     machine: dict[str, Any]
+    build: str = ""
+    checkpoints: str | None = None
+    continued: tuple[Continuation, ...] = ()
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -118,10 +131,15 @@ def find_runs(folder: Path) -> list[Run]:
 
 
 def _read_run(folder: Path) -> Run:
-    command = _read(folder / COMMAND, Command)
+    command = read_command(folder)
     if (folder / RESULT).is_file():
         return Run(folder, command, _read(folder / RESULT, RunEnd))
     return Run(folder, command, _unfinished(folder))
+
+
+def read_command(folder: Path) -> Command:
+    """Return the content of `command.json`. Raises PlacerError if it is damaged."""
+    return _read(folder / COMMAND, Command)
 
 
 def _read(file: Path, kind: type[Kind]) -> Kind:

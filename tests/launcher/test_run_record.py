@@ -15,6 +15,7 @@ from support.small_models import two_layers
 import placer
 from placer.errors import RunWarning
 from placer.launcher import run_record
+from placer.launcher.run_folder import _runs_of
 from placer.launcher.run_record import RunRecord
 from placer.report.run_files import Command, find_runs
 from placer.runtime.control.events import (
@@ -79,6 +80,42 @@ def test_a_run_keeps_its_settings_steps_and_result(spec: str) -> None:
     assert all(line["learning_rates"] for line in history)
 
 
+def test_a_launch_has_its_own_folder_beside_the_run_of_the_build(spec: str) -> None:
+    placer.train(spec, in_process=True, steps=1)
+    build = Path("runs/small-1/build")
+    placer.launch(build, in_process=True, steps=1)
+    first, second = find_runs(Path("runs"))
+    assert second.folder == Path("runs/small-2")
+    assert second.command.build == first.command.build == str(build.resolve())
+
+
+def test_runs_of_a_build_are_beside_it(tmp_path: Path) -> None:
+    for build, runs in (
+        ("a/build", "a/runs"),
+        ("runs/x-1/build", "runs"),
+        ("mine/build", "runs"),
+        ("runs/build", "runs"),
+    ):
+        (tmp_path / build).mkdir(parents=True)
+        if build in ("runs/x-1/build", "mine/build"):
+            (tmp_path / build).with_name("command.json").write_text("{}")
+        assert _runs_of(tmp_path / build) == (tmp_path / runs).resolve()
+
+
+def test_a_resumed_launch_extends_the_run_that_saved_the_checkpoint(spec: str) -> None:
+    placer.compile(spec, "build")
+    how: dict[str, Any] = {"in_process": True, "checkpoint": "kept"}
+    placer.launch("build", steps=3, checkpoint_every="2", **how)
+    placer.launch("build", in_process=True, steps=1)
+    placer.launch("build", steps=4, resume="kept/step-000002", **how)
+    resumed, _ = find_runs(Path("runs"))
+    history = lines_of(resumed.folder / "history.jsonl")
+    assert [line["step"] for line in history] == [1, 2, 3, 4]
+    assert (resumed.end.ended, resumed.end.steps) == ("finished", 4)
+    assert len(resumed.command.continued) == 1
+    assert resumed.settings["steps"] == 4
+
+
 def test_a_failed_run_keeps_its_root_cause(tmp_path: Path) -> None:
     seen = step(1), step(2, eval={"loss": 0.25})
     record(tmp_path, *seen, step(3), error=placer.PlacerError("worker:0 was killed"))
@@ -100,10 +137,12 @@ def test_a_run_that_fails_before_its_first_step_keeps_nothing(tmp_path: Path) ->
 
 
 def test_a_continued_run_extends_the_files(tmp_path: Path) -> None:
-    record(tmp_path, step(1), error=KeyboardInterrupt())
-    record(tmp_path, step(2))
-    history = lines_of(tmp_path / "history.jsonl")
-    assert [line["step"] for line in history] == [1, 2]
+    """Later steps and an incomplete line of the first part are removed."""
+    file = tmp_path / "history.jsonl"
+    record(tmp_path, step(1), step(2), step(3), error=KeyboardInterrupt())
+    file.write_text(file.read_text() + '{"step": 4, "epo')
+    record(tmp_path, step(2), step(3))
+    assert [line["step"] for line in lines_of(file)] == [1, 2, 3]
     assert find_runs(tmp_path)[0].end.ended == "finished"
 
 
