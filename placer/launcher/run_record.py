@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from placer.errors import PlacerError, RunWarning
+from placer.launcher.node_facts import NodeFacts
 from placer.report.run_files import (
     COMMAND,
     EVENTS,
@@ -80,6 +81,7 @@ class RunRecord:
         self._history: _Lines | None = None
         self._events = _Lines(MAX_EVENTS)
         self._states: dict[str, str] = {}
+        self._facts = NodeFacts()
         self._last: Step | None = None
         self._eval: dict[str, float] = {}
         self._result: Result | None = None
@@ -130,12 +132,14 @@ class RunRecord:
                 if self._folder is None:
                     self._open()
                 if self._history is not None:
-                    self._history.add(history_line(event))
+                    facts = self._facts.take() if event.eval is not None else {}
+                    self._history.add({**history_line(event), **facts})
             case Result():
                 self._result = event
             case PredictionResult() | Predicted() | Output():
                 return
             case State():
+                self._facts.add(event)
                 known = self._states.get(event.node)
                 if event.state in _REPEATED or event.state == known:
                     self._flush()

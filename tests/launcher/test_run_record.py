@@ -25,6 +25,7 @@ from placer.runtime.control.events import (
     State,
     Step,
 )
+from placer.runtime.control.table_counts import TableCounts
 
 COMMAND = Command(
     "small", "placer train small.yaml", 1.0, "small.yaml", {}, {}, {}, {}, {}
@@ -158,6 +159,34 @@ def test_events_have_the_changes_of_states_and_the_failures(
     assert [each.get("state") for each in events[:2]] == ["ready", None]
     assert events[-1]["event"] == "failed"
     assert 2 < len(events) < 20
+
+
+def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_tables(
+    tmp_path: Path,
+) -> None:
+    def state(node: str, *waiting: str, rows: int = 0) -> State:
+        tables = {"emb": TableCounts(rows=rows)} if rows else {}
+        return State(node, "running", 1, waiting, tables=tables)
+
+    first = [state("worker:0", "ps:0"), state("ps:0", rows=3), state("ps:1", rows=4)]
+    others = [state("worker:0"), state("ps:0", rows=5), state("ps:1", rows=6)]
+    evaluation = {"loss": 0.5}
+    record(
+        tmp_path,
+        *first,
+        step(1, eval=evaluation),
+        *others * 3,
+        step(2),
+        step(3, eval=evaluation),
+        step(4, eval=evaluation),
+    )
+    early, without, waited, late = lines_of(tmp_path / "history.jsonl")
+    assert "waiting" not in early
+    assert early["tables"]["emb"]["rows"] == 7
+    assert "tables" not in without
+    assert waited["waiting"] == {"ps:0": 0.0, "ps:1": 0.0, "worker:0": 0.25}
+    assert waited["tables"]["emb"]["rows"] == 11
+    assert "waiting" not in late
 
 
 def test_a_long_history_keeps_every_few_steps_and_all_evaluations(
