@@ -13,17 +13,20 @@ MIN_SAMPLES: Final = 4
 
 
 class NodeFacts:
-    """The shares of waiting and the counts of sparse tables, from the states of the nodes."""
+    """Shares of waiting, counts of sparse tables and staleness, from the nodes' states."""
 
     def __init__(self) -> None:
         self._reports: Counter[str] = Counter()
         self._waits: Counter[str] = Counter()
         self._tables: dict[str, dict[str, TableCounts]] = {}
+        self._staleness: dict[str, dict[str, int]] = {}
 
     def add(self, state: State) -> None:
         """Add a report of a node."""
         if state.tables:
             self._tables[state.node] = state.tables
+        if state.staleness:
+            self._staleness[state.node] = state.staleness
         if state.state == "running":
             self._reports[state.node] += 1
             self._waits[state.node] += bool(state.waiting)
@@ -45,4 +48,9 @@ class NodeFacts:
         if self._tables:
             counts = add_counts(self._tables.values())
             facts["tables"] = {name: each.as_dict() for name, each in counts.items()}
+        if self._staleness:
+            total: Counter[str] = Counter()
+            for counts_of_node in self._staleness.values():
+                total.update(counts_of_node)
+            facts["staleness"] = {key: total[key] for key in sorted(total, key=int)}
         return facts

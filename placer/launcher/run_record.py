@@ -198,7 +198,9 @@ class RunRecord:
         end = RunEnd(FINISHED)
         if error is not None:
             is_interrupted = not isinstance(error, Exception)
-            text = str(error) or type(error).__name__
+            # The cause of a SystemExit after a signal has the message.
+            shown_error = error if isinstance(error, Exception) else error.__cause__
+            text = str(shown_error or error) or type(error).__name__
             end = RunEnd(INTERRUPTED if is_interrupted else FAILED, text)
         if last is not None:
             end = msgspec.structs.replace(

@@ -161,12 +161,13 @@ def test_events_have_the_changes_of_states_and_the_failures(
     assert 2 < len(events) < 20
 
 
-def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_tables(
+def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
     tmp_path: Path,
 ) -> None:
     def state(node: str, *waiting: str, rows: int = 0) -> State:
         tables = {"emb": TableCounts(rows=rows)} if rows else {}
-        return State(node, "running", 1, waiting, tables=tables)
+        stale = {"1": rows, "10": 1, "2": 2} if rows else {}
+        return State(node, "running", 1, waiting, tables=tables, staleness=stale)
 
     first = [state("worker:0", "ps:0"), state("ps:0", rows=3), state("ps:1", rows=4)]
     others = [state("worker:0"), state("ps:0", rows=5), state("ps:1", rows=6)]
@@ -187,6 +188,7 @@ def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_tables(
     assert waited["waiting"] == {"ps:0": 0.0, "ps:1": 0.0, "worker:0": 0.25}
     assert waited["tables"]["emb"]["rows"] == 11
     assert "waiting" not in late
+    assert [*late["staleness"].items()] == [("1", 11), ("2", 4), ("10", 2)]
 
 
 def test_a_long_history_keeps_every_few_steps_and_all_evaluations(
