@@ -151,7 +151,7 @@ class RunError(PlacerError):
 
 
 class RunWarning(RuntimeWarning):
-    """A node failed after the run had produced its result."""
+    """A run has its result, but a node failed later or a file of the run is incomplete."""
 
 
 class SpecWarning(RuntimeWarning):

@@ -29,11 +29,12 @@ from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
 from placer.command.predict import predict_command
 from placer.command.run import run_command
+from placer.command.runs import runs_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
 from placer.command.unknown_option import explain_unknown_option
-from placer.errors import CheckpointWarning, PlacerError, SpecWarning
+from placer.errors import CheckpointWarning, PlacerError, RunWarning, SpecWarning
 from placer.runtime.signals.signals import end_shown
 from placer.system.memory.collection import pause_collection
 
@@ -75,6 +76,7 @@ for command in (
     launch_command,
     predict_command,
     export_command,
+    runs_command,
     checkpoints_command,
     show_command,
     explain_command,
@@ -119,7 +121,7 @@ def _show_warning(
     **kwargs: Any,
 ) -> None:
     """Print a warning of placer without its position in the source."""
-    if issubclass(category, (CheckpointWarning, SpecWarning)):
+    if issubclass(category, (CheckpointWarning, RunWarning, SpecWarning)):
         echo(f"warning: {message}", err=True)
     else:
         show(message, category, *args, **kwargs)

@@ -237,13 +237,16 @@ def _check_and_run(
 ) -> None:
     from placer.launcher.checks import check_launch
     from placer.launcher.data_check import check_build_data
+    from placer.launcher.run_folder import recorded_launch
     from placer.runtime.control.options import OPTIONS, Options
 
     of_run = {option.name: options.pop(option.name) for option in OPTIONS}
     plan, chosen = check_launch(build, Options(**of_run), machines=machines)
     if machines is None:
         check_build_data(plan, build)
-    run_build(build, plan, chosen, machines=machines, **options)
+    command = command_without(())
+    with recorded_launch(build, plan, chosen, command=command) as record:
+        run_build(build, plan, chosen, machines=machines, note=record.note, **options)
 
 
 def run_build(

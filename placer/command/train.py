@@ -10,7 +10,7 @@ import click
 
 from placer.command.console import echo
 from placer.command.launch import launch_options, run_build
-from placer.command.option_groups import GroupedCommand, grouped_option
+from placer.command.option_groups import GroupedCommand, command_without, grouped_option
 from placer.command.options import compile_options, spec_argument
 
 
@@ -84,7 +84,8 @@ def train_command(
     plan = compiled.plan
     stream = sys.stderr if as_json else sys.stdout
     shown = {key: options[key] for key in options.keys() - run_options.keys()}
-    with new_run(compiled, chosen, out) as run:
+    command = command_without(())
+    with new_run(compiled, chosen, out, overrides=overrides, command=command) as run:
         echo(f"{plan.name}: {plan_line(plan)}", file=stream)
         echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
         run_build(

@@ -18,6 +18,7 @@ from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
 from placer.launcher.remote import Hosts
 from placer.launcher.result_parts import StepHistory, params_keeper
+from placer.launcher.run_folder import recorded_launch
 from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
 from placer.plan.folder import check_outside
@@ -121,19 +122,21 @@ def launch(
         check_arrays(plan, options, chosen, elsewhere=machines is not None)
         if machines is None:
             check_build_data(plan, folder)
-        return launch_checked(
-            folder,
-            plan,
-            chosen,
-            in_process=in_process,
-            logs=logs,
-            watch=watch,
-            progress=progress,
-            return_params=return_params,
-            callbacks=callbacks,
-            tensorboard=tensorboard,
-            machines=machines,
-        )
+        with recorded_launch(folder, plan, chosen) as record:
+            return launch_checked(
+                folder,
+                plan,
+                chosen,
+                in_process=in_process,
+                logs=logs,
+                watch=watch,
+                progress=progress,
+                return_params=return_params,
+                callbacks=callbacks,
+                tensorboard=tensorboard,
+                machines=machines,
+                note=record.note,
+            )
 
 
 def launch_checked(

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from placer.compiler.driver import CompiledBuild
 from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_data
+from placer.launcher.run_command import command_of
+from placer.launcher.run_record import RunRecord
 from placer.launcher.supervise import Watch
 from placer.plan.plan import OF_RUN, RUNS, Plan
 from placer.plan.write import write_build
-from placer.runtime.control.events import Event, Step
+from placer.report.run_files import COMMAND, read_command
 from placer.runtime.control.options import Options
+
+if TYPE_CHECKING:
+    from placer.compiler.frontend.python.overrides import Overrides
 
 
 @dataclass(frozen=True)
@@ -39,9 +46,15 @@ class NewRun:
 
 @contextmanager
 def new_run(
-    compiled: CompiledBuild, options: Options, out: Path | None = None
+    compiled: CompiledBuild,
+    options: Options,
+    out: Path | None = None,
+    *,
+    overrides: Overrides | None = None,
+    command: str = "",
 ) -> Iterator[NewRun]:
-    """Return a context that creates a new run with its folder and its build.
+    """Return a context that creates a new run with its folder and its build, and that
+    records the run in the folder.
 
     If the run cannot start, or the block raises before the first step is done, the folder
     is removed. A folder that already existed, or that contains other files, is kept.
@@ -52,6 +65,8 @@ def new_run(
         out: the folder of the run; it must be empty if it exists. Default: `runs/NAME-N`
             in the working folder, where N is 1 more than the largest number of a run of
             this model.
+        overrides: the values of `--set`, for the record.
+        command: the command line for the record. Default: that of this process.
 
     Raises:
         DataError, SpecErrors: a data source does not fit.
@@ -59,21 +74,70 @@ def new_run(
     """
     check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
     created: list[Path] = []
-    has_trained = False
-
-    def note(event: Event) -> None:
-        nonlocal has_trained
-        has_trained |= isinstance(event, Step)
-
+    record: RunRecord | None = None
     build = _create_run_folder(compiled.plan.name, out, created) / OF_RUN
     try:
         write_build(build, compiled.files_in(build))
         plan, options = check_launch(build, options)
-        yield NewRun(build, plan, options, note)
+        facts = command_of(build, plan, options, overrides=overrides, command=command)
+        with RunRecord(lambda: build.parent, facts, options.history) as record:
+            yield NewRun(build, plan, options, record.note)
     except BaseException:
-        if not has_trained:
+        if record is None or not record.has_trained:
             _remove(build, created)
         raise
+
+
+def recorded_launch(
+    build: Path, plan: Plan, options: Options, *, command: str = ""
+) -> RunRecord:
+    """Return the record of a launch of an existing build.
+
+    The folder `NAME-N` of the run is in `_runs_of` the build. A run that continues from a
+    checkpoint uses the folder of the run that saved the checkpoint, if it is there. A new
+    folder is created at the first step.
+    """
+    runs = _runs_of(build)
+
+    def open_folder() -> Path:
+        if options.resume is not None and (
+            earlier := _run_of_checkpoint(runs, options.resume)
+        ):
+            return earlier
+        return _create_numbered(runs, plan.name, [])
+
+    facts = command_of(build, plan, options, command=command)
+    return RunRecord(open_folder, facts, options.history)
+
+
+def _runs_of(build: Path) -> Path:
+    """Return the folder for the runs of an existing build.
+
+    It is the folder `runs` next to the build. For a build in the folder of a run, it is
+    the folder `runs` that contains that run, or that is next to it. If the place is not
+    writable, it is `runs` in the working folder.
+    """
+    place = build.resolve().parent
+    if (place / COMMAND).is_file():
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        return RUNS
+    return place if place.name == RUNS.name else place / RUNS
+
+
+def _run_of_checkpoint(runs: Path, resume: Path) -> Path | None:
+    """Return the newest run in `runs` that saved the checkpoint `resume`, if any."""
+    # `resume` is a folder of checkpoints, or a checkpoint in such a folder.
+    saved = {str(resume.resolve()), str(resume.resolve().parent)}
+    if not runs.is_dir():
+        return None
+    found = [
+        (command.started, folder)
+        for folder in runs.iterdir()
+        if (folder / COMMAND).is_file()
+        and (command := read_command(folder)).checkpoints in saved
+    ]
+    return max(found)[1] if found else None
 
 
 def _remove(build: Path, created: Sequence[Path]) -> None:
@@ -91,7 +155,7 @@ def _create_run_folder(name: str, out: Path | None, created: list[Path]) -> Path
     """Create the folder of a new run; append new folders to `created`, outer ones first."""
     try:
         if out is None:
-            return _create_numbered(name, created)
+            return _create_numbered(RUNS, name, created)
         _create(out, created)
     except OSError as error:
         raise PlacerError(
@@ -114,14 +178,14 @@ def _create(folder: Path, created: list[Path]) -> None:
     created += reversed(new)
 
 
-def _create_numbered(name: str, created: list[Path]) -> Path:
-    _create(RUNS, created)
+def _create_numbered(runs: Path, name: str, created: list[Path]) -> Path:
+    _create(runs, created)
     of_this_model = re.compile(rf"{re.escape(name)}-([0-9]{{1,9}})")
-    matches = (of_this_model.fullmatch(each.name) for each in RUNS.iterdir())
+    matches = (of_this_model.fullmatch(each.name) for each in runs.iterdir())
     number = max((int(match[1]) for match in matches if match), default=0)
     while True:
         number += 1
-        folder = RUNS / f"{name}-{number}"
+        folder = runs / f"{name}-{number}"
         try:
             folder.mkdir(mode=0o755)
         except FileExistsError:  # Another run has just taken this number.

@@ -96,7 +96,8 @@ def train(
             code=code,
         )
         check_arrays(compiled.plan, options, chosen, elsewhere=False)
-        with new_run(compiled, chosen, None if out is None else Path(out)) as run:
+        folder = None if out is None else Path(out)
+        with new_run(compiled, chosen, folder, overrides=overrides) as run:
             return launch_checked(
                 run.build,
                 run.plan,

@@ -13,8 +13,6 @@ from typing import Any
 
 import msgspec
 from rich.console import Console, RenderableType
-from rich.measure import Measurement
-from rich.table import Table
 from rich.text import Text
 
 from placer.checkpoint.choice import no_checkpoints, without_digest
@@ -29,7 +27,7 @@ from placer.checkpoint.manifest_file import read_manifest
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.place.ids import format_nodes
-from placer.report.console import grid
+from placer.report.fitted_table import ListColumn, fitted_table
 from placer.report.numbers import format_count, format_metrics, format_size, format_time
 
 
@@ -92,16 +90,7 @@ def _listed(path: Path, manifest: Manifest, verify: bool, best: Path | None) -> 
 def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableType]:
     """Yield a table with a line for each checkpoint, then their problems. On a narrow
     screen the nodes are left out first, then the sizes, then metrics."""
-    columns = list(_columns(listed))
-    options = screen.options.update(max_width=_ANY_WIDTH)
-    table = _table(columns)
-    while Measurement.get(screen, options, table).maximum > screen.width:
-        droppable = [column for column in columns if column.drop]
-        if not droppable:
-            break
-        columns.remove(max(droppable, key=lambda column: column.drop))
-        table = _table(columns)
-    yield table
+    yield fitted_table(_columns(listed), screen)
     for each in listed:
         if each.problem is not None:
             yield Text(f"{each.path.name}: {each.problem.message}", "red")
@@ -109,57 +98,35 @@ def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableT
             yield Text(without_digest(each.path))
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of the list. Columns with the largest number `drop` are left out first;
-    columns without `drop` stay."""
-
-    name: str
-    cells: Sequence[str]
-    is_number: bool = False
-    drop: int = 0
-
-
-def _columns(listed: Sequence[Listed]) -> Iterator[_Column]:
+def _columns(listed: Sequence[Listed]) -> Iterator[ListColumn]:
     """Yield the columns. Cells of a checkpoint without a manifest are empty."""
 
     def cells(text: Callable[[Manifest], str]) -> list[str]:
         return [text(each.manifest) if each.manifest else "" for each in listed]
 
-    yield _Column("checkpoint", [each.path.name for each in listed])
+    yield ListColumn("checkpoint", [each.path.name for each in listed])
     epochs = cells(lambda each: format_count(each.progress.epoch))
-    yield _Column("epoch", epochs, is_number=True)
-    yield _Column("written", cells(lambda each: format_time(each.written)))
+    yield ListColumn("epoch", epochs, is_number=True)
+    yield ListColumn("written", cells(lambda each: format_time(each.written)))
     sizes = cells(
         lambda each: format_size(sum(file.nbytes for file in each.files.values()))
     )
-    yield _Column("size", sizes, is_number=True, drop=_FIRST)
-    yield _Column("on", cells(lambda each: holders(each.files)), drop=_FIRST + 1)
+    yield ListColumn("size", sizes, is_number=True, drop=_FIRST)
+    yield ListColumn("on", cells(lambda each: holders(each.files)), drop=_FIRST + 1)
     found = (each.manifest.progress.eval for each in listed if each.manifest)
     for i, name in enumerate(dict.fromkeys(chain.from_iterable(found)), start=1):
         values = cells(partial(_metric, name))
-        yield _Column(name, values, is_number=True, drop=i)
-    yield _Column("", [state_of(each) for each in listed])
+        yield ListColumn(name, values, is_number=True, drop=i)
+    yield ListColumn("", [state_of(each) for each in listed])
 
 
 _FIRST = 1 << 20
 """Larger than the index of any metric."""
-_ANY_WIDTH = 10_000
 
 
 def _metric(name: str, manifest: Manifest) -> str:
     value = manifest.progress.eval.get(name)
     return "" if value is None else f"{float(value):.4g}"
-
-
-def _table(columns: Sequence[_Column]) -> Table:
-    table = grid(*(column.name for column in columns), numbers=())
-    for shown, column in zip(table.columns, columns, strict=True):
-        shown.no_wrap = True
-        shown.justify = "right" if column.is_number else "left"
-    for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*map(Text, row))
-    return table
 
 
 def state_of(listed: Listed) -> str:

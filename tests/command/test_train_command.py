@@ -60,8 +60,12 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
     assert "the run's folder is mine" in captured.err
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [
         "build",
+        "command.json",
+        "events.jsonl",
         "history.jsonl",
+        "result.json",
     ]
+    assert len((tmp_path / "mine" / "history.jsonl").read_text().splitlines()) == 1
     assert run_command(*TRAIN, "--out", "mine") == 2
     assert "the folder 'mine' is not empty" in capsys.readouterr().err
 
@@ -122,7 +126,9 @@ def test_only_a_run_that_has_done_a_step_leaves_a_folder(
     spec = spec.replace("batch: 2}", "batch: 2, shuffle: false}")
     (tmp_path / "small.yaml").write_text(spec)
     assert run_command("train", "small.yaml", "--in-process", "--debug-nans") == 1
-    assert [*tmp_path.glob("runs/*/*")] == [tmp_path / "runs/small-1/build"] * is_kept
+    kept = ["build", "command.json", "events.jsonl", "history.jsonl", "result.json"]
+    found = sorted(each.name for each in tmp_path.glob("runs/small-1/*"))
+    assert found == kept * is_kept
     assert (tmp_path / "runs").exists() == is_kept
 
 
@@ -225,7 +231,7 @@ def test_checkpoints_without_a_folder_are_beside_the_build(
     assert run_command(*again, "1") == 0  # the checkpoints of the first run are kept
     assert run_command(*again, "2", "--resume", "runs/digits-1/checkpoints-2") == 0
     run = tmp_path / "runs" / "digits-1"
-    assert {path.name for path in run.iterdir()} == {
+    assert {path.name for path in run.iterdir() if path.is_dir()} == {
         "build",
         "checkpoints",
         "checkpoints-2",

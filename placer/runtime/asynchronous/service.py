@@ -123,7 +123,7 @@ class Service:
         """The number of pushes for each staleness, over all tables."""
         total: Counter[int] = Counter()
         for served in self._served.values():
-            total += served.staleness
+            total += Counter(served.staleness)  # A copy: its thread may change it.
         return dict(sorted(total.items()))
 
     def _slowest(self) -> float:

@@ -71,6 +71,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
         bytes_sent: payload bytes sent since the start.
         rows: the rows read so far; 0 unless the node is reading its sources.
         tables: the counts of the node's sparse tables, by name.
+        staleness: for each staleness, how many gradients the node has applied with it.
     """
 
     node: NodeName
@@ -80,6 +81,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     bytes_sent: int = 0
     rows: int = 0
     tables: dict[str, TableCounts] = {}
+    staleness: dict[str, int] = {}
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):

@@ -58,6 +58,8 @@ class Execution:
             called from any thread.
         table_counts: returns the counts of the node's sparse tables. It may be called from
             any thread.
+        staleness: returns how many gradients the node has applied with each staleness. It
+            may be called from any thread.
         timing: the duration of the steps.
         paced: whether the steps wait for callbacks.
         pace: delays the steps while callbacks are slow. None without callbacks, and on
@@ -81,6 +83,7 @@ class Execution:
     shared_rows: SharedRows = field(default_factory=SharedRows)
     where: Callable[[], str] = lambda: ""
     table_counts: Callable[[], dict[str, TableCounts]] = dict
+    staleness: Callable[[], dict[str, int]] = dict
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
     pace: Pace | None = field(init=False, default=None)
@@ -135,6 +138,7 @@ class Execution:
                     self.channel.bytes_sent,
                     self.rows_read,
                     self.table_counts(),
+                    self.staleness(),
                 )
             )
 

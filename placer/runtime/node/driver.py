@@ -134,12 +134,12 @@ class NodeDriver:
 
     @property
     def staleness(self) -> Counter[int]:
-        """The number of applied gradients for each staleness."""
+        """The number of applied gradients for each staleness, for any thread."""
         total: Counter[int] = Counter()
         if self._service is not None:
             total += Counter(self._service.staleness)
         for end in self.updates:
-            total += end.staleness
+            total += Counter(end.staleness)  # A copy: its thread may change it.
         return total
 
     @property

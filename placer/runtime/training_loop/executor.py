@@ -111,6 +111,7 @@ def _start(
     node, batches = driver.node, driver.node.batch_calls
     execution.where = lambda: node.position.where
     execution.table_counts = partial(count_in_tables, sparse)
+    execution.staleness = lambda: {str(k): n for k, n in driver.staleness.items()}
     execution.report_state(COMPARING)
     digests = _run_handshake(execution, driver, start)
     checkpoints, continued = None, None

@@ -1,0 +1,38 @@
+"""The command `placer runs`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from placer.command.console import echo, echo_views
+
+
+@click.command("runs", short_help="List training runs and compare them.")
+@click.argument(
+    "folder", metavar="[DIR]", default="runs", type=click.Path(path_type=Path)
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
+)
+def runs_command(folder: Path, as_json: bool) -> None:
+    """List the training runs in DIR, oldest first.
+
+    DIR is a folder of runs or the folder of one run; the default is `runs`. For each run,
+    the list shows the metrics of the last evaluation and of the last epoch, the steps,
+    the speed, the settings in which the runs of a model differ, and how the run ended.
+    """
+    from placer.report.console import console
+    from placer.report.run_files import find_runs
+    from placer.report.runs import runs_facts, runs_view
+
+    runs = find_runs(folder)
+    if as_json:
+        import msgspec
+
+        echo(msgspec.json.format(msgspec.json.encode(runs_facts(runs))).decode())
+        return
+    screen = console(sys.stdout)
+    echo_views(runs_view(runs, screen), screen)

@@ -1,0 +1,152 @@
+"""Collects the facts about a new run for its file `command.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+import placer
+from placer.place.node_kinds import NodeId
+from placer.plan.plan import MODEL, Plan, read_sources
+from placer.report.run_files import Command
+from placer.runtime.control.checkpoint_settings import checkpoint_settings
+from placer.runtime.control.options import OPTIONS, Options
+from placer.system.cores import usable_cores
+
+if TYPE_CHECKING:
+    from placer.compiler.frontend.python.overrides import Overrides
+
+_PACKAGES: Final = ("jax", "jaxlib", "numpy")
+_OF_DATA: Final = ("source", "split", "batch", "shuffle", "seed", "remainder")
+_SECRET: Final = "key"
+
+
+def command_of(
+    build: Path,
+    plan: Plan,
+    options: Options,
+    *,
+    overrides: Overrides | None = None,
+    command: str = "",
+) -> Command:
+    """Return the facts about a run that starts now.
+
+    Args:
+        build: the build folder.
+        plan: the plan of the build.
+        options: the options of the run.
+        overrides: the values of `--set`.
+        command: the command line. Default: that of this process.
+    """
+    settings = checkpoint_settings(plan, build, options)
+    changed = ((o.name, getattr(options, o.name), o.default) for o in OPTIONS)
+    return Command(
+        name=plan.name,
+        command=command or shlex.join(sys.orig_argv),
+        started=time.time(),
+        spec=str((build / read_sources(build).spec).resolve()),
+        set=dict(_set_values(overrides)),
+        settings={**_settings(plan), "model": _model_digest(build, plan)},
+        options={
+            name: str(value) if isinstance(value, Path) else value
+            for name, value, default in changed
+            if value != default and name != _SECRET
+        },
+        versions={
+            "placer": placer.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in _PACKAGES},
+        },
+        machine={
+            "name": platform.node(),
+            "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+            "cores": usable_cores(),
+        },
+        build=str(build.resolve()),
+        checkpoints=str(settings.folder.resolve()) if settings is not None else None,
+    )
+
+
+def _set_values(overrides: Overrides | None) -> Iterator[tuple[str, Any]]:
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            yield str(key), value if isinstance(value, int | float) else str(value)
+        return
+    for text in overrides or ():
+        key, _, value = text.partition("=")
+        yield key, _number(value)
+
+
+def _number(text: str) -> Any:
+    """Return a value of `--set` as a number if it is one, otherwise as text."""
+    try:
+        return msgspec.json.decode(text, type=int | float | bool)
+    except msgspec.DecodeError:
+        return text
+
+
+def _settings(plan: Plan) -> dict[str, Any]:
+    """Return the settings of a plan, with the keys of a spec."""
+    data = {"train": plan.train, "eval": plan.evaluation}
+    kinds = Counter(NodeId(node.name).kind for node in plan.nodes)
+    return dict(
+        _flatten(
+            {
+                **msgspec.to_builtins(plan.settings),
+                "data": {
+                    name: {k: v for k, v in stored.items() if k in _OF_DATA}
+                    for name, source in data.items()
+                    if (stored := msgspec.to_builtins(source)) is not None
+                },
+                "nodes": kinds,
+                "optimizer": _optimizers(plan),
+            }
+        )
+    )
+
+
+def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return the rule, constants and learning rate of each table, by name."""
+    dense = {
+        table.name: {"rule": table.rule, **msgspec.to_builtins(table.hyper)}
+        for node in plan.nodes
+        for table in node.tables
+    }
+    rates = {
+        table.name: table.learning_rate for node in plan.nodes for table in node.tables
+    }
+    rates |= {table.name: table.learning_rate for table in plan.sparse_tables}
+    return {
+        name: {**dense.get(name, {}), "learning_rate": msgspec.to_builtins(rate)}
+        for name, rate in rates.items()
+    }
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the values of nested dicts with their dotted keys, without None."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}", value
+
+
+def _model_digest(build: Path, plan: Plan) -> str:
+    """Return a digest of the parameters of a model, and of its ops if it can predict."""
+    parts = [
+        f"{p.name} {p.dtype} {p.shape} {p.init} {p.trainable}" for p in plan.parameters
+    ]
+    if plan.outputs:
+        # The first line names the build, its nodes and its batch.
+        parts += (build / MODEL).read_text().splitlines()[1:]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]

@@ -1,0 +1,338 @@
+"""Writes the files of a run: its command, history, events and result."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+import warnings
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Final
+
+import msgspec
+
+from placer.errors import PlacerError, RunWarning
+from placer.launcher.node_facts import NodeFacts
+from placer.report.run_files import (
+    COMMAND,
+    EVENTS,
+    FAILED,
+    FINISHED,
+    HISTORY,
+    INTERRUPTED,
+    RESULT,
+    Command,
+    Continuation,
+    RunEnd,
+    read_command,
+)
+from placer.runtime.control.events import (
+    Event,
+    NodeFailure,
+    Output,
+    Predicted,
+    SignalReceived,
+    State,
+    Step,
+)
+from placer.runtime.control.result import PredictionResult, Result
+from placer.system.files.atomic import atomic_file, mode_of
+
+FLUSH_INTERVAL: Final = 1.0
+"""The shortest time between two writes to a file, in seconds."""
+MAX_HISTORY: Final = 32 << 20
+"""The largest size of a history in bytes. A larger one loses every second step."""
+MAX_EVENTS: Final = 4 << 20
+"""The size of the events in bytes after which only failures and signals are kept."""
+MAX_CONTINUED: Final = 100
+"""The number of commands that continued a run and are kept."""
+_REPEATED: Final = ("running", "evaluating", "waiting for callbacks")
+"""States that a node enters again and again."""
+
+
+class RunRecord:
+    """Writes the files of a run, as a context manager around the run.
+
+    No file is written before the first step. If a file cannot be written, the run goes on
+    without its record, and the end of the context warns.
+
+    Args:
+        open_folder: returns the folder of the run; called at the first step.
+        command: the facts about the run.
+        history: the file of `--history`, which is not written twice.
+
+    Attributes:
+        has_trained: True after the first step.
+    """
+
+    def __init__(
+        self,
+        open_folder: Callable[[], Path],
+        command: Command,
+        history: Path | None = None,
+    ) -> None:
+        self._open_folder, self._command = open_folder, command
+        self._own_history = history
+        self._folder: Path | None = None
+        self._history: _Lines | None = None
+        self._events = _Lines(MAX_EVENTS)
+        self._states: dict[str, str] = {}
+        self._facts = NodeFacts()
+        self._last: Step | None = None
+        self._eval: dict[str, float] = {}
+        self._result: Result | None = None
+        self._problem: OSError | PlacerError | None = None
+        # The nodes of a run in one process report from their own threads.
+        self._lock = Lock()
+        self.has_trained = False
+
+    def note(self, event: Event) -> None:
+        """Record an event of the run."""
+        with self._lock:
+            if self._problem is None:
+                try:
+                    self._record(event)
+                except (OSError, PlacerError) as error:
+                    self._problem = error
+
+    def __enter__(self) -> RunRecord:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if error is not None and not self.has_trained:
+                return
+            try:
+                if self._problem is None:
+                    self._close(error)
+            except (OSError, PlacerError) as problem:
+                self._problem = problem
+        if self._problem is not None:
+            warnings.warn(
+                f"the facts of the run are not complete: {self._problem}",
+                RunWarning,
+                stacklevel=2,
+            )
+
+    def _record(self, event: Event) -> None:
+        match event:
+            case Step():
+                self.has_trained = True
+                self._last = event
+                self._eval = event.eval if event.eval is not None else self._eval
+                if self._folder is None:
+                    self._open()
+                if self._history is not None:
+                    facts = self._facts.take() if event.eval is not None else {}
+                    self._history.add({**history_line(event), **facts})
+            case Result():
+                self._result = event
+            case PredictionResult() | Predicted() | Output():
+                return
+            case State():
+                self._facts.add(event)
+                known = self._states.get(event.node)
+                if event.state in _REPEATED or event.state == known:
+                    self._flush()
+                    return
+                self._states[event.node] = event.state
+                self._add_event(
+                    {
+                        "event": "state",
+                        "node": event.node,
+                        "state": event.state,
+                        "step": event.step,
+                    }
+                )
+            case _:
+                always = isinstance(event, NodeFailure | SignalReceived)
+                self._add_event(msgspec.to_builtins(event), always=always)
+        self._flush()
+
+    def _add_event(self, event: dict[str, Any], *, always: bool = False) -> None:
+        line = {"time": round(time.time(), 3), **event}
+        self._events.add(line, always=always)
+
+    def _open(self) -> None:
+        """Create the files of the run. Those of a continued run are kept and extended."""
+        folder = self._folder = self._open_folder()
+        command = self._command
+        if (folder / COMMAND).is_file():
+            command = _continued(folder, command)
+        _write_json(folder / COMMAND, msgspec.to_builtins(command))
+        (folder / RESULT).unlink(missing_ok=True)
+        self._events.open(folder / EVENTS)
+        own = self._own_history
+        if own is None or own.resolve() != (folder / HISTORY).resolve():
+            self._history = _Lines(MAX_HISTORY, thins=True)
+            first = self._last.step if self._last is not None else None
+            self._history.open(folder / HISTORY, first)
+
+    def _flush(self) -> None:
+        if self._folder is not None:
+            self._events.flush()
+            if self._history is not None:
+                self._history.flush()
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._folder is None:
+            self._open()
+        assert self._folder is not None
+        _write_json(self._folder / RESULT, self._end(error))
+        for lines in (self._events, self._history):
+            if lines is not None:
+                lines.close()
+
+    def _end(self, error: BaseException | None) -> dict[str, Any]:
+        """Return the content of `result.json`."""
+        last, result = self._last, self._result
+        end = RunEnd(FINISHED)
+        if error is not None:
+            is_interrupted = not isinstance(error, Exception)
+            # The cause of a SystemExit after a signal has the message.
+            shown_error = error if isinstance(error, Exception) else error.__cause__
+            text = str(shown_error or error) or type(error).__name__
+            end = RunEnd(INTERRUPTED if is_interrupted else FAILED, text)
+        if last is not None:
+            end = msgspec.structs.replace(
+                end,
+                seconds=last.seconds,
+                steps=last.step,
+                metrics=last.metrics,
+                eval=self._eval,
+                samples_per_second=last.samples_per_second,
+            )
+        shown: dict[str, Any] = msgspec.to_builtins(end)
+        if result is not None:
+            facts = msgspec.to_builtins(result)
+            del facts["event"], facts["failed_late"]
+            shown |= facts
+        return shown
+
+
+def _continued(folder: Path, command: Command) -> Command:
+    """Return the facts about a run that a new command continues."""
+    earlier = read_command(folder)
+    this = Continuation(command.command, command.started)
+    return msgspec.structs.replace(
+        earlier,
+        options=command.options,
+        continued=(*earlier.continued, this)[-MAX_CONTINUED:],
+    )
+
+
+def history_line(step: Step) -> dict[str, Any]:
+    """Return the entry of a step in the history of a run's folder."""
+    line = step.history_line()
+    line["samples_per_second"] = round(step.samples_per_second, 1)
+    line["learning_rates"] = step.learning_rates
+    return line
+
+
+class _Lines:
+    """A file of JSON lines with a bounded size, which is written about once a second.
+
+    With `thins`, a file that is too large keeps every second step. Otherwise lines are
+    dropped, except the lines that are added with `always`.
+    """
+
+    def __init__(self, limit: int, *, thins: bool = False) -> None:
+        self._limit, self._thins = limit, thins
+        self._file: FileIO | None = None
+        self._path = Path()
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._every = 1
+        self._next_flush = 0.0
+
+    def open(self, path: Path, before: int | None = None) -> None:
+        """Open the file, and append to it if it exists.
+
+        An incomplete last line is removed, and so are the lines from step `before` on.
+        """
+        self._path = path
+        if path.exists():
+            lines = path.read_bytes().splitlines(keepends=True)
+            kept = [
+                line
+                for line in lines
+                if line.endswith(b"\n")
+                and (before is None or json.loads(line)["step"] < before)
+            ]
+            if len(kept) < len(lines):
+                self._replace(kept)
+        # Without a buffer, a failed write is not repeated when the file is closed.
+        self._file = path.open("ab", buffering=0)
+        self._size += self._file.seek(0, 2)
+        if not self._thins:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _replace(self, lines: list[bytes]) -> None:
+        with atomic_file(self._path, mode_of(self._path)) as file:
+            file.writelines(lines)
+
+    def add(self, line: dict[str, Any], *, always: bool = False) -> None:
+        """Add a line, which the next `flush` may write."""
+        if self._thins and line["step"] % self._every and "eval" not in line:
+            return
+        if not self._thins and self._size >= self._limit and not always:
+            return
+        # JSON has no NaN and infinity; they become null.
+        text = msgspec.json.encode(line) + b"\n"
+        self._size += len(text)
+        self._pending.append(text)
+
+    def flush(self) -> None:
+        """Write the pending lines if the last write is long enough ago."""
+        now = time.monotonic()
+        if self._pending and now >= self._next_flush:
+            self._next_flush = now + FLUSH_INTERVAL
+            self._write()
+
+    def close(self) -> None:
+        """Write the pending lines and close the file."""
+        self._write()
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self) -> None:
+        assert self._file is not None
+        text = b"".join(self._pending)
+        self._pending.clear()
+        while text:
+            text = text[self._file.write(text) :]
+        if self._thins and self._size > self._limit:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Remove steps from the file until it has at most half of its largest size."""
+        assert self._file is not None
+        lines = self._path.read_bytes().splitlines(keepends=True)
+        while (size := sum(map(len, lines))) > self._limit // 2:
+            self._every *= 2
+            kept = [line for line in lines if self._is_kept(line)]
+            # A run that evaluates after every step loses evaluations as well.
+            lines = kept if len(kept) <= 0.75 * len(lines) else lines[1::2]
+        self._replace(lines)
+        self._file.close()
+        self._file = self._path.open("ab", buffering=0)
+        self._size = size
+
+    def _is_kept(self, line: bytes) -> bool:
+        step = json.loads(line)
+        return "eval" in step or step["step"] % self._every == 0
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    text = msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+    with atomic_file(path, mode_of(path)) as file:
+        file.write(text)

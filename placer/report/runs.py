@@ -1,0 +1,132 @@
+"""The output of `placer runs`: the differences, metrics, speed and end of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from placer.report.fitted_table import ListColumn, fitted_table
+from placer.report.numbers import format_count, format_time
+from placer.report.run_files import FAILED, INTERRUPTED, Run
+from placer.runtime.control.options import OPTIONS
+
+_OUTPUTS = {o.name for o in OPTIONS if o.file in ("written", "folder")}
+"""Options that name outputs of a run, which do not change the training."""
+_FLAGS = {option.name: option.flag for option in OPTIONS}
+_MODEL = "model"
+"""The setting with the digest of the model."""
+
+
+def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the runs of each model, by its name."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.command.name, []).append(run)
+    return found
+
+
+def differing_settings(runs: Sequence[Run]) -> list[str]:
+    """Return the settings in which the runs differ: first those of `--set`, then
+    options, then the rest of the spec."""
+    of_set = chain.from_iterable(run.command.set for run in runs)
+    options = chain.from_iterable(run.command.options for run in runs)
+    others = chain.from_iterable(run.command.settings for run in runs)
+    settings = [run.settings for run in runs]
+    found = [
+        key
+        for key in dict.fromkeys(chain(of_set, options, others))
+        if key not in _OUTPUTS
+        and any(each.get(key) != settings[0].get(key) for each in settings)
+    ]
+    # A changed layer also changes the digest of the model.
+    if _MODEL in found and any(key.startswith("graph.") for key in found):
+        found.remove(_MODEL)
+    return found
+
+
+def runs_view(runs: Sequence[Run], screen: Console) -> Iterator[RenderableType]:
+    """Yield a table of the runs of each model, and the errors of failed runs. On a narrow
+    screen the start is left out first, then the metrics of training, then settings."""
+    for of_model in by_model(runs).values():
+        yield fitted_table(_columns(of_model), screen)
+        for run in of_model:
+            if run.end.ended in (FAILED, INTERRUPTED) and run.end.error:
+                line = run.end.error.partition("\n")[0]
+                style = "red" if run.end.ended == FAILED else ""
+                yield Text(f"{run.folder.name}: {line}", style)
+
+
+def _columns(runs: Sequence[Run]) -> Iterator[ListColumn]:
+    evaluations = _metrics("eval", [run.end.eval for run in runs], drop=1)
+    trained = _metrics("train", [run.end.metrics for run in runs], drop=_TRAIN)
+    steps = [format_count(run.end.steps) for run in runs]
+    speeds = [format_count(run.end.samples_per_second or 0) for run in runs]
+    started = [format_time(run.command.started) for run in runs]
+    yield ListColumn("run", [run.folder.name for run in runs])
+    yield from evaluations
+    yield from trained
+    yield ListColumn("steps", steps, is_number=True)
+    yield ListColumn("samples/s", speeds, is_number=True)
+    for i, key in enumerate(differing_settings(runs)):
+        cells = [_setting(run.settings.get(key)) for run in runs]
+        is_option = any(key in run.command.options for run in runs)
+        name = _FLAGS[key] if is_option else key
+        yield ListColumn(name, cells, drop=_SETTINGS + i)
+    yield ListColumn("started", started, drop=2 * _TRAIN)
+    yield ListColumn("", [run.end.ended for run in runs])
+
+
+_SETTINGS = 1 << 10
+"""Larger than the number of metrics."""
+_TRAIN = 1 << 20
+"""Larger than the number of settings."""
+
+
+def _metrics(
+    kind: str, values: Sequence[Mapping[str, float | None]], drop: int
+) -> Iterator[ListColumn]:
+    """Yield a column for each metric of an evaluation or of training."""
+    names = dict.fromkeys(chain.from_iterable(values))
+    for i, name in enumerate(names, start=drop):
+        cells = [_metric(each, name) for each in values]
+        yield ListColumn(f"{kind} {name}", cells, is_number=True, drop=i)
+
+
+def _metric(metrics: Mapping[str, float | None], name: str) -> str:
+    if name not in metrics:
+        return ""
+    value = metrics[name]
+    return "not finite" if value is None else f"{value:.4g}"
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def runs_facts(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the facts of runs for JSON, and the settings in which the runs of each model
+    differ."""
+    return {
+        "runs": [
+            {
+                "folder": str(run.folder),
+                **msgspec.to_builtins(run.command),
+                "settings": dict(run.settings),
+                **msgspec.to_builtins(run.end),
+            }
+            for run in runs
+        ],
+        "differ": {
+            name: differing_settings(of_model)
+            for name, of_model in by_model(runs).items()
+        },
+    }
