@@ -10,7 +10,7 @@ if not hasattr(placer, "PlacerError"):
     from placer.system.distribution import explain_replaced_package
 
     error = explain_replaced_package(placer.__path__[0])
-    print(error, file=sys.stderr)
+    sys.stderr.write(f"{error}\n")
     sys.exit(error.exit_status)
 
 from placer.command.cli import main

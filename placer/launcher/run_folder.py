@@ -94,8 +94,8 @@ def recorded_launch(
     """Return the record of a launch of an existing build.
 
     The folder `NAME-N` of the run is in `_runs_of` the build. A run that continues from a
-    checkpoint uses the folder of the run that saved the checkpoint, if it is there. A new
-    folder is created at the first step.
+    checkpoint uses the folder of the run that saved the checkpoint, if that folder
+    exists. A new folder is created at the first step.
     """
     runs = _runs_of(build)
 

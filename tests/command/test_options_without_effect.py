@@ -245,6 +245,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--out": "the folder that is written",
         "--batch": "the files of StableHLO that are written",
     },
+    "runs": {"--json": "the form of the list"},
     "checkpoints": {
         "--no-verify": "the files are not read",
         "--json": "the form of the list",
