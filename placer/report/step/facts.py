@@ -1,0 +1,73 @@
+"""The facts about the time of a training step. Times are seconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of the longest chain of a step.
+
+    Attributes:
+        node: the node that worked, or the receiver of a message.
+        thread: the thread of the node.
+        category: the category of the slice, "message" or "other".
+        name: the name of the slice, or the values of the message.
+        start, end: the time since the start of the step.
+        source: the sender of a message; empty for work.
+        nbytes: the bytes of a message.
+    """
+
+    node: str
+    thread: str
+    category: str
+    name: str
+    start: float
+    end: float
+    source: str = ""
+    nbytes: int = 0
+
+
+class SliceFacts(msgspec.Struct, frozen=True, array_like=True):
+    """A slice of the timeline; inner slices have a larger depth."""
+
+    start: float
+    end: float
+    category: str
+    name: str
+    depth: int
+
+
+class ThreadRow(msgspec.Struct, frozen=True):
+    """The slices of a thread in the median step."""
+
+    node: str
+    thread: str
+    slices: tuple[SliceFacts, ...]
+
+
+class StepTime(msgspec.Struct, frozen=True):
+    """The time of the median step of a trace.
+
+    Attributes:
+        step: the number of the median step.
+        seconds: its duration.
+        steps: the number of recorded steps.
+        chain: the longest chain of work and messages, from the start of the step to its
+            end, without gaps.
+        shares: the fraction of the recorded time in each category, by node.
+        rows: the timeline of all threads.
+        sentence: the chain as text.
+        advice: sentences about settings that would make a step faster.
+        measured: the own time of each call in the median step, by node and name.
+    """
+
+    step: int
+    seconds: float
+    steps: int
+    chain: tuple[Piece, ...]
+    shares: dict[str, dict[str, float]]
+    rows: tuple[ThreadRow, ...]
+    sentence: str
+    advice: tuple[str, ...]
+    measured: dict[str, dict[str, float]]
