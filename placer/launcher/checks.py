@@ -155,11 +155,12 @@ def _check_not_kept(
     path: Path, option: Option, options: Options, run: Path | None
 ) -> None:
     """Raise PlacerError if a path is one of the files that a run keeps in its folder."""
-    folder = path.resolve().parent
+    target = path.resolve()
+    folder = target.parent
     own = run is not None and folder == run.resolve()
-    if path.name not in KEPT or not (own or is_run(folder)):
+    if target.name not in KEPT or not (own or is_run(folder)):
         return
-    if option.name == "history" and path.name == HISTORY:
+    if option.name == "history" and target.name == HISTORY:
         resume = options.resume
         if own or (resume is not None and folder in resume.resolve().parents):
             return
