@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from placer.compiler.frontend.python.overrides import Overrides
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy")
+_OF_TABLE: Final = ("dtype", "learning_rate", "trainable", "mode", "rows")
 _SECRET: Final = "key"
 
 
@@ -148,15 +149,10 @@ def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
 
 def _sparse_tables(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return the settings of each sparse table and of its optimizer, by name."""
-    own = ("settings", "holders")
     return {
         table.name: {
-            key: value
-            for key, value in {
-                **msgspec.to_builtins(table.settings),
-                **msgspec.to_builtins(table),
-            }.items()
-            if key not in own
+            **msgspec.to_builtins(table.settings),
+            **{key: msgspec.to_builtins(getattr(table, key)) for key in _OF_TABLE},
         }
         for table in plan.sparse_tables
     }

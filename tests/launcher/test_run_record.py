@@ -18,9 +18,11 @@ import placer
 from placer.errors import RunWarning
 from placer.launcher import run_record
 from placer.launcher.continued_run import run_of_checkpoint
+from placer.launcher.run_command import command_of
 from placer.launcher.run_folder import _runs_of
 from placer.launcher.run_record import RunRecord
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings.sparse.table import SparseTable
 from placer.report.run_files import Command, Run, find_runs
 from placer.runtime.control.events import (
     Event,
@@ -29,8 +31,10 @@ from placer.runtime.control.events import (
     State,
     Step,
 )
+from placer.runtime.control.options import Options
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts
+from placer.system.resources import find_file
 
 COMMAND = Command(
     "small", "placer train small.yaml", 1.0, "small.yaml", {}, {}, {}, {}, {}
@@ -84,6 +88,39 @@ def test_a_run_keeps_its_settings_steps_and_result(spec: str) -> None:
         line["metrics"] for line in result.history
     ]
     assert all(line["learning_rates"] for line in history)
+
+
+def test_each_setting_of_a_sparse_table_can_be_compared(tmp_path: Path) -> None:
+    spec = find_file("specs/wide_deep_sparse.yaml")
+    plan = placer.compile(spec, tmp_path / "build")
+    settings = command_of(tmp_path / "build", plan, Options()).settings
+    wide, vectors = "sparse_tables.wide.table", "sparse_tables.vectors.table"
+    assert settings[f"{vectors}.dim"] == 16
+    assert settings[f"{vectors}.init"] == ("normal", (0.0, 0.01))
+    assert settings[f"{vectors}.learning_rate.cosine.init"] == 0.15
+    assert settings[f"{wide}.hyper.initial_accumulator_value"] == 1e-4
+    fields = SparseTable.__struct_fields__
+    named = {key.removeprefix(f"{wide}.").split(".")[0] for key in settings}
+    no_defaults = {"score", "capacity", "bounds"}
+    assert {*fields} - no_defaults <= named
+    changed = {
+        "train.optimizer.2.update": "async",
+        "train.optimizer.0.update": "async",
+        "train.optimizer.1.update": "async",
+        "graph.vectors.capacity": "1000000",
+        "graph.vectors.admit": "{count: 3}",
+    }
+    texts = [f"{key}={value}" for key, value in changed.items()]
+    plan = placer.compile(spec, tmp_path / "other", overrides=texts)
+    other = command_of(tmp_path / "other", plan, Options()).settings
+    differ = {key for key in {*settings, *other} if settings.get(key) != other.get(key)}
+    assert {
+        f"{vectors}.capacity",
+        f"{vectors}.admit.type",
+        f"{vectors}.admit.n",
+        f"{vectors}.mode.type",
+        "optimizer.dense2.mode.type",
+    } <= differ
 
 
 def test_a_launch_has_its_own_folder_beside_the_run_of_the_build(spec: str) -> None:
