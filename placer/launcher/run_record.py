@@ -67,6 +67,7 @@ class RunRecord:
 
     Attributes:
         has_trained: True after the first step.
+        folder: the folder of the run; None before the first step.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class RunRecord:
     ) -> None:
         self._open_folder, self._command = open_folder, command
         self._own_history = history
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         self._history: _Lines | None = None
         self._events = _Lines(MAX_EVENTS)
         self._states: dict[str, str] = {}
@@ -129,7 +130,7 @@ class RunRecord:
                 self.has_trained = True
                 self._last = event
                 self._eval = event.eval if event.eval is not None else self._eval
-                if self._folder is None:
+                if self.folder is None:
                     self._open()
                 if self._history is not None:
                     facts = self._facts.take() if event.eval is not None else {}
@@ -164,7 +165,7 @@ class RunRecord:
 
     def _open(self) -> None:
         """Create the files of the run. Those of a continued run are kept and extended."""
-        folder = self._folder = self._open_folder()
+        folder = self.folder = self._open_folder()
         command = self._command
         if (folder / COMMAND).is_file():
             command = _continued(folder, command)
@@ -178,16 +179,16 @@ class RunRecord:
             self._history.open(folder / HISTORY, first)
 
     def _flush(self) -> None:
-        if self._folder is not None:
+        if self.folder is not None:
             self._events.flush()
             if self._history is not None:
                 self._history.flush()
 
     def _close(self, error: BaseException | None) -> None:
-        if self._folder is None:
+        if self.folder is None:
             self._open()
-        assert self._folder is not None
-        _write_json(self._folder / RESULT, self._end(error))
+        assert self.folder is not None
+        _write_json(self.folder / RESULT, self._end(error))
         for lines in (self._events, self._history):
             if lines is not None:
                 lines.close()
