@@ -1,0 +1,2 @@
+"""x"""
+def advice_of(*args): return []
