@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from placer.report.step.facts import Piece
 from placer.report.step.steps import STEP, Step
-from placer.report.step.trace_file import (
+from placer.report.step.trace import (
     OUTSIDE,
     Arrow,
     Message,
@@ -207,10 +207,7 @@ class _Walk:
             self._followed.add(arrow)
             receiver = self.trace.threads[arrow.target]
             doing = self._leaf(arrow.target, at).slice
-            if (
-                doing == OUTSIDE
-                or self.trace.label(receiver, doing).category != _WAIT
-            ):
+            if doing == OUTSIDE or self.trace.label(receiver, doing).category != _WAIT:
                 return at, arrow.target
         self._add_message(leaf.start, at, arrow.source, self._of(arrow))
         return leaf.start, arrow.source

@@ -10,7 +10,7 @@ from placer.report.numbers import format_count, format_ms, plural
 from placer.report.step.critical_path import OTHER
 from placer.report.step.facts import Piece
 from placer.report.step.steps import Step
-from placer.report.step.trace_file import Trace
+from placer.report.step.trace import Trace
 
 _MOST: Final = 5
 """The largest number of items in the sentence."""

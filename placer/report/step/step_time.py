@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from placer.compiler.graph.graph import Graph
@@ -15,14 +16,8 @@ from placer.report.step.critical_path import leaves_of, longest_chain
 from placer.report.step.facts import SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import STEP, Step, median_step, spans_of, steps_of
-from placer.report.step.trace_file import (
-    OUTSIDE,
-    PROGRAM,
-    Numbers,
-    Thread,
-    Trace,
-    read_trace,
-)
+from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
+from placer.report.step.trace_file import read_trace
 from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.part import Part
 from placer.runtime.timeline.recorder import COLUMNS
@@ -51,18 +46,18 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         return None
     step = median_step(steps)
     chain = longest_chain(trace, step)
-    shares, measured = shares_of(trace), measured_in(trace, step)
-    return StepTime(
+    found = StepTime(
         step=step.number,
         seconds=step.duration / 1e9,
         steps=len(steps),
         chain=chain,
-        shares=shares,
+        shares=shares_of(trace),
         rows=tuple(rows_of(trace, step)),
         sentence=sentence_of(trace, step, len(steps), chain),
-        advice=tuple(advice_of(trace, step, steps, chain, shares, plan, graph)),
-        measured=measured,
+        advice=(),
+        measured=measured_in(trace, step),
     )
+    return msgspec.structs.replace(found, advice=tuple(advice_of(found, plan, graph)))
 
 
 def shares_of(trace: Trace) -> dict[str, dict[str, float]]:
@@ -127,8 +122,3 @@ def measured_in(trace: Trace, step: Step) -> dict[str, dict[str, float]]:
         for name, nanoseconds in times.items():
             of_node[name] = of_node.get(name, 0.0) + nanoseconds / 1e9
     return found
-
-
-def worker_times(measured: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
-    """Return the time of a call on each node that makes it."""
-    return {node: times[name] for node, times in measured.items() if name in times}

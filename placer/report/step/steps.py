@@ -15,7 +15,7 @@ from typing import Final
 
 from placer.place.node_kinds import HETER, SERVER, NodeId
 from placer.plan.plan import Plan
-from placer.report.step.trace_file import PROGRAM, Trace
+from placer.report.step.trace import PROGRAM, Trace
 
 STEP: Final = "step"
 """The category of slices that contain the calls of a step or of a task."""
