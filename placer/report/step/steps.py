@@ -63,7 +63,10 @@ def steps_of(trace: Trace, plan: Plan) -> list[Step]:
         node in names and plan.worker_of(node) is not None
         for node in (trace.threads[index].node for index in workers)
     )
-    groups = [[index] for index in workers] if separate else [workers]
+    if separate:
+        groups = [[index] for index in workers]
+    else:
+        groups = [workers] if workers else []
     limit = min(trace.full_in.values(), default=None)
     return [
         step
