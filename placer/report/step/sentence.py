@@ -61,10 +61,14 @@ def _text(piece: Piece) -> str:
 def sentence_of(trace: Trace, step: Step, steps: int, chain: Sequence[Piece]) -> str:
     """Return the duration of the median step and its longest chain as text."""
     seconds = step.duration / 1e9
-    number = f"step {step.number}"
-    if not step.is_common:
-        number += f" of {trace.threads[step.thread].node}"
-    which = f"{number}, the median of {format_count(steps)}" if steps > 1 else number
+    which = f"step {step.number}"
+    if steps > 1:
+        which += f", the median of {format_count(steps)}"
+    whose = (
+        ""
+        if step.is_common
+        else f" of {trace.threads[step.thread].node}, the slowest worker,"
+    )
     items = items_of(chain)
     shown = [
         item
@@ -78,7 +82,7 @@ def sentence_of(trace: Trace, step: Step, steps: int, chain: Sequence[Piece]) ->
         count = sum(len(item.pieces) for item in rest)
         texts.append(f"{total} of {plural(count, 'other piece')}")
     parts = [
-        f"A step takes {format_ms(seconds)} ({which}).",
+        f"A step{whose} takes {format_ms(seconds)} ({which}).",
         f"Its longest chain: {_joined(texts)}.",
     ]
     worst = max(trace.uncertainty.values(), default=0)
