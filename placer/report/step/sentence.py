@@ -14,6 +14,8 @@ from placer.report.step.trace import Trace
 
 _MOST: Final = 5
 """The largest number of items in the sentence."""
+_NAMES: Final = {OTHER: "other work", "read": "reading rows"}
+"""The names of work with too many or no names in a trace, by category."""
 _LEAST: Final = 0.02
 """The smallest fraction of a step that an item takes, except the first item."""
 _INEXACT: Final = 0.05
@@ -54,7 +56,7 @@ def items_of(chain: Sequence[Piece]) -> list[Item]:
 def _text(piece: Piece) -> str:
     if piece.target:
         return f"{piece.name} from {piece.source} to {piece.target}"
-    name = "other work" if piece.category == OTHER else piece.name
+    name = _NAMES.get(piece.category, piece.name)
     return f"{name} on {piece.node}"
 
 
