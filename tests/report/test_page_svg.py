@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
+from html import unescape
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -12,9 +14,7 @@ from placer.report.page.svg import class_name, element, number, text
 def test_any_text_is_content_and_attribute(content: str, attribute: str) -> None:
     """XML parsers read the text back, apart from characters that XML cannot contain."""
     parsed = ET.fromstring(element("text", text(content), data_name=attribute))
-    allowed = text(content).replace("\r", "\n")
-    assert ET.tostring(parsed) and (parsed.text or "").count("<") == content.count("<")
-    assert len(allowed) >= len(parsed.text or "")
+    assert (parsed.text or "") == re.sub("\r\n?", "\n", unescape(text(content)))
     assert list(parsed) == []
     assert set(parsed.attrib) == {"data-name"}
 
@@ -22,7 +22,8 @@ def test_any_text_is_content_and_attribute(content: str, attribute: str) -> None
 def test_names_stay_text() -> None:
     name = '</script>"><img src=x onerror=alert(1)>'
     written = element("text", text(name), title=name)
-    assert "<img" not in written and "</script" not in written
+    assert "<img" not in written
+    assert "</script" not in written
     assert ET.fromstring(written).text == name
     assert ET.fromstring(written).get("title") == name
 
