@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from placer.report.step.facts import SliceFacts
+
+_WIDEST: Final = 4
+"""The largest width of merged slices, relative to the shortest slice that is drawn."""
 
 
 @dataclass(slots=True)
@@ -62,7 +66,11 @@ def _merge_neighbors(slices: Iterable[SliceFacts], shortest: float) -> Iterator[
     group: list[SliceFacts] = []
     for each in slices:
         is_short = each.end - each.start < shortest
-        if group and (not is_short or each.start - group[-1].end >= shortest):
+        is_far = group and (
+            each.start - group[-1].end >= shortest
+            or each.end - group[0].start >= _WIDEST * shortest
+        )
+        if group and (not is_short or is_far):
             yield _joined(group)
             group = []
         if is_short:
