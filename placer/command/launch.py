@@ -336,6 +336,8 @@ def run_build(
                 calls,
                 machines,
             )
+            # The result has more warnings than its event, if a node failed after it.
+            note(result)
     for line in result_lines(result):
         echo(line, file=stream)
     if machines is None and result.best is not None:

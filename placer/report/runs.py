@@ -12,14 +12,18 @@ from rich.text import Text
 
 from placer.report.fitted_table import ListColumn, fitted_table
 from placer.report.numbers import format_count, format_time
-from placer.report.run_files import FAILED, INTERRUPTED, Run
+from placer.report.run_files import (
+    FAILED,
+    GRAPH_DIGEST,
+    INTERRUPTED,
+    MODEL_DIGEST,
+    Run,
+)
 from placer.runtime.control.options import OPTIONS
 
 _OUTPUTS = {o.name for o in OPTIONS if o.file in ("written", "folder")}
 """Options that name outputs of a run, which do not change the training."""
 _FLAGS = {option.name: option.flag for option in OPTIONS}
-_MODEL = "model"
-"""The setting with the digest of the model."""
 
 
 def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -44,9 +48,25 @@ def differing_settings(runs: Sequence[Run]) -> list[str]:
         and any(each.get(key) != settings[0].get(key) for each in settings)
     ]
     # A changed layer also changes the digest of the model.
-    if _MODEL in found and any(key.startswith("graph.") for key in found):
-        found.remove(_MODEL)
+    if MODEL_DIGEST in found and any(key.startswith("graph.") for key in found):
+        found.remove(MODEL_DIGEST)
+    if GRAPH_DIGEST in found:
+        found.remove(GRAPH_DIGEST)
+        if not _explain(found, GRAPH_DIGEST, settings):
+            found.append(GRAPH_DIGEST)
     return found
+
+
+def _explain(
+    keys: Sequence[str], key: str, settings: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Return True if runs with equal values of `keys` have the same value of `key`."""
+    values: dict[str, Any] = {}
+    return all(
+        values.setdefault(str([each.get(k) for k in keys]), each.get(key))
+        == each.get(key)
+        for each in settings
+    )
 
 
 def runs_view(runs: Sequence[Run], screen: Console) -> Iterator[RenderableType]:
@@ -62,16 +82,21 @@ def runs_view(runs: Sequence[Run], screen: Console) -> Iterator[RenderableType]:
 
 
 def _columns(runs: Sequence[Run]) -> Iterator[ListColumn]:
-    evaluations = _metrics("eval", [run.end.eval for run in runs], drop=1)
+    compared = [run.command.monitor.metric for run in runs if run.command.monitor]
+    evaluated = [_evaluation(run) for run in runs]
+    evaluations = _metrics("eval", evaluated, first=compared, drop=1)
     trained = _metrics("train", [run.end.metrics for run in runs], drop=_TRAIN)
     steps = [format_count(run.end.steps) for run in runs]
-    speeds = [format_count(run.end.samples_per_second or 0) for run in runs]
+    speeds = [run.end.samples_per_second for run in runs]
     started = [format_time(run.command.started) for run in runs]
     yield ListColumn("run", [run.folder.name for run in runs])
     yield from evaluations
+    if any(run.end.eval for run in runs):
+        yield ListColumn("at step", [_evaluation_step(run) for run in runs])
     yield from trained
     yield ListColumn("steps", steps, is_number=True)
-    yield ListColumn("samples/s", speeds, is_number=True)
+    cells = [format_count(speed) if speed else "" for speed in speeds]
+    yield ListColumn("samples/s", cells, is_number=True)
     for i, key in enumerate(differing_settings(runs)):
         cells = [_setting(run.settings.get(key)) for run in runs]
         is_option = any(key in run.command.options for run in runs)
@@ -87,12 +112,35 @@ _TRAIN = 1 << 20
 """Larger than the number of settings."""
 
 
+def _evaluation(run: Run) -> Mapping[str, float | None]:
+    """Return the metrics of the best evaluation, or of the last one if the run does not
+    compare its evaluations."""
+    return run.end.best_eval or run.end.eval
+
+
+def _evaluation_step(run: Run) -> str:
+    """Return the step of the shown evaluation, and whether it is the best or the last."""
+    end = run.end
+    if end.best_eval:
+        return f"{format_count(end.best_step or 0)} best"
+    if not end.eval:
+        return ""
+    step = end.eval_step
+    return "last" if step is None else f"{format_count(step)} last"
+
+
 def _metrics(
-    kind: str, values: Sequence[Mapping[str, float | None]], drop: int
+    kind: str,
+    values: Sequence[Mapping[str, float | None]],
+    *,
+    first: Sequence[str] = (),
+    drop: int,
 ) -> Iterator[ListColumn]:
-    """Yield a column for each metric of an evaluation or of training."""
+    """Yield a column for each metric of an evaluation or of training. The columns start
+    with the metrics in `first`."""
     names = dict.fromkeys(chain.from_iterable(values))
-    for i, name in enumerate(names, start=drop):
+    ordered = sorted(names, key=lambda name: name not in first)
+    for i, name in enumerate(ordered, start=drop):
         cells = [_metric(each, name) for each in values]
         yield ListColumn(f"{kind} {name}", cells, is_number=True, drop=i)
 
@@ -113,8 +161,8 @@ def _setting(value: Any) -> str:
 
 
 def runs_facts(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the facts of runs for JSON, and the settings in which the runs of each model
-    differ."""
+    """Return the facts about runs for JSON, and the settings in which the runs of each
+    model differ."""
     return {
         "runs": [
             {
