@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from placer.errors import RunError
 from placer.runtime.timeline.part import Part
-from placer.runtime.timeline.recorder import RECEIVED
+from placer.runtime.timeline.recorder import RECEIVED, WAITED
 from placer.runtime.timeline.timeline import Timeline
 from placer.system.files.atomic import atomic_file, mode_of
 
@@ -51,6 +51,8 @@ def timeline_text(timeline: Timeline) -> Iterator[str]:
 
 def _about(timeline: Timeline) -> dict[str, Any]:
     about: dict[str, Any] = {
+        "model": timeline.model,
+        "build": timeline.build,
         "steps": str(timeline.window),
         "clock": "microseconds of the control node, from the first slice on",
         "clock uncertainty in microseconds": {
@@ -75,18 +77,23 @@ def _events(timeline: Timeline) -> Iterator[str]:
         yield from _headings(timeline, part)
     for number, part in enumerate(timeline.parts):
         texts = [
-            (json.dumps(category), json.dumps(name)) for category, name in part.names
+            (json.dumps(category), json.dumps(name), json.dumps(name.split()))
+            for category, name in part.names
         ]
         pid = _process(timeline, part)
         for row in timeline.slices[number].tolist():
-            track, name, start, end, direction, peer, edge, step, batch, nbytes = row
-            category, text = texts[name]
+            track, name, start, end, direction, peer, *numbers, values = row
+            category, text, _ = texts[name]
             args = ""
-            if direction:
+            if direction == WAITED:
+                args = f', "args": {{"for": {texts[peer][2]}}}'
+            elif direction:
                 other = "source" if direction == RECEIVED else "target"
+                edge, step, batch, nbytes = numbers
                 args = (
                     f', "args": {{"{other}": {texts[peer][1]}, "edge": {edge}, "step": '
-                    f'{step}, "microbatch": {batch}, "bytes": {nbytes}}}'
+                    f'{step}, "microbatch": {batch}, "bytes": {nbytes}, "values": '
+                    f"{texts[values][2]}}}"
                 )
             yield (
                 f'{{"ph": "X", "name": {text}, "cat": {category}, "pid": {pid}, '

@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 from placer.channel.interface import Key
 
 now = time.monotonic_ns
-COLUMNS: Final = 10
+COLUMNS: Final = 11
 """The number of integers per slice: the track, the name, the start, the end, the direction,
-the name of the peer, and the edge, step, microbatch and bytes of the message."""
-SENT, RECEIVED = 1, 2
-"""The directions of a message. The direction of a slice without a message is 0."""
+the name of the peer, and the edge, step, microbatch, bytes and values of the message."""
+SENT, RECEIVED, WAITED = 1, 2, 3
+"""The directions of a message; WAITED if the slice is a wait for the peers. The direction of
+other slices is 0."""
 STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, ROWS, COPY, READ, RECORD = (
     "step",
     "compute",
@@ -41,12 +42,21 @@ PROGRAM: Final = "program"
 
 
 class Message(NamedTuple):
-    """A message that a slice sends or receives; `nbytes` is 0 if the size is unknown."""
+    """A message that a slice sends, receives or waits for.
+
+    Attributes:
+        direction: SENT, RECEIVED or WAITED.
+        peer: the other node; the nodes of a wait, with spaces between them.
+        key: the address of the message.
+        nbytes: the size; 0 if it is unknown.
+        values: the names of the values, with spaces between them.
+    """
 
     direction: int
     peer: str
     key: Key
     nbytes: int = 0
+    values: str = ""
 
 
 @dataclass(slots=True)
@@ -106,11 +116,13 @@ class Recorder:
             track = self._track()
             numbers = (track.number, self._name(category, name), start, end)
             if message is None:
-                track.numbers.extend((*numbers, 0, 0, 0, 0, 0, 0))
+                track.numbers.extend((*numbers, 0, 0, 0, 0, 0, 0, 0))
             else:
-                direction, peer, key, nbytes = message
-                peer_name = self._name("", peer)
-                track.numbers.extend((*numbers, direction, peer_name, *key[:3], nbytes))
+                direction, peer, key, nbytes, values = message
+                texts = self._name("", peer), self._name("", values)
+                track.numbers.extend(
+                    (*numbers, direction, texts[0], *key[:3], nbytes, texts[1])
+                )
 
     @contextmanager
     def slice(

@@ -28,6 +28,7 @@ from placer.runtime.timeline.clocks import (
     clock_name,
     measure_clocks,
 )
+from placer.runtime.timeline.message_names import MessageNames
 from placer.runtime.timeline.part import Part, part_of, receive_part, send_part
 from placer.runtime.timeline.recorder import Recorder
 from placer.runtime.timeline.timeline import Timeline
@@ -81,7 +82,7 @@ class Recording:
 
     def traced_channel(self) -> Channel:
         """Return a channel that records the messages of the program."""
-        return traced_channel(self._channel, self.recorder)
+        return traced_channel(self._channel, self.recorder, MessageNames(self._plan))
 
     def traced_hooks(self, hooks: Hooks) -> Hooks:
         """Return the hooks of the program with recording."""
@@ -184,6 +185,8 @@ class Recording:
             self.window or Window(first, last),
             {node: Clock(tuple(each)) for node, each in self._measurements.items()},
             failure,
+            self._plan.name,
+            self._plan.digest,
         )
 
     def _measure(self, number: int) -> None:

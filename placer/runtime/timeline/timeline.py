@@ -32,6 +32,7 @@ class Timeline:
         window: the steps to record.
         clocks: the clocks of nodes that do not share the control node's clock.
         failure: why the run has failed; empty if it has not.
+        model, build: the name and the digest of the plan.
     """
 
     nodes: Sequence[str]
@@ -39,6 +40,8 @@ class Timeline:
     window: Window
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     failure: str = ""
+    model: str = ""
+    build: str = ""
 
     @cached_property
     def slices(self) -> Sequence[Array]:
@@ -74,7 +77,7 @@ class Timeline:
         ):
             rows = np.flatnonzero(slices[:, 4])
             for row in rows[np.argsort(slices[rows, 3], kind="stable")]:
-                _, _, _, _, direction, peer, *key, _ = slices[row].tolist()
+                _, _, _, _, direction, peer, *key, _, _ = slices[row].tolist()
                 other = part.names[peer][1]
                 if direction == SENT:
                     sent[part.node, other, *key].append((number, int(row)))
