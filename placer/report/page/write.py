@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 
 from placer.errors import PlacerError
+from placer.report.page.charts.style import CSS
 from placer.report.page.details_blob import pack_details
 from placer.report.page.facts import Page
 from placer.report.page.picture import read_style
@@ -24,7 +25,7 @@ def page_html(page: Page) -> str:
     A browser runs no script but that of the page and loads nothing: the policy of the page
     allows one style sheet and one script, by their digests.
     """
-    style = "".join(read_style(name) for name in _STYLES)
+    style = "".join([*map(read_style, _STYLES), CSS])
     script = read_style("page.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}';"
@@ -46,18 +47,18 @@ def page_html(page: Page) -> str:
             for t in page.totals
         ),
         nav="".join(
-            element("a", text(title), href=f"#{name}") for name, title, _ in parts
+            element("a", text(part.link), href=f"#{part.name}") for part in parts
         ),
         search=_search() if can_search else "",
         sections="\n".join(
             element(
                 "section",
-                element("h2", text(title), id=f"{name}-title"),
-                content,
-                id=name,
-                aria_labelledby=f"{name}-title",
+                element("h2", text(part.title), id=f"{part.name}-title"),
+                part.content,
+                id=part.name,
+                aria_labelledby=f"{part.name}-title",
             )
-            for name, title, content in parts
+            for part in parts
         ),
         command=text(page.command),
         details=details,
