@@ -244,6 +244,16 @@ class RunFacts(Facts, frozen=True):
     is_best: bool = False
 
 
+class LayerRow(Facts, frozen=True):
+    """A layer of the model as written: its output, its new parameters and its place."""
+
+    name: str
+    kind: str
+    output: str
+    parameters: int
+    place: str
+
+
 class Total(Facts, frozen=True):
     """A figure in the head of a page, such as "311.9 MFLOPs" and "FLOPs of a step"."""
 
@@ -256,6 +266,8 @@ class Page(Facts, frozen=True):
 
     Attributes:
         command: the `placer report` command.
+        source: the build whose placement is drawn, as a sentence, if several were given.
+        untimed: the reason why no step time is shown, and the command that measures it.
         balance: why servers store different amounts; empty if balanced.
         best: which run was best and how it differs, as a sentence.
     """
@@ -263,7 +275,10 @@ class Page(Facts, frozen=True):
     title: str
     command: str
     totals: tuple[Total, ...] = ()
+    source: str = ""
     placement: Placement | None = None
+    details: Details | None = None
+    untimed: str = ""
     step_time: StepTime | None = None
     memory: tuple[MemoryRow, ...] = ()
     tables: tuple[TableRow, ...] = ()
@@ -273,3 +288,4 @@ class Page(Facts, frozen=True):
     curves: tuple[Curve, ...] = ()
     runs: tuple[RunFacts, ...] = ()
     best: str = ""
+    layers: tuple[LayerRow, ...] = ()

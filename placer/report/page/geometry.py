@@ -22,7 +22,9 @@ MARGIN: Final = 14.0
 """The distance of a box to the border of the panel of its group."""
 _MIN_GUTTER: Final = 2 * MARGIN + 12.0
 """The smallest distance of two columns."""
-_HEADER: Final = 58.0
+_HEADER: Final = 52.0
+_DEVICE_HEADER: Final = 20.0
+"""The additional height of the header if a group has several columns."""
 _FOOTER: Final = 26.0
 
 
@@ -58,6 +60,8 @@ def place_boxes(placement: Placement) -> Geometry:
     heights = [0.0] * len(used)
     for row, text in zip(rows, texts, strict=True):
         heights[row] = max(heights[row], text.height)
+    groups = [column.group for column in placement.columns]
+    has_devices = len(set(groups)) < len(groups)
     grid = Grid(
         lefts=lefts,
         gutters=gutters,
@@ -65,7 +69,7 @@ def place_boxes(placement: Placement) -> Geometry:
         rows=rows,
         heights=[text.height for text in texts],
         row_heights=heights,
-        top=_HEADER,
+        top=_HEADER + (_DEVICE_HEADER if has_devices else 0),
         width=width,
     )
     arrows, row_tops, bottom = draw_arrows(placement.arrows, routes, grid)

@@ -135,7 +135,7 @@ def _panels(placement: Placement, geometry: Geometry) -> Iterator[str]:
         siblings = [c for c in placement.columns if c.group == column.group]
         if len(siblings) > 1:
             name = column_name(column.device, column.count)
-            yield _text(shorten(name, rect.width, SMALL), "t2 b", rect.x, 56)
+            yield _text(shorten(name, rect.width, SMALL), "t2 b", rect.x, 64)
         if column.left_out:
             left_out = f"and {plural(column.left_out, 'more box', 'more boxes')}"
             yield _text(left_out, "t2", rect.x, rect.bottom - 10)

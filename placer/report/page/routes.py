@@ -28,8 +28,9 @@ class Route:
     """The way of an arrow.
 
     Attributes:
-        out_channel: the channel below the source, or None if the line only crosses it.
-        in_channel: the channel above the target, or None if the line only crosses it.
+        out_channel: the channel with the line that the arrows from the source share, or
+            None.
+        in_channel: the channel with the line that the arrows to the target share, or None.
         gutter: the gutter, or None without one. Gutter i is on the left of column i.
         lane: the lane in the gutter.
     """
@@ -80,12 +81,15 @@ def choose_routes(
         start, end = columns[source], columns[target]
         out, into = rows[source] + 1, rows[target]
         joins = fan_in[target] > fan_out[source]
-        crosses_end = into >= out and not _has_row(used[end], out, into)
-        crosses_start = into >= out and not _has_row(used[start], out, into)
-        if start != end and crosses_end and not (joins and crosses_start):
-            routes.append(Route(out, None))
-        elif start != end and crosses_start:
-            routes.append(Route(None, into))
+        channel = None
+        if start != end and into >= out:
+            # Each end prefers the channel where its line is shared.
+            crosses_end = not _has_row(used[end], out, into)
+            crosses_start = not _has_row(used[start], out, into)
+            prefers_end = crosses_end and not (joins and crosses_start)
+            channel = out if prefers_end else into if crosses_start else None
+        if channel is not None:
+            routes.append(Route(None, channel) if joins else Route(channel, None))
         else:
             gutter = min(_gutters(start, end), key=lambda g: (load[g], abs(g - start)))
             wire: Wire = ("in", target) if joins else ("out", source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -103,8 +104,9 @@ def draw_arrows(
     channels: list[dict[Wire, _Wire]] = [{} for _ in range(len(grid.row_heights) + 1)]
     for arrow, route in zip(arrows, routes.routes, strict=True):
         _add_ends(channels, arrow, route, grid)
+    verticals = _verticals(arrows, routes, grid)
     for index, arrow in enumerate(arrows):
-        _add_label(channels, index, arrow, routes, grid)
+        _add_label(channels, verticals, index, arrow, routes, grid)
     row_tops: list[float] = []
     at = grid.top
     for channel, wires in enumerate(channels):
@@ -136,7 +138,7 @@ def draw_arrows(
 
 def thickness(nbytes: int) -> float:
     """Return the width of the line for a message, which grows with the logarithm."""
-    return min(1.4 + 0.5 * math.log10(1 + nbytes / 100), 5.5)
+    return min(1.3 + 0.42 * math.log10(1 + nbytes / 100), 5.5)
 
 
 def label_text(arrow: Arrow) -> str:
@@ -171,8 +173,31 @@ def _add_ends(
         wire.ends.append(_in_end(arrow, route, grid))
 
 
+def _verticals(
+    arrows: Sequence[Arrow], routes: Routes, grid: Grid
+) -> list[list[float]]:
+    """Return the x of all vertical lines in each channel, ascending."""
+    found: list[set[float]] = [set() for _ in range(len(grid.row_heights) + 1)]
+    for arrow, route in zip(arrows, routes.routes, strict=True):
+        first, last = grid.rows[arrow.source] + 1, grid.rows[arrow.target]
+        if route.gutter is not None:
+            for channel in range(min(first, last), max(first, last) + 1):
+                found[channel].add(grid.lane(route))
+            found[first].add(grid.out_port(arrow.source))
+            found[last].add(grid.in_port(arrow.target))
+            continue
+        turn = route.in_channel if route.out_channel is None else route.out_channel
+        assert turn is not None
+        for channel in range(first, turn + 1):
+            found[channel].add(grid.out_port(arrow.source))
+        for channel in range(turn, last + 1):
+            found[channel].add(grid.in_port(arrow.target))
+    return [sorted(each) for each in found]
+
+
 def _add_label(
     channels: list[dict[Wire, _Wire]],
+    verticals: Sequence[Sequence[float]],
     index: int,
     arrow: Arrow,
     routes: Routes,
@@ -184,22 +209,35 @@ def _add_label(
     is_out = route.in_channel is None or (
         route.out_channel is not None and fan_in > fan_out
     )
-    if is_out:
-        assert route.out_channel is not None
-        wire = channels[route.out_channel]["out", arrow.source]
-        end = _out_end(arrow, route, grid)
-    else:
-        assert route.in_channel is not None
-        wire = channels[route.in_channel]["in", arrow.target]
-        end = _in_end(arrow, route, grid)
+    channel = route.out_channel if is_out else route.in_channel
+    assert channel is not None
+    key: Wire = ("out", arrow.source) if is_out else ("in", arrow.target)
+    wire = channels[channel][key]
+    end = _out_end(arrow, route, grid) if is_out else _in_end(arrow, route, grid)
     text = label_text(arrow)
     width = math.ceil(text_width(text, SMALL)) + 2 * _LABEL_PAD
     if len(wire.ends) == 1:
         x = (wire.port + end - width) / 2
     else:
         x = end - width - 4 if wire.port < end else end + 4
+    x = _clear_x(x, width, sorted((wire.port, end)), verticals[channel])
     x = max(0.0, min(x, grid.width - width))
     wire.labels.append(_Label(index, text, x, width))
+
+
+def _clear_x(
+    wanted: float, width: float, ends: Sequence[float], verticals: Sequence[float]
+) -> float:
+    """Return the x of a label between the ends of its line that is nearest to `wanted` and
+    where no vertical line crosses the label; `wanted` if no place is clear."""
+    left, right = ends[0] + 3, ends[1] - 3 - width
+    shifts = range(0, int(max(0.0, right - left)) + 1, 8)
+    for x in (wanted, *(side for d in shifts for side in (wanted - d, wanted + d))):
+        at = bisect_left(verticals, x - 2)
+        is_clear = at == len(verticals) or verticals[at] > x + width + 2
+        if left <= x <= right and is_clear:
+            return x
+    return wanted
 
 
 def _stack(wires: dict[Wire, _Wire], top: float, *, has_heads: bool) -> float:
