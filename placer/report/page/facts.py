@@ -228,7 +228,17 @@ class Curve(Facts, frozen=True):
 
 
 class RunFacts(Facts, frozen=True):
-    """A run: how it ended, its best evaluation, and settings that differ between runs."""
+    """A run.
+
+    Attributes:
+        ended: "finished", "failed", "interrupted", "running" or "killed".
+        metrics: the metrics of the last epoch of training.
+        best: the metrics of the best evaluation, or of the last one with `is_last`.
+        best_step: the step of this evaluation.
+        settings: the settings in which the runs differ.
+        is_best: whether the run is the best of all runs.
+        is_last: whether the run does not compare its evaluations.
+    """
 
     name: str
     folder: str
@@ -242,6 +252,7 @@ class RunFacts(Facts, frozen=True):
     settings: dict[str, str]
     error: str = ""
     is_best: bool = False
+    is_last: bool = False
 
 
 class LayerRow(Facts, frozen=True):

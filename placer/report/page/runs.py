@@ -43,15 +43,16 @@ def run_facts(runs: Sequence[Run]) -> tuple[RunFacts, ...]:
             steps=run.end.steps,
             seconds=run.end.seconds,
             samples_per_second=run.end.samples_per_second,
-            metrics=_finite(run.end.eval or run.end.metrics),
-            best=_finite(run.end.best_eval),
-            best_step=run.end.best_step,
+            metrics=_finite(run.end.metrics),
+            best=_finite(run.end.best_eval or run.end.eval),
+            best_step=run.end.best_step if run.end.best_eval else run.end.eval_step,
             settings={
                 setting_name(key, runs): setting_text(run.settings.get(key))
                 for key in keys
             },
             error=run.end.error or "",
             is_best=run in best,
+            is_last=not run.end.best_eval,
         )
         for name, run in zip(run_names(runs), runs, strict=True)
     )
