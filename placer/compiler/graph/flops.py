@@ -27,14 +27,20 @@ def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
     """Return the declared FLOPs of an op for `rows` local rows. The op is a computed
     op, an update or an update direction. The declaration of the forward op also counts
     its gradient op."""
+    by_rows = flops_by_rows(graph, op, cache)
+    if rows not in by_rows:
+        by_rows[rows] = _compute_flops(graph, op, rows)
+    return by_rows[rows]
+
+
+def flops_by_rows(graph: Graph, op: Op, cache: FlopsCache) -> dict[int, int]:
+    """Return the known FLOPs of an op by the number of rows. Equal ops share the object."""
     by_rows = cache.of_op.get(op)
     if by_rows is None:
         by_rows = cache.of_op[op] = cache.of_signature.setdefault(
             _signature(graph, op), {}
         )
-    if rows not in by_rows:
-        by_rows[rows] = _compute_flops(graph, op, rows)
-    return by_rows[rows]
+    return by_rows
 
 
 def _signature(graph: Graph, op: Op) -> tuple[object, ...]:

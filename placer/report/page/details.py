@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from placer.compiler.build_or_spec import LoadedBuild
 from placer.compiler.graph.graph import Graph, Op
@@ -27,8 +28,8 @@ def list_details(placed: PlacedGraph) -> facts.Details:
     """Return the content of all boxes."""
     graph = placed.graph
     texts = dict(zip(graph.ops, _op_lines(placed), strict=True))
-    layers = Layers(graph)
-    positions = placed.build.op_positions
+    layers, positions = placed.layers, placed.build.positions
+    file = Path(positions.spec).name
     ops: list[str] = []
     boxes: list[tuple[facts.LayerFacts, ...]] = []
     for box, flops in zip(placed.drawn.boxes, placed.flops, strict=True):
@@ -43,7 +44,7 @@ def list_details(placed: PlacedGraph) -> facts.Details:
                     kind,
                     _output(members[0], name, layers),
                     round(sum(flops.get(op, 0) for op in members) / nodes),
-                    _line(positions, name),
+                    _line(positions.ops, file, name),
                     (start, len(ops)),
                 )
             )
@@ -99,10 +100,10 @@ def _output(op: Op, name: str, layers: Layers) -> str:
     return str(op.results[0].type) if op.results else ""
 
 
-def _line(positions: Mapping[str, str], name: str) -> str:
-    """Return the position of a layer, without the column."""
-    position = positions.get(name) or positions.get(name.partition(".")[0], "")
-    return position.rpartition(":")[0]
+def _line(positions: Mapping[str, tuple[int, int]], file: str, name: str) -> str:
+    """Return the line of a layer in the spec; empty if it is unknown."""
+    position = positions.get(name) or positions.get(name.partition(".")[0])
+    return f"{file}:{position[0]}" if position else ""
 
 
 def _holders(placed: PlacedGraph) -> dict[str, tuple[int, ...]]:
