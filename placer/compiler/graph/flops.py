@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer import ops
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.keyed import count_keys, is_keyed
+from placer.compiler.graph.keyed import count_keys
 from placer.compiler.graph.structural_ops import is_update, is_update_direction
 from placer.ops.attributes import complete
 from placer.place.types import TensorType
@@ -46,10 +46,10 @@ def flops_by_rows(graph: Graph, op: Op, cache: FlopsCache) -> dict[int, int]:
 def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     attrs = {} if op.structure.update else declared_attrs(forward)
-    types = (
-        _sized(graph, name, 1) if is_keyed(graph, name) else graph.tensor_type(name)
-        for name in forward.operands
-    )
+    types = []
+    for name in forward.operands:
+        kind = graph.tensor_type(name)
+        types.append(_sized(graph, name, 1) if kind.is_keyed else kind)
     return op.kind, op.attrs.get("wrt", ()), repr(attrs) if attrs else "", *types
 
 

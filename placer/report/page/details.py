@@ -11,6 +11,7 @@ from placer.report.page import facts
 from placer.report.page.boxes import Box
 from placer.report.page.layers import Layers
 from placer.report.page.placement import PlacedGraph, place
+from placer.system.garbage_collection import garbage_collection_off
 
 _Key = tuple[str, str]
 """The name and the kind of a layer."""
@@ -26,6 +27,11 @@ def details_of(build: LoadedBuild, graph: Graph | None = None) -> facts.Details:
 
 def list_details(placed: PlacedGraph) -> facts.Details:
     """Return the content of all boxes."""
+    with garbage_collection_off():
+        return _list_details(placed)
+
+
+def _list_details(placed: PlacedGraph) -> facts.Details:
     graph = placed.graph
     texts = dict(zip(graph.ops, _op_lines(placed), strict=True))
     layers, positions = placed.layers, placed.build.positions

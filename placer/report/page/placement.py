@@ -31,6 +31,7 @@ from placer.report.page.rows import set_rows, share_columns
 from placer.report.page.seconds import measured_seconds
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.step.facts import StepTime
+from placer.system.garbage_collection import garbage_collection_off
 
 MAX_BOXES = 2000
 _MAX_VALUES = 4
@@ -93,8 +94,11 @@ def placement_of(
 
 def place(build: LoadedBuild, graph: Graph | None = None) -> PlacedGraph:
     """Return the boxes of a build. Arguments as in `placement_of`."""
-    if graph is None:
-        graph = drawn_graph(build.graphs)
+    with garbage_collection_off():
+        return _place(build, drawn_graph(build.graphs) if graph is None else graph)
+
+
+def _place(build: LoadedBuild, graph: Graph) -> PlacedGraph:
     plan = build.plan
     predicts = graph.name == f"{plan.name}.predict"
     columns = Columns(graph)
