@@ -30,14 +30,26 @@ class ProcessMemory:
 
     Attributes:
         values, slots: The bytes in its tables.
-        devices: The peak memory of each device.
+        peaks: The peak memory of each device, or of equal devices such as "gpu:0-7".
+        limit: The host memory that the spec grants; None if it sets no limit.
     """
 
     values: int
     slots: int
     activations: int
-    devices: str
+    peaks: tuple[tuple[str, int], ...]
+    limit: int | None
     flops: int
+
+    @property
+    def devices(self) -> str:
+        """The peak of each device and the limit of the host memory, as text."""
+        granted = "" if self.limit is None else f" of {format_size(self.limit)}"
+        return ", ".join(
+            f"{name} {format_size(peak)}"
+            f"{granted if name.partition(':')[0] == CPU else ''}"
+            for name, peak in self.peaks
+        )
 
 
 def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
@@ -75,21 +87,20 @@ def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMe
         values,
         sum(node.table_bytes for node in nodes) - values,
         sum(node.activation_bytes for node in nodes),
-        _devices(nodes),
+        _peaks(nodes),
+        nodes[0].memory,
         sum(n.flops + n.replicated_flops + n.exchange_flops for n in nodes),
     )
 
 
-def _devices(nodes: Sequence[NodePlan]) -> str:
-    """List the peak of each device of a process, and the declared host memory."""
+def _peaks(nodes: Sequence[NodePlan]) -> tuple[tuple[str, int], ...]:
+    """Return the peak of each device of a process; equal devices are one entry."""
     ids: dict[tuple[str, int], list[int]] = {}
     for device, nbytes in device_peaks(nodes).items():
         kind, _, number = device.partition(":")
         ids.setdefault((kind, nbytes), []).append(int(number))
-    limit = nodes[0].memory
-    of = {} if limit is None else {CPU: f" of {format_size(limit)}"}
-    return ", ".join(
-        f"{kind}:{format_ids(sorted(numbers))} {format_size(nbytes)}{of.get(kind, '')}"
+    return tuple(
+        (f"{kind}:{format_ids(sorted(numbers))}", nbytes)
         for (kind, nbytes), numbers in ids.items()
     )
 
