@@ -98,10 +98,8 @@ def _columns(runs: Sequence[Run]) -> Iterator[ListColumn]:
     cells = [format_count(speed) if speed else "" for speed in speeds]
     yield ListColumn("samples/s", cells, is_number=True)
     for i, key in enumerate(differing_settings(runs)):
-        cells = [_setting(run.settings.get(key)) for run in runs]
-        is_option = any(key in run.command.options for run in runs)
-        name = _FLAGS[key] if is_option else key
-        yield ListColumn(name, cells, drop=_SETTINGS + i)
+        cells = [setting_text(run.settings.get(key)) for run in runs]
+        yield ListColumn(setting_name(key, runs), cells, drop=_SETTINGS + i)
     yield ListColumn("started", started, drop=2 * _TRAIN)
     yield ListColumn("", [run.end.ended for run in runs])
 
@@ -152,7 +150,14 @@ def _metric(metrics: Mapping[str, float | None], name: str) -> str:
     return "not finite" if value is None else f"{value:.4g}"
 
 
-def _setting(value: Any) -> str:
+def setting_name(key: str, runs: Sequence[Run]) -> str:
+    """Return the key of a setting, or the flag of an option."""
+    is_option = any(key in run.command.options for run in runs)
+    return _FLAGS[key] if is_option else key
+
+
+def setting_text(value: Any) -> str:
+    """Format the value of a setting; a setting without a value is empty."""
     if value is None:
         return ""
     if isinstance(value, bool):

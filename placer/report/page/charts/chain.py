@@ -54,7 +54,7 @@ def _pieces(chain: Sequence[Piece], scale: Scale, y: float) -> Iterator[str]:
         time = format_ms(piece.end - piece.start)
         yield box(x, y, width, _BAR, class_, _title(piece))
         yield text_in(x, y + 16, width, [piece.name])
-        where = f"{piece.source} to {piece.node}" if piece.source else piece.node
+        where = f"{piece.source} to {piece.target}" if piece.source else piece.node
         yield text_in(
             x, y + 31, width, [f"{where} {time}", f"{piece.node} {time}", time]
         )
@@ -64,5 +64,6 @@ def _title(piece: Piece) -> str:
     time = f"{format_ms(piece.end - piece.start)}, at {format_ms(piece.start)}"
     if piece.source:
         size = f", {format_size(piece.nbytes)}" if piece.nbytes else ""
-        return f"{piece.name} from {piece.source} to {piece.node}{size}: {time}"
+        route = f"from {piece.source} to {piece.target}"
+        return f"{piece.name} ({piece.category}) {route}{size}: {time}"
     return f"{piece.name} ({piece.category}) on {piece.node}: {time}"

@@ -63,7 +63,7 @@ def box(
     title: str = "",
 ) -> str:
     """Draw a bar. A bar narrower than three pixels has no border."""
-    kind = "bar" if width >= 3 else "bar thin"
+    kind = "piece" if width >= 3 else "piece thin"
     return element(
         "rect",
         titled(title) if title else "",
@@ -105,7 +105,7 @@ def legend(
         if left > x and left + needed > width:
             left, y = x, y + 18
         if class_:
-            swatch = f"bar {class_}"
+            swatch = f"piece {class_}"
             parts.append(
                 element("rect", class_=swatch, x=left, y=y - 10, width=12, height=12)
             )

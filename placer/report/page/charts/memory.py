@@ -1,4 +1,4 @@
-"""Draws the memory of each process beside its limit."""
+"""Draws the memory of each process and its limit."""
 
 from __future__ import annotations
 

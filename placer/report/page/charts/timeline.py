@@ -115,6 +115,6 @@ def _chain(
                 class_="chain-message",
                 d=f"M{start:.1f},{above:.1f}L{end:.1f},{y:.1f}",
             )
-        if not piece.source:
+        if piece.category != "message":
             yield line(start, y, max(end, start + 0.5), y, "on-chain")
         above = y
