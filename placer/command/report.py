@@ -150,7 +150,10 @@ def _write_picture(page: Page, file: Path) -> None:
 
 def _summary(page: Page) -> str:
     """Return the totals of a page in one line."""
-    parts = [total.value for total in page.totals]
+    parts = [
+        total.value if total.label == "nodes" else f"{total.value} {total.label}"
+        for total in page.totals
+    ]
     if page.step_time is not None:
         from placer.report.numbers import format_ms
 

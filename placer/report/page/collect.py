@@ -10,9 +10,10 @@ from placer.place.ids import format_nodes
 from placer.plan.plan import Plan
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
+from placer.report.page.details import list_details
 from placer.report.page.facts import LayerRow, Page, Total
 from placer.report.page.memory import memory_rows
-from placer.report.page.placement import details_of, drawn_graph, placement_of
+from placer.report.page.placement import draw, drawn_graph, place
 from placer.report.page.runs import best_sentence, run_facts, run_names
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
@@ -68,14 +69,15 @@ def _with_build(
             notes = (f"the trace of the run is not used: {error.message}",)
         else:
             untimed = "" if step_time else f"'{subject.trace}' contains no whole step."
-    placement = placement_of(build, drawn_graph(graphs), step_time)
+    placed = place(build, drawn_graph(graphs))
+    placement = draw(placed, step_time)
     schedule = declared_schedule(step, plan.settings.train.schedule)
     return (
         msgspec.structs.replace(
             page,
             totals=tuple(_totals(plan, len(step.ops))),
             placement=placement,
-            details=details_of(build, placement),
+            details=list_details(placed),
             untimed=untimed,
             step_time=step_time,
             memory=memory_rows(plan),
@@ -95,6 +97,8 @@ def _with_build(
 
 
 def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
+    if len(subject.runs) > 1:
+        return ""
     path = build.path
     verb = "launch" if path.is_dir() else "train"
     what = subject.runs[0].folder if subject.runs else path
@@ -112,7 +116,7 @@ def _totals(plan: Plan, ops: int) -> list[Total]:
     totals = [
         Total(format_nodes(node.name for node in nodes), "nodes"),
         Total(format_count(plan.train.batch), "rows of a step"),
-        Total(format_flops(flops), "FLOPs of a step"),
+        Total(format_flops(flops), "in a step"),
     ]
     if plan.step_edges:
         edges = plural(len(plan.step_edges), "edge")
