@@ -14,7 +14,7 @@ from placer.report.page.charts.memory import memory_chart
 from placer.report.page.charts.pipeline import pipeline_chart
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.timeline import timeline_chart
-from placer.report.page.facts import LayerRow, Page, Placement
+from placer.report.page.facts import LayerRow, Page, Placement, RunFacts
 from placer.report.page.picture import draw_placement
 from placer.report.page.svg import class_name, element, text
 from placer.report.step.facts import StepTime
@@ -152,11 +152,7 @@ def _runs(page: Page) -> str:
         (
             f"{run.name} (best)" if run.is_best and len(runs) > 1 else run.name,
             *(_metric(run.best.get(name)) for name in best),
-            *(
-                ["" if run.best_step is None else format_count(run.best_step)]
-                if best
-                else []
-            ),
+            *([_step(run)] if best else []),
             *(_metric(run.metrics.get(name)) for name in metrics),
             format_count(run.steps),
             format_count(run.samples_per_second) if run.samples_per_second else "",
@@ -178,6 +174,12 @@ def _runs(page: Page) -> str:
             *errors,
         ]
     )
+
+
+def _step(run: RunFacts) -> str:
+    if run.best_step is None:
+        return ""
+    return f"{format_count(run.best_step)}{' (last)' if run.is_last else ''}"
 
 
 def _metric(value: float | None) -> str:

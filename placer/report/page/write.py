@@ -8,7 +8,6 @@ from pathlib import Path
 from string import Template
 
 from placer.errors import PlacerError
-from placer.report.page.charts.style import CSS
 from placer.report.page.details_blob import pack_details
 from placer.report.page.facts import Page
 from placer.report.page.picture import read_style
@@ -16,7 +15,7 @@ from placer.report.page.sections import sections
 from placer.report.page.svg import element, text
 from placer.system.files.atomic import atomic_file, mode_of
 
-_STYLES = ("colors.css", "picture.css", "page.css")
+_STYLES = ("colors.css", "picture.css", "charts.css", "page.css")
 
 
 def page_html(page: Page) -> str:
@@ -25,7 +24,7 @@ def page_html(page: Page) -> str:
     A browser runs no script but that of the page and loads nothing: the policy of the page
     allows one style sheet and one script, by their digests.
     """
-    style = "".join([*map(read_style, _STYLES), CSS])
+    style = "".join(map(read_style, _STYLES))
     script = read_style("page.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}';"

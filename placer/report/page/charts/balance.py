@@ -37,7 +37,7 @@ def balance_chart(rows: Sequence[TableRow]) -> str:
         x = scale(means.get(_kind(row), 0.0))
         parts += [
             row_label(y + 13, row.node),
-            box(left, y, width, _BAR, "mem-parameters", title),
+            box(left, y, width, _BAR, "memory-parameters", title),
             line(x, y - 4, x, y + _BAR + 4, "mean"),
             label_at(max(left + width, x) + 8, y + 13, text, "t2"),
         ]

@@ -213,13 +213,13 @@ def _best(
 ) -> Iterator[str]:
     """Yield a ring and a label at the best evaluation."""
     for run in runs:
-        is_marked = run.is_best or len(runs) == 1
+        is_marked = run.is_best or (len(runs) == 1 and not run.is_last)
         if not is_marked or run.best_step is None or metric not in run.best:
             continue
         if run.name not in names or run.best[metric] > plot.y.high:
             continue
         x, y = plot.x(run.best_step), plot.y(run.best[metric])
-        yield element("circle", class_="best", cx=x, cy=y, r=8)
+        yield element("circle", class_="ring", cx=x, cy=y, r=8)
         text = f"{run.best[metric]:.4g} at step {format_count(run.best_step)}"
         half = text_width(text, SMALL) / 2
         at = min(max(x, plot.x.start + half), plot.x.end - half)

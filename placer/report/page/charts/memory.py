@@ -20,11 +20,11 @@ from placer.report.page.facts import MemoryRow
 from placer.report.page.text_fit import text_width
 
 _KINDS = {
-    "mem-parameters": "parameters",
-    "mem-slots": "optimizer slots",
-    "mem-activations": "activations",
+    "memory-parameters": "parameters",
+    "memory-slots": "optimizer slots",
+    "memory-activations": "activations",
 }
-_HATCHED = {"mem-slots": "/", "mem-activations": "-"}
+_HATCHED = {"memory-slots": "/", "memory-activations": "-"}
 _ROW, _BAR, _THIN = 34, 20, 10
 
 
@@ -52,13 +52,13 @@ def memory_chart(rows: Sequence[MemoryRow]) -> str:
         if row.limit and row.limit <= scale.high:
             x = max(x, scale(row.limit))
             at = scale(row.limit)
-            parts.append(line(at, y - 4, at, y + _BAR + 4, "mark"))
+            parts.append(line(at, y - 4, at, y + _BAR + 4, "limit"))
         parts.append(label_at(x + 8, y + 15, text, _class(row)))
         y += _ROW
         for name, peak in _accelerators(row):
             note = _peak(name, peak)
             parts.append(
-                box(left, y - 8, scale(peak) - left, _THIN, "mem-device", note)
+                box(left, y - 8, scale(peak) - left, _THIN, "memory-device", note)
             )
             parts.append(label_at(scale(peak) + 8, y + 1, note, "t2"))
             y += 20
@@ -78,7 +78,7 @@ def _host_peak(row: MemoryRow) -> int:
 
 
 def _class(row: MemoryRow) -> str:
-    return "t2 above" if row.limit and _host_peak(row) > row.limit else "t2"
+    return "t2 exceeded" if row.limit and _host_peak(row) > row.limit else "t2"
 
 
 def _numbers(row: MemoryRow) -> str:

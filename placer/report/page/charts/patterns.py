@@ -22,9 +22,7 @@ def hatches(chart: str, styles: Mapping[str, str]) -> str:
         *(
             element(
                 "pattern",
-                element(
-                    "path", class_=f"hatch {class_}", d=_PATHS[style], opacity=0.35
-                ),
+                element("path", class_=f"hatch {class_}", d=_PATHS[style]),
                 id=f"{chart}-{class_}",
                 width=_SIZE,
                 height=_SIZE,
