@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import runpy
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,11 +43,14 @@ def placed_text(text: str, folder: Path) -> PlacedGraph:
     return place(LoadedBuild(folder, build.plan, build.files_in(folder).__getitem__))
 
 
-def boxes_with(placed: PlacedGraph, node: str) -> Iterator[int]:
-    """Yield the boxes in columns of a node."""
-    for number, box in enumerate(placed.drawn.boxes):
-        if node in placed.nodes[box.column]:
-            yield number
+def boxes_of_group(placed: PlacedGraph, group: int) -> list[int]:
+    """Return the boxes of a group of equal nodes, before columns share a column."""
+    columns = placed.columns.columns
+    return [
+        number
+        for number, box in enumerate(placed.boxes.boxes)
+        if columns[box.column].group == group
+    ]
 
 
 def box_of(placement: Placement, node: str, title: str) -> Box:
@@ -67,12 +69,15 @@ def check(placed: PlacedGraph) -> None:
     placement, plan = draw(placed), placed.build.plan
     graph, drawn = placed.graph, placed.drawn
     _check_shape(placement, placed)
-    for node in graph.cluster.all_nodes():
-        found = Counter(
-            op for number in boxes_with(placed, node) for op in drawn.boxes[number].ops
-        )
-        own = graph.ops_on(node)
-        assert all(found[op] == 1 for op in own), node
+    for group, nodes in enumerate(placed.columns.groups):
+        numbers = boxes_of_group(placed, group)
+        found = Counter(op for n in numbers for op in placed.boxes.boxes[n].ops)
+        for node in nodes:
+            assert found == Counter(graph.ops_on(node)), node
+        for number in numbers:
+            box = drawn.boxes[placed.of[number]]
+            assert set(placed.boxes.boxes[number].ops) <= set(box.ops)
+            assert set(nodes) <= set(placed.nodes[box.column])
     messages = [arrow for arrow in placement.arrows if not arrow.between_devices]
     assert sum(arrow.nbytes for arrow in messages) == sum(
         e.nbytes for e in placed.edges
@@ -297,13 +302,22 @@ train:
 
 def test_many_devices_share_a_column(tmp_path: Path) -> None:
     chain = runpy.run_path(find_file("bench/compile_time.py"))["spec"]
-    placed = placed_text(chain(260, devices=64), tmp_path)
+    placed = placed_text(chain(100, devices=24), tmp_path)
     check(placed)
     placement = draw(placed)
     assert len(placement.columns) == MAX_COLUMNS
-    assert "share a column" in placement.left_out
-    lines = [line for box in placement.boxes for line in box.lines]
-    assert any("…" in line.name and line.note.endswith(" ops") for line in lines)
+    assert placement.left_out == "11 devices of worker:1-2 share a column"
+
+
+def test_a_box_of_many_layers_names_ranges(tmp_path: Path) -> None:
+    chain = runpy.run_path(find_file("bench/compile_time.py"))["spec"]
+    placed = placed_text(chain(101), tmp_path)
+    check(placed)
+    computing = box_of(draw(placed), "worker:0", "forward and backward")
+    first, *_, last = computing.lines
+    assert (len(computing.lines), computing.more) == (6, 0)
+    assert (first.name, last.name) == ("fc0 … out3", "fc21 … loss")
+    assert first.note == "36 ops"
 
 
 def test_reasons_are_those_that_explain_prints() -> None:

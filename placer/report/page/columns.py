@@ -119,21 +119,14 @@ def fold_columns(
         column it shares.
     """
     names = list(dict.fromkeys(kinds))
-    if len(columns) <= MAX_COLUMNS:
-        return [None] * len(columns)
-    waiting = {kind: kinds.count(kind) for kind in names}
-    alone = dict.fromkeys(names, 0)
-    room = max(0, MAX_COLUMNS - len(names))
-    while room and any(waiting.values()):
-        for kind in names:
-            if room and waiting[kind]:
-                waiting[kind] -= 1
-                alone[kind] += 1
-                room -= 1
+    if len(names) > MAX_COLUMNS:  # all kinds share one column
+        names, kinds = [""], [""] * len(kinds)
+    counts = {kind: kinds.count(kind) for kind in names}
+    alone = dict(counts)
+    while sum(alone[k] + (alone[k] < counts[k]) for k in names) > MAX_COLUMNS:
+        alone[max(names, key=alone.__getitem__)] -= 1
     folded: list[int | None] = []
     for kind in kinds:
-        # A single column that is left needs no more room than a shared one.
-        fits = alone[kind] > 0 or waiting[kind] == 1
+        folded.append(None if alone[kind] > 0 else names.index(kind))
         alone[kind] -= 1
-        folded.append(None if fits else names.index(kind))
     return folded
