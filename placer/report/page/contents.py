@@ -7,6 +7,7 @@ from typing import Final
 
 from placer.compiler.graph.graph import Op
 from placer.place.types import TensorType
+from placer.plan.settings.data.sources import POSITION
 from placer.report.numbers import plural
 from placer.report.page.boxes import Box
 from placer.report.page.facts import Line
@@ -90,7 +91,7 @@ def _own_lines(box: Box) -> tuple[list[str], list[str]]:
     lines: dict[str, str] = {}
     for op in box.ops:
         structure = op.structure
-        if op.kind == "read":
+        if op.kind == "read" and op.attrs["input"] != POSITION:
             lines[op.attrs["input"]] = str(op.result.type)
         elif op.kind in ("parameter", "sparse_table", "local_parameter"):
             lines[op.name] = str(op.result.type)
