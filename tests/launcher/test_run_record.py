@@ -34,6 +34,7 @@ from placer.runtime.control.events import (
 from placer.runtime.control.options import Options
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.control.wait_counts import WaitCounts
 from placer.system.resources import find_file
 
 COMMAND = Command(
@@ -319,30 +320,36 @@ def test_events_have_the_changes_of_states_and_the_failures(
 def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
     tmp_path: Path,
 ) -> None:
-    def state(node: str, *waiting: str, rows: int = 0) -> State:
+    def state(node: str, samples: int, waiting: int = 0, rows: int = 0) -> State:
         tables = {"emb": TableCounts(rows=rows)} if rows else {}
         stale = {"1": rows, "10": 1, "2": 2} if rows else {}
-        return State(node, "running", 1, waiting, tables=tables, staleness=stale)
+        waits = WaitCounts(samples, waiting)
+        return State(node, "running", 1, tables=tables, staleness=stale, waits=waits)
 
-    first = [state("worker:0", "ps:0"), state("ps:0", rows=3), state("ps:1", rows=4)]
-    others = [state("worker:0"), state("ps:0", rows=5), state("ps:1", rows=6)]
+    first = [state("worker:0", 5, 5), state("ps:0", 9, 0, 3), state("ps:1", 9, 0, 4)]
+    others = [state("worker:0", 20, 5), state("ps:0", 25, 5, 5)]
+    others += [state("ps:1", 25, 5, 6)]
+    later = [state("worker:0", 30, 15), state("ps:0", 35, 6), state("ps:1", 65, 5)]
     evaluation = {"loss": 0.5}
     record(
         tmp_path,
         *first,
         step(1, eval=evaluation),
-        *others * 3,
+        *others,
         step(2),
         step(3, eval=evaluation),
         step(4, eval=evaluation),
+        *later,
+        step(5, eval=evaluation),
     )
-    early, without, waited, late = lines_of(tmp_path / "history.jsonl")
+    early, without, waited, late, last = lines_of(tmp_path / "history.jsonl")
     assert "waiting" not in early
     assert early["tables"]["emb"]["rows"] == 7
     assert "tables" not in without
-    assert waited["waiting"] == {"ps:0": 0.0, "ps:1": 0.0, "worker:0": 0.25}
+    assert waited["waiting"] == {"ps:0": 0.2, "ps:1": 0.2, "worker:0": 0.25}
     assert waited["tables"]["emb"]["rows"] == 11
     assert "waiting" not in late
+    assert last["waiting"] == {"ps:0": 0.1, "ps:1": 0.0, "worker:0": 1.0}
     assert [*late["staleness"].items()] == [("1", 11), ("2", 4), ("10", 2)]
 
 
