@@ -162,10 +162,8 @@ def _columns(runs: Sequence[Run]) -> Iterator[ListColumn]:
     yield ListColumn("samples/s", cells, is_number=True)
     settings = comparable_settings(runs)
     for i, key in enumerate(differing_settings(runs)):
-        cells = [_setting(each.get(key)) for each in settings]
-        is_option = any(key in run.command.options for run in runs)
-        name = _FLAGS[key] if is_option else key
-        yield ListColumn(name, cells, drop=_SETTINGS + i)
+        cells = [setting_text(each.get(key)) for each in settings]
+        yield ListColumn(setting_name(key, runs), cells, drop=_SETTINGS + i)
     yield ListColumn("started", started, drop=2 * _TRAIN)
     yield ListColumn("", [run.end.ended for run in runs])
 
@@ -216,8 +214,14 @@ def _metric(metrics: Mapping[str, float | None], name: str) -> str:
     return "not finite" if value is None else f"{value:.4g}"
 
 
-def _setting(value: Any) -> str:
-    """Return a value as in a spec, without its outer brackets."""
+def setting_name(key: str, runs: Sequence[Run]) -> str:
+    """Return the key of a setting, or the flag of an option."""
+    is_option = any(key in run.command.options for run in runs)
+    return _FLAGS[key] if is_option else key
+
+
+def setting_text(value: Any) -> str:
+    """Format a setting as in a spec, without its outer brackets; None is empty."""
     if value is None:
         return ""
     if isinstance(value, Mapping):
@@ -228,7 +232,7 @@ def _setting(value: Any) -> str:
 
 
 def _inner(value: Any) -> str:
-    text = _setting(value)
+    text = setting_text(value)
     if isinstance(value, Mapping):
         return f"{{{text}}}"
     return f"[{text}]" if isinstance(value, list) else text

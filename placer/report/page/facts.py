@@ -234,7 +234,17 @@ class Curve(Facts, frozen=True):
 
 
 class RunFacts(Facts, frozen=True):
-    """A run: how it ended, its best evaluation, and settings that differ between runs."""
+    """A run.
+
+    Attributes:
+        ended: "finished", "failed", "interrupted", "running" or "killed".
+        metrics: the metrics of the last epoch of training.
+        best: the metrics of the best evaluation, or of the last one with `is_last`.
+        best_step: the step of this evaluation.
+        settings: the settings in which the runs differ.
+        is_best: whether the run is the best of all runs.
+        is_last: whether the run does not compare its evaluations.
+    """
 
     name: str
     folder: str
@@ -248,6 +258,17 @@ class RunFacts(Facts, frozen=True):
     settings: dict[str, str]
     error: str = ""
     is_best: bool = False
+    is_last: bool = False
+
+
+class LayerRow(Facts, frozen=True):
+    """A layer of the model as written: its output, its new parameters and its place."""
+
+    name: str
+    kind: str
+    output: str
+    parameters: int
+    place: str
 
 
 class Total(Facts, frozen=True):
@@ -262,6 +283,8 @@ class Page(Facts, frozen=True):
 
     Attributes:
         command: the `placer report` command.
+        source: the build whose placement is drawn, as a sentence, if several were given.
+        untimed: the reason why no step time is shown, and the command that measures it.
         balance: why servers store different amounts; empty if balanced.
         best: which run was best and how it differs, as a sentence.
     """
@@ -269,7 +292,10 @@ class Page(Facts, frozen=True):
     title: str
     command: str
     totals: tuple[Total, ...] = ()
+    source: str = ""
     placement: Placement | None = None
+    details: Details | None = None
+    untimed: str = ""
     step_time: StepTime | None = None
     memory: tuple[MemoryRow, ...] = ()
     tables: tuple[TableRow, ...] = ()
@@ -279,3 +305,4 @@ class Page(Facts, frozen=True):
     curves: tuple[Curve, ...] = ()
     runs: tuple[RunFacts, ...] = ()
     best: str = ""
+    layers: tuple[LayerRow, ...] = ()
