@@ -18,6 +18,7 @@ from placer.runtime.control.barrier import (
 )
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import (
+    RUNNING,
     WAITING,
     NodeWarning,
     Notice,
@@ -87,7 +88,7 @@ class Training:
             return
         if self.execution.is_control:
             self.execution.report(self.steps.start_at(first))
-        self.execution.report_state("running")
+        self.execution.report_state(RUNNING)
         self.execution.common_step.first = done + 1
         # The earlier run stopped after this step, but other nodes had not finished it.
         if done >= first and self._is_due(done) and self._meet(done):
@@ -132,7 +133,7 @@ class Training:
                     ),
                     limit=execution.options.deadline / 2,
                 )
-            execution.state = "running"
+            execution.state = RUNNING
 
     def _meet(self, done: int) -> bool:
         """Wait until all nodes have finished a step, and take the scheduled actions
@@ -274,7 +275,7 @@ class Training:
             self.evaluate(driver.node)
             rows = steps.evaluating.epoch_rows
             self.metrics.end(Phase(EVALUATION, number, 0, rows))
-            execution.report_state("running")
+            execution.report_state(RUNNING)
             action = self._verdict(number, steps.evaluates_in_turn(number))
         if self.saves.is_due(number):
             action |= Action.SAVE
