@@ -1,9 +1,9 @@
 """Checks that `--trace` names the slow part of a step, and that its advice helps.
 
 `slowed` trains a small model in each mode with real processes, and slows one part: the
-reader of a worker, an op, a server (stopped for most of the time), or the link of a machine
-(a network namespace, which needs root). It prints the first item of the longest chain, and
-fails if this item is not the slow part.
+reader of a worker, an op of a worker or a server, a server (stopped for most of the time),
+or the link of a machine (a network namespace, which needs root). It prints the first item
+of the longest chain, and fails if this item is not the slow part.
 
 `pipeline` trains a spec with microbatches, and follows the advice about their number until
 there is none. It prints the rows per second of each run, without a trace.
@@ -24,13 +24,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.hosts import hosts  # noqa: E402
+from support.real_runs import nodes_by_hand  # noqa: E402
 from support.slowed_runs import compile_slowed  # noqa: E402
 
 from placer.channel.keys import new_key, write_key  # noqa: E402
@@ -69,23 +70,16 @@ def step_of(build: Path, trace: Path) -> StepTime:
 
 
 @contextmanager
-def slow_server(launcher: subprocess.Popen[str]) -> Iterator[None]:
-    """Stop and continue the server of a run in turns, once it exists."""
+def stopped_in_turns(process: int) -> Iterator[None]:
+    """Stop and continue a process in turns."""
     ended = threading.Event()
 
     def slow() -> None:
-        while (server := _server_of(launcher.pid)) is None:
-            if ended.wait(0.05):
-                return
-        try:
-            while True:
-                os.kill(server, signal.SIGSTOP)
-                is_over = ended.wait(STOPPED)
-                os.kill(server, signal.SIGCONT)
-                if is_over or ended.wait(RUNNING):
-                    return
-        except ProcessLookupError:
-            return
+        with suppress(ProcessLookupError):
+            while not ended.wait(RUNNING):
+                os.kill(process, signal.SIGSTOP)
+                ended.wait(STOPPED)
+                os.kill(process, signal.SIGCONT)
 
     thread = threading.Thread(target=slow)
     thread.start()
@@ -96,37 +90,16 @@ def slow_server(launcher: subprocess.Popen[str]) -> Iterator[None]:
         thread.join()
 
 
-def _server_of(parent: int) -> int | None:
-    """Return the id of the process of ps:0 among the descendants of a process."""
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            line = (folder / "cmdline").read_bytes().split(b"\0")
-            group = os.getsid(int(folder.name))
-        except OSError:
-            continue
-        if group == os.getsid(parent) and b"ps:0" in line:
-            return int(folder.name)
-    return None
-
-
-def launch(build: Path, trace: Path, part: str) -> None:
-    command = [*PLACER, "launch", str(build), "--quiet", "--trace", str(trace)]
-    command += ["--steps", "60", "--trace-steps", "20:60"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    if part == "server":
-        with slow_server(process):
-            _, errors = process.communicate()
-    else:
-        _, errors = process.communicate()
-    assert process.returncode == 0, errors
+def run_here(build: Path, trace: Path, *, slow_server: bool) -> None:
+    """Train with all nodes on this machine."""
+    options = (f"--trace={trace}", "--steps=60", "--trace-steps=20:60")
+    with nodes_by_hand(build, *options) as nodes, ExitStack() as exits:
+        if slow_server:
+            server = nodes["ps:0"].process.pid
+            exits.enter_context(stopped_in_turns(server))
+        for node in nodes.values():
+            done = node.wait()
+            assert done.status == 0, done.err
 
 
 def run_on_two_machines(build: Path, trace: Path) -> None:
@@ -168,7 +141,7 @@ def run_case(mode: str, part: str) -> bool:
         if part == "link":
             run_on_two_machines(build, trace)
         else:
-            launch(build, trace, part)
+            run_here(build, trace, slow_server=part == "server")
         found = step_of(build, trace)
     first = items_of(found.chain)[0]
     # Both workers of a pipeline read all rows.
