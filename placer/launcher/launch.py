@@ -198,6 +198,8 @@ def launch_checked(
                     calls,
                     machines,
                 )
+        # The result has more warnings than its event, if a node failed after it.
+        note(result)
         params.attach(result, history)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)

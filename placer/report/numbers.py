@@ -70,6 +70,19 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def format_ms(seconds: float) -> str:
+    """Format a time as milliseconds with three or more digits.
+
+    >>> format_ms(0.0155), format_ms(0.1234), format_ms(0.00042), format_ms(0.0)
+    ('15.5 ms', '123 ms', '0.42 ms', '0 ms')
+    """
+    ms = 1000 * seconds
+    if not ms:
+        return "0 ms"
+    digits = 0 if ms >= 99.95 else 1 if ms >= 0.9995 else 2
+    return f"{ms:,.{digits}f} ms"
+
+
 def format_time(seconds: float) -> str:
     """Format seconds since 1970 as local date and time. Empty if the time is
     unknown.

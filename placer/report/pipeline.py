@@ -17,7 +17,7 @@ _IDLE = "·"
 def draw_schedule(schedule: Schedule, width: int) -> Iterator[Text]:
     """Draw the schedule in `width` columns, then a legend of the colors. A row starts
     with a label and ends with the percentage of busy time."""
-    rows = dict(_rows(schedule))
+    rows = dict(rows_of(schedule))
     names = dict.fromkeys(t.task for turns in schedule.tasks.values() for t in turns)
     styles = {name: _STYLES[i % len(_STYLES)] for i, name in enumerate(names)}
     label = max(map(len, rows))
@@ -33,7 +33,7 @@ def draw_schedule(schedule: Schedule, width: int) -> Iterator[Text]:
     yield legend.append("  numbers are microbatches; lengths are declared FLOPs")
 
 
-def _rows(schedule: Schedule) -> Iterator[tuple[str, Sequence[ScheduledTask]]]:
+def rows_of(schedule: Schedule) -> Iterator[tuple[str, Sequence[ScheduledTask]]]:
     """Yield a label and the tasks of each node, or of each of its devices if
     several.
     """

@@ -58,7 +58,7 @@ def table_views(plan: Plan) -> Iterator[RenderableType]:
         yield Text()
     for kind in dict.fromkeys(map(_kind, plan.nodes)):
         if kind in with_blocks:
-            yield from _balance(plan, kind, items)
+            yield from _balance(plan, kind)
 
 
 def _head(node: NodePlan, number: int, name: str, text: str) -> Text:
@@ -71,13 +71,26 @@ def _stored_rows(table: SparseTable, node: NodePlan) -> str:
     return f"{describe_partitions(table, node.name)}, {rows}"
 
 
-def _balance(plan: Plan, kind: str, items: Mapping[str, int]) -> Iterator[Text]:
+def stored_by_kind(plan: Plan) -> dict[str, dict[str, int]]:
+    """Return the bytes of parameters on each node, by node kind and node.
+
+    Optimizer slots, workers' own copies and sparse tables are left out, and so are kinds
+    without dense tables.
+    """
+    items = item_bytes(plan)
+    found: dict[str, dict[str, int]] = {}
+    for kind in dict.fromkeys(_kind(node) for node in plan.nodes if node.tables):
+        for node in plan.nodes:
+            stored = [table for table in node.tables if not table.local]
+            if _kind(node) == kind and (stored or not node.tables):
+                nbytes = sum(_table_bytes(table, items) for table in stored)
+                found.setdefault(kind, {})[node.name] = nbytes
+    return found
+
+
+def _balance(plan: Plan, kind: str) -> Iterator[Text]:
     """Yield how evenly nodes of a kind store the parameters, if they store any."""
-    loads = []
-    for node in plan.nodes:
-        stored = [table for table in node.tables if not table.local]
-        if _kind(node) == kind and (stored or not node.tables):
-            loads.append(sum(_table_bytes(table, items) for table in stored))
+    loads = stored_by_kind(plan).get(kind, {}).values()
     if not loads:
         return
     mean = sum(loads) / len(loads)

@@ -1,0 +1,91 @@
+"""The curves of a run, from the file `history.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from placer.errors import PlacerError
+from placer.report.page.facts import Curve
+from placer.report.run_files import read_lines
+
+MOST_POINTS = 2000
+"""The largest number of points of a curve."""
+
+Point = tuple[int, float]
+
+
+class HistoryLine(msgspec.Struct, frozen=True):
+    """The metrics of a step, and of the evaluation after it. None: not finite."""
+
+    step: int
+    metrics: dict[str, float | None] = {}
+    eval: dict[str, float | None] | None = None
+
+
+def curves_of(run: str, history: Path) -> tuple[Curve, ...]:
+    """Return the curve of each metric of a run, of training first.
+
+    Values that are not finite are left out. A missing file has no curves.
+
+    Args:
+        run: the name of the run.
+        history: the file with one JSON object per line.
+
+    Raises:
+        PlacerError: the file cannot be read, or a line is damaged.
+    """
+    trained: dict[str, list[Point]] = {}
+    evaluated: dict[str, list[Point]] = {}
+    for line in _lines(history):
+        _add(trained, line.step, line.metrics)
+        _add(evaluated, line.step, line.eval or {})
+    return tuple(
+        Curve(run, metric, is_evaluation, decimate(points))
+        for curves, is_evaluation in ((trained, False), (evaluated, True))
+        for metric, points in curves.items()
+    )
+
+
+def _add(
+    curves: dict[str, list[Point]], step: int, metrics: Mapping[str, float | None]
+) -> None:
+    for metric, value in metrics.items():
+        if value is not None:
+            curves.setdefault(metric, []).append((step, value))
+
+
+def _lines(history: Path) -> Iterator[HistoryLine]:
+    for number, line in enumerate(read_lines(history), 1):
+        try:
+            yield msgspec.convert(line, HistoryLine)
+        except msgspec.ValidationError as error:
+            raise PlacerError(
+                f"cannot read '{history}': line {number} is damaged: {error}",
+                hint="remove the line to read the rest of the file",
+            ) from error
+
+
+def decimate(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
+    """Return at most `most` points of a curve, which looks the same.
+
+    The steps are divided into equal ranges. Each range keeps its smallest and its largest
+    value; the first and the last point are kept as well.
+
+    >>> decimate([(1, 5.0), (2, 1.0), (3, 9.0), (4, 2.0), (5, 3.0), (6, 4.0)], most=4)
+    ((1, 5.0), (2, 1.0), (3, 9.0), (6, 4.0))
+    """
+    if len(points) <= most:
+        return tuple(points)
+    inner = points[1:-1]
+    ranges = (most - 2) // 2
+    kept = [points[0]]
+    for i in range(ranges):
+        part = inner[len(inner) * i // ranges : len(inner) * (i + 1) // ranges]
+        low = min(part, key=lambda point: point[1])
+        high = max(part, key=lambda point: point[1])
+        kept += sorted({low, high})
+    kept.append(points[-1])
+    return tuple(kept)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from html import unescape
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from placer.report.page.svg import class_name, element, number, text
+
+
+@given(st.text(), st.text())
+def test_any_text_is_content_and_attribute(content: str, attribute: str) -> None:
+    """XML parsers read the text back, apart from characters that XML cannot contain."""
+    parsed = ET.fromstring(element("text", text(content), data_name=attribute))
+    assert (parsed.text or "") == re.sub("\r\n?", "\n", unescape(text(content)))
+    assert list(parsed) == []
+    assert set(parsed.attrib) == {"data-name"}
+
+
+def test_names_stay_text() -> None:
+    name = '</script>"><img src=x onerror=alert(1)>'
+    written = element("text", text(name), title=name)
+    assert "<img" not in written
+    assert "</script" not in written
+    assert ET.fromstring(written).text == name
+    assert ET.fromstring(written).get("title") == name
+
+
+def test_attributes() -> None:
+    assert (
+        element("input", type="search", disabled=True)
+        == '<input type="search" disabled="">'
+    )
+    assert element("a", href=None, hidden=False) == "<a></a>"
+    assert element("g", class_="b", stroke_width=2, x=0.5) == (
+        '<g class="b" stroke-width="2" x="0.5"></g>'
+    )
+
+
+def test_numbers_and_classes() -> None:
+    assert [number(value) for value in (3, 3.0, 3.14159, -0.0, 1e6)] == [
+        "3", "3", "3.14", "0", "1000000",
+    ]  # fmt: skip
+    assert (
+        class_name("purpose", "forward and backward") == "purpose-forward-and-backward"
+    )
