@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.command.cli import commands, main
+from placer.command.cli import main
 from placer.system.resources import find_file
 
 DIGITS = str(find_file("specs/digits.yaml"))
@@ -39,8 +39,7 @@ def test_the_printed_commands_work(
     assert show == ["show", f"{out}/build"]
     assert predict[:4] == ["predict", f"{out}/build", "--params", "saved/best"]
     for words in (report, show, [*predict, "--in-process"]):
-        if words[0] in commands.commands:
-            assert run_command(*words) == 0
+        assert run_command(*words) == 0
     rows = (tmp_path / out / "predictions.csv").read_text().splitlines()
     assert len(rows) == 1 + 359
 

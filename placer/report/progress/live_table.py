@@ -49,7 +49,7 @@ WIDE = 70
 tables."""
 
 
-RESULT_LINES: Final = 8
+RESULT_LINES: Final = 11
 """Lines that are left for the result below the table after the run."""
 _BAR: Final = 10
 """The characters of the bar for a share of waiting."""
