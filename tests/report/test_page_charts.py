@@ -35,15 +35,26 @@ HOSTILE = '"><img src=x onerror=alert(1)></script>'
 LONG = "worker:0,2,4,6,8,10,12,14,16,18,20,22,24,26"
 MEMORY = (
     MemoryRow("worker:0-1", 0, 0, 2_450_000, 155_000_000, devices={"cpu:0": (1, 0)}),
-    MemoryRow(LONG, 101_000, 202_000, 1_248_000, 904_000),
+    MemoryRow(
+        LONG,
+        101_000,
+        202_000,
+        1_248_000,
+        904_000,
+        limit=2_000_000,
+        devices={"cpu:0": (1_551_000, 2_000_000)},
+    ),
     MemoryRow(
         HOSTILE,
         200_000,
         400_000,
         2_000_000,
         124_000_000,
-        limit=4_000_000,
-        devices={"cpu:0": (5_000_000, 4_000_000), "gpu:0-7": (3_000_000, 0)},
+        limit=80_000_000_000,
+        devices={
+            "cpu:0": (538_900, 80_000_000_000),
+            "gpu:0-7": (3_000_000, 4_000_000),
+        },
     ),
 )
 TABLES = (
@@ -163,16 +174,14 @@ def test_names_of_a_spec_stay_text() -> None:
     assert f"ps:0: h1.w, {HOSTILE}" in titles(parse(CHARTS["balance"]))
 
 
-def test_a_limit_that_is_exceeded_is_marked() -> None:
+def test_limits_are_marked_and_named() -> None:
     svg = parse(CHARTS["memory"])
-    marked = [
-        each for each in svg.iter(f"{SVG}text") if "exceeded" in each.get("class", "")
-    ]
-    (text,) = marked
-    assert (text.text or "").startswith(
-        "2.6 MB (5.0 MB in host memory, limit 4.0 MB, exc"
-    )
-    assert [each for each in svg.iter(f"{SVG}line") if each.get("class") == "limit"]
+    texts = ["".join(each.itertext()) for each in svg.iter(f"{SVG}text")]
+    assert "1.6 MB of 2.0 MB, 904.0 kFLOPs" in texts
+    assert "gpu:0-7: peak 3.0 MB of 4.0 MB each" in texts
+    assert "cpu:0: peak 538.9 kB of 80.0 GB" in texts
+    marks = [each for each in svg.iter(f"{SVG}line") if each.get("class") == "limit"]
+    assert len(marks) == 2  # the third one is far beyond the bars
 
 
 def test_boxes_of_a_schedule_have_letters_and_numbers() -> None:

@@ -34,12 +34,14 @@ def test_memory_of_equal_processes_is_one_row() -> None:
     assert ps0.devices == {"cpu:0": (ps0.parameters + ps0.slots + ps0.activations, 0)}
 
 
-def test_memory_has_the_limit_of_the_host_only() -> None:
-    (row,) = memory_rows(load("cnn_gpus", "nodes.worker.devices.memory=1G").plan)
-    assert row.limit == 10**9
-    assert row.devices["cpu:0"][1] == row.limit
-    assert row.devices["gpu:0-7"][1] == 0
-    assert row.devices["gpu:0-7"][0] > 0
+def test_memory_has_the_limit_of_each_device() -> None:
+    devices = (
+        "nodes.worker.devices={cpu: {memory: 1GiB}, gpu: {count: 8, memory: 2GiB}}"
+    )
+    (row,) = memory_rows(load("cnn_gpus", devices).plan)
+    assert row.limit == 1 << 30
+    assert row.devices["cpu:0"] == (538_912, 1 << 30)
+    assert row.devices["gpu:0-7"] == (454_080, 2 << 30)
 
 
 def test_tables_have_their_share_of_the_mean() -> None:
