@@ -20,6 +20,7 @@ from placer.place.node_kinds import NodeId
 from placer.plan.plan import MODEL, Plan, read_sources
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings.training.update_modes import SYNC, Mode
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, Command
 from placer.runtime.control.checkpoint_settings import (
     best_evaluation,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from placer.compiler.frontend.python.overrides import Overrides
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy")
+_RENAMED: Final = ("name", "rule", "hyper")
 _SECRET: Final = "key"
 
 
@@ -108,21 +110,18 @@ def _settings(plan: Plan) -> dict[str, Any]:
     """Return the settings of a plan, with the keys of a spec."""
     data = {"train": plan.train, "eval": plan.evaluation}
     kinds = Counter(NodeId(node.name).kind for node in plan.nodes)
-    return dict(
-        _flatten(
-            {
-                **msgspec.to_builtins(plan.settings),
-                "data": {
-                    name: _source(source)
-                    for name, source in data.items()
-                    if source is not None
-                },
-                "nodes": kinds,
-                "optimizer": _optimizers(plan),
-                "sparse_tables": _sparse_tables(plan),
-            }
-        )
-    )
+    tree = {
+        **msgspec.to_builtins(plan.settings),
+        "data": {
+            n: _source(source) for n, source in data.items() if source is not None
+        },
+        "nodes": kinds,
+    }
+    return {
+        **dict(_flatten(tree)),
+        **_one_level("optimizer", _optimizers(plan)),
+        **_one_level("sparse_tables", _sparse_tables(plan)),
+    }
 
 
 def _source(source: RowSource) -> dict[str, Any]:
@@ -136,29 +135,51 @@ def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return the settings of the optimizer of each dense table, by name."""
     return {
         table.name: {
-            "rule": table.rule,
+            "op": table.rule,
             "learning_rate": msgspec.to_builtins(table.learning_rate),
-            "mode": msgspec.to_builtins(table.mode),
+            "update": _update(table.mode),
             **msgspec.to_builtins(table.hyper),
         }
         for node in plan.nodes
         for table in node.tables
+        if table.rule is not None
     }
 
 
 def _sparse_tables(plan: Plan) -> dict[str, dict[str, Any]]:
     """Return the settings of each sparse table and of its optimizer, by name."""
-    own = ("settings", "holders")
-    return {
-        table.name: {
-            key: value
-            for key, value in {
-                **msgspec.to_builtins(table.settings),
-                **msgspec.to_builtins(table),
-            }.items()
-            if key not in own
+    found = {}
+    for table in plan.sparse_tables:
+        settings = msgspec.to_builtins(table.settings)
+        found[table.name] = {
+            **{key: value for key, value in settings.items() if key not in _RENAMED},
+            **settings["hyper"],
+            "op": table.settings.rule,
+            "learning_rate": msgspec.to_builtins(table.learning_rate),
+            "update": _update(table.mode),
+            "trainable": table.trainable,
+            "dtype": table.dtype,
+            "rows": table.rows,
         }
-        for table in plan.sparse_tables
+    return found
+
+
+def _update(mode: Mode | None) -> Any:
+    """Return an update mode as in a spec, such as `async` or `{geo: {every: 10}}`."""
+    if mode is None:
+        return SYNC
+    settings = msgspec.to_builtins(mode)
+    name = settings.pop("type")
+    return {name: settings} if settings else name
+
+
+def _one_level(section: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the settings of tables with keys such as `optimizer.dense.op`, without None."""
+    return {
+        f"{section}.{name}.{key}": value
+        for name, settings in tables.items()
+        for key, value in settings.items()
+        if value is not None
     }
 
 

@@ -72,6 +72,7 @@ class RunRecord:
 
     Attributes:
         has_trained: True after the first step.
+        folder: the folder of the run; None before the first step.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class RunRecord:
     ) -> None:
         self._open_folder, self._command = open_folder, command
         self._own_history = history
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         self._history: _Lines | None = None
         self._events = _Lines(MAX_EVENTS)
         self._states: dict[str, str] = {}
@@ -132,7 +133,7 @@ class RunRecord:
         match event:
             case Step():
                 self.has_trained = True
-                if self._folder is None:
+                if self.folder is None:
                     self._open(event.step)
                 line = history_line(event)
                 self._summary.add(line)
@@ -175,7 +176,7 @@ class RunRecord:
         Args:
             first: the first step; None if the run has no steps.
         """
-        folder = self._folder = self._open_folder(self._resumed)
+        folder = self.folder = self._open_folder(self._resumed)
         command = self._command
         if is_run(folder):
             command = self._continued(read_command(folder))
@@ -204,16 +205,16 @@ class RunRecord:
         )
 
     def _flush(self) -> None:
-        if self._folder is not None:
+        if self.folder is not None:
             self._events.flush()
             if self._history is not None:
                 self._history.flush()
 
     def _close(self, error: BaseException | None) -> None:
-        if self._folder is None:
+        if self.folder is None:
             self._open()
-        assert self._folder is not None
-        _write_json(self._folder / RESULT, self._end(error))
+        assert self.folder is not None
+        _write_json(self.folder / RESULT, self._end(error))
         for lines in (self._events, self._history):
             if lines is not None:
                 lines.close()

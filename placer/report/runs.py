@@ -23,6 +23,8 @@ from placer.runtime.control.options import OPTIONS
 
 _OUTPUTS = {o.name for o in OPTIONS if o.file in ("written", "folder")}
 """Options that name outputs of a run, which do not change the training."""
+_OF_OPTIMIZER = ("optimizer.", "sparse_tables.")
+"""The first words of the settings of tables."""
 _FLAGS = {option.name: option.flag for option in OPTIONS}
 
 
@@ -34,27 +36,66 @@ def by_model(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return found
 
 
+def comparable_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the settings of each run, with the same keys for the same setting.
+
+    A run with `--set train.optimizer.learning_rate=0.1` has this key, and the runs without
+    `--set` have `optimizer.dense.learning_rate`. All of them get the key of `--set`.
+    """
+    settings = [dict(run.settings) for run in runs]
+    for key in dict.fromkeys(chain.from_iterable(run.command.set for run in runs)):
+        if (same := _same_setting(runs, key)) is not None:
+            for each in settings:
+                each[key] = each.pop(same, None)
+    return settings
+
+
+def _same_setting(runs: Sequence[Run], key: str) -> str | None:
+    """Return the only setting whose value follows a key of `--set`; None if there are
+    none or several."""
+    changed = [run.command for run in runs if key in run.command.set]
+    if any(key in run.command.settings for run in runs):
+        return None
+    last = key.rpartition(".")[2]
+    found = [
+        name
+        for name in changed[0].settings
+        if name.rpartition(".")[2] == last
+        and all(each.settings.get(name) == each.set[key] for each in changed)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def differing_settings(runs: Sequence[Run]) -> list[str]:
     """Return the settings in which the runs differ: first those of `--set`, then
     options, then the rest of the spec."""
     of_set = chain.from_iterable(run.command.set for run in runs)
     options = chain.from_iterable(run.command.options for run in runs)
-    others = chain.from_iterable(run.command.settings for run in runs)
-    settings = [run.settings for run in runs]
+    settings = comparable_settings(runs)
     found = [
         key
-        for key in dict.fromkeys(chain(of_set, options, others))
+        for key in dict.fromkeys(chain(of_set, options, *settings))
         if key not in _OUTPUTS
         and any(each.get(key) != settings[0].get(key) for each in settings)
     ]
-    # A changed layer also changes the digest of the model.
-    if MODEL_DIGEST in found and any(key.startswith("graph.") for key in found):
-        found.remove(MODEL_DIGEST)
-    if GRAPH_DIGEST in found:
-        found.remove(GRAPH_DIGEST)
-        if not _explain(found, GRAPH_DIGEST, settings):
-            found.append(GRAPH_DIGEST)
-    return found
+    return [key for key in found if not _follows(key, found, settings)]
+
+
+def _follows(
+    key: str, keys: Sequence[str], settings: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Return True if a setting differs only because of other settings in `keys`."""
+    if key == MODEL_DIGEST:
+        return any(other.startswith("graph.") for other in keys)
+    if key == GRAPH_DIGEST:
+        others = [other for other in keys if other != key]
+        return _explain(others, key, settings)
+    # Another update rule has other constants.
+    section, _, last = key.rpartition(".")
+    if not section.startswith(_OF_OPTIMIZER) or last in ("op", "learning_rate"):
+        return False
+    ops = [other for other in keys if other.rpartition(".")[2] == "op"]
+    return _explain(ops, key, settings)
 
 
 def _explain(
@@ -97,8 +138,9 @@ def _columns(runs: Sequence[Run]) -> Iterator[ListColumn]:
     yield ListColumn("steps", steps, is_number=True)
     cells = [format_count(speed) if speed else "" for speed in speeds]
     yield ListColumn("samples/s", cells, is_number=True)
+    settings = comparable_settings(runs)
     for i, key in enumerate(differing_settings(runs)):
-        cells = [setting_text(run.settings.get(key)) for run in runs]
+        cells = [setting_text(each.get(key)) for each in settings]
         yield ListColumn(setting_name(key, runs), cells, drop=_SETTINGS + i)
     yield ListColumn("started", started, drop=2 * _TRAIN)
     yield ListColumn("", [run.end.ended for run in runs])
@@ -157,29 +199,43 @@ def setting_name(key: str, runs: Sequence[Run]) -> str:
 
 
 def setting_text(value: Any) -> str:
-    """Format the value of a setting; a setting without a value is empty."""
+    """Format a setting as in a spec, without its outer brackets; None is empty."""
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_inner(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_inner, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _inner(value: Any) -> str:
+    text = setting_text(value)
+    if isinstance(value, Mapping):
+        return f"{{{text}}}"
+    return f"[{text}]" if isinstance(value, list) else text
 
 
 def runs_facts(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the facts about runs for JSON, and the settings in which the runs of each
     model differ."""
+    models = by_model(runs)
+    settings = {
+        run.folder: each
+        for of_model in models.values()
+        for run, each in zip(of_model, comparable_settings(of_model), strict=True)
+    }
     return {
         "runs": [
             {
                 "folder": str(run.folder),
                 **msgspec.to_builtins(run.command),
-                "settings": dict(run.settings),
+                "settings": settings[run.folder],
                 **msgspec.to_builtins(run.end),
             }
             for run in runs
         ],
         "differ": {
-            name: differing_settings(of_model)
-            for name, of_model in by_model(runs).items()
+            name: differing_settings(of_model) for name, of_model in models.items()
         },
     }

@@ -18,9 +18,11 @@ import placer
 from placer.errors import RunWarning
 from placer.launcher import run_record
 from placer.launcher.continued_run import run_of_checkpoint
+from placer.launcher.run_command import command_of
 from placer.launcher.run_folder import _runs_of
 from placer.launcher.run_record import RunRecord
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings.sparse.table import SparseTable
 from placer.report.run_files import Command, Run, find_runs
 from placer.runtime.control.events import (
     Event,
@@ -29,8 +31,11 @@ from placer.runtime.control.events import (
     State,
     Step,
 )
+from placer.runtime.control.options import Options
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.control.wait_counts import WaitCounts
+from placer.system.resources import find_file
 
 COMMAND = Command(
     "small", "placer train small.yaml", 1.0, "small.yaml", {}, {}, {}, {}, {}
@@ -84,6 +89,40 @@ def test_a_run_keeps_its_settings_steps_and_result(spec: str) -> None:
         line["metrics"] for line in result.history
     ]
     assert all(line["learning_rates"] for line in history)
+
+
+def test_each_setting_of_a_sparse_table_can_be_compared(tmp_path: Path) -> None:
+    spec = find_file("specs/wide_deep_sparse.yaml")
+    plan = placer.compile(spec, tmp_path / "build")
+    settings = command_of(tmp_path / "build", plan, Options()).settings
+    wide, vectors = "sparse_tables.wide.table", "sparse_tables.vectors.table"
+    assert settings[f"{vectors}.dim"] == 16
+    assert settings[f"{vectors}.init"] == ("normal", (0.0, 0.01))
+    assert settings[f"{vectors}.learning_rate"] == {
+        "cosine": {"init": 0.15, "steps": 512}
+    }
+    assert settings[f"{wide}.initial_accumulator_value"] == 1e-4
+    fields = SparseTable.__struct_fields__
+    named = {key.removeprefix(f"{wide}.") for key in settings}
+    no_defaults = {"name", "rule", "hyper", "score", "capacity", "bounds"}
+    assert {*fields} - no_defaults <= named
+    changed = {
+        "train.optimizer.2.update": "async",
+        "train.optimizer.0.update": "async",
+        "train.optimizer.1.update": "async",
+        "graph.vectors.capacity": "1000000",
+        "graph.vectors.admit": "{count: 3}",
+    }
+    texts = [f"{key}={value}" for key, value in changed.items()]
+    plan = placer.compile(spec, tmp_path / "other", overrides=texts)
+    other = command_of(tmp_path / "other", plan, Options()).settings
+    differ = {key for key in {*settings, *other} if settings.get(key) != other.get(key)}
+    assert {
+        f"{vectors}.capacity",
+        f"{vectors}.admit",
+        f"{vectors}.update",
+        "optimizer.dense2.update",
+    } <= differ
 
 
 def test_a_launch_has_its_own_folder_beside_the_run_of_the_build(spec: str) -> None:
@@ -281,30 +320,36 @@ def test_events_have_the_changes_of_states_and_the_failures(
 def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
     tmp_path: Path,
 ) -> None:
-    def state(node: str, *waiting: str, rows: int = 0) -> State:
+    def state(node: str, samples: int, waiting: int = 0, rows: int = 0) -> State:
         tables = {"emb": TableCounts(rows=rows)} if rows else {}
         stale = {"1": rows, "10": 1, "2": 2} if rows else {}
-        return State(node, "running", 1, waiting, tables=tables, staleness=stale)
+        waits = WaitCounts(samples, waiting)
+        return State(node, "running", 1, tables=tables, staleness=stale, waits=waits)
 
-    first = [state("worker:0", "ps:0"), state("ps:0", rows=3), state("ps:1", rows=4)]
-    others = [state("worker:0"), state("ps:0", rows=5), state("ps:1", rows=6)]
+    first = [state("worker:0", 5, 5), state("ps:0", 9, 0, 3), state("ps:1", 9, 0, 4)]
+    others = [state("worker:0", 20, 5), state("ps:0", 25, 5, 5)]
+    others += [state("ps:1", 25, 5, 6)]
+    later = [state("worker:0", 30, 15), state("ps:0", 35, 6), state("ps:1", 65, 5)]
     evaluation = {"loss": 0.5}
     record(
         tmp_path,
         *first,
         step(1, eval=evaluation),
-        *others * 3,
+        *others,
         step(2),
         step(3, eval=evaluation),
         step(4, eval=evaluation),
+        *later,
+        step(5, eval=evaluation),
     )
-    early, without, waited, late = lines_of(tmp_path / "history.jsonl")
+    early, without, waited, late, last = lines_of(tmp_path / "history.jsonl")
     assert "waiting" not in early
     assert early["tables"]["emb"]["rows"] == 7
     assert "tables" not in without
-    assert waited["waiting"] == {"ps:0": 0.0, "ps:1": 0.0, "worker:0": 0.25}
+    assert waited["waiting"] == {"ps:0": 0.2, "ps:1": 0.2, "worker:0": 0.25}
     assert waited["tables"]["emb"]["rows"] == 11
     assert "waiting" not in late
+    assert last["waiting"] == {"ps:0": 0.1, "ps:1": 0.0, "worker:0": 1.0}
     assert [*late["staleness"].items()] == [("1", 11), ("2", 4), ("10", 2)]
 
 

@@ -16,7 +16,7 @@ from placer.command.runs import runs_command
 from placer.errors import PlacerError
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.run_files import Command, RunEnd, find_runs, read_run
-from placer.report.runs import differing_settings, runs_view
+from placer.report.runs import differing_settings, runs_facts, runs_view
 
 
 def write_run(
@@ -160,6 +160,28 @@ def test_a_digest_of_the_graph_is_listed_if_no_other_setting_explains_it(
     found = find_runs(tmp_path)
     assert differing_settings(found[:3]) == ["size"]
     assert differing_settings(found) == ["size", "graph"]
+
+
+def test_a_key_of_set_and_its_setting_are_one_column(tmp_path: Path) -> None:
+    op, rate = "optimizer.dense.op", "optimizer.dense.learning_rate"
+    cosine = {"cosine": {"init": 0.01, "steps": 9}}
+    adam = {op: "adam", rate: cosine, "optimizer.dense.b1": 0.9}
+    write_run(tmp_path / "a-1", 1, settings=adam)
+    key = "train.optimizer.learning_rate"
+    write_run(tmp_path / "a-2", 2, set={key: 0.5}, settings={**adam, rate: 0.5})
+    sgd = {op: "sgd", rate: cosine}
+    write_run(tmp_path / "a-3", 3, set={"train.optimizer.op": "sgd"}, settings=sgd)
+    found = find_runs(tmp_path)
+    assert differing_settings(found) == [key, "train.optimizer.op"]
+    screen = Console(file=StringIO(), width=200)
+    for view in runs_view(found, screen):
+        screen.print(view)
+    _, first, second, third = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "cosine: {init: 0.01, steps: 9}  adam" in first
+    assert " 0.5   " in second
+    assert " sgd " in third
+    facts = runs_facts(found)
+    assert [run["settings"][key] for run in facts["runs"]] == [cosine, 0.5, cosine]
 
 
 def test_other_runs_are_listed_if_one_is_damaged(runs: Path) -> None:

@@ -9,7 +9,7 @@ from placer.report.numbers import format_count, format_flops, format_size, plura
 from placer.report.page.facts import Box
 from placer.report.page.text_fit import shorten, text_width
 
-BOX_WIDTH: Final = 224.0
+BOX_WIDTH: Final = 240.0
 PAD: Final = 11.0
 LINE: Final = 17.0
 """The distance of two lines of text."""

@@ -47,10 +47,14 @@ class Box(Facts, frozen=True):
         lines: the first lines of its content.
         more: the number of lines left out.
         ops: the number of ops.
-        flops: the FLOPs of a step, on one node.
+        flops: the FLOPs of a step, on one node. If nodes differ, the mean.
+        total_flops: the FLOPs of a step, on all nodes of the column.
         nbytes: the bytes that the nodes of the column send from this box in a step.
-        stored: the bytes of the parameters that the box stores, on one node.
-        seconds: the measured time in the median step; None without a trace.
+        stored: the bytes of the parameters that the box stores, on one node. If nodes
+            differ, the mean. Without optimizer slots and sparse tables.
+        total_stored: the same bytes, on all nodes of the column.
+        seconds: the measured time in the median step, the mean over nodes; None without a
+            trace.
         functions: the functions and methods of the program that run the box.
         why: the reason for its place, as `placer explain` prints it.
     """
@@ -64,8 +68,10 @@ class Box(Facts, frozen=True):
     more: int = 0
     ops: int = 0
     flops: int = 0
+    total_flops: int = 0
     nbytes: int = 0
     stored: int = 0
+    total_stored: int = 0
     seconds: float | None = None
     functions: tuple[str, ...] = ()
     why: str = ""

@@ -12,6 +12,7 @@ from placer.report.page.facts import RunFacts
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, Run
 from placer.report.runs import (
     by_model,
+    comparable_settings,
     differing_settings,
     setting_name,
     setting_text,
@@ -34,7 +35,7 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 def run_facts(runs: Sequence[Run]) -> tuple[RunFacts, ...]:
     """Return the facts about runs, with the settings in which they differ."""
     best = _best_runs(runs)
-    keys = _distinct_settings(runs)
+    keys = differing_settings(runs)
     return tuple(
         RunFacts(
             name=name,
@@ -47,29 +48,20 @@ def run_facts(runs: Sequence[Run]) -> tuple[RunFacts, ...]:
             best=_finite(run.end.best_eval or run.end.eval),
             best_step=run.end.best_step if run.end.best_eval else run.end.eval_step,
             settings={
-                setting_name(key, runs): setting_text(run.settings.get(key))
-                for key in keys
+                setting_name(key, runs): setting_text(settings.get(key)) for key in keys
             },
             error=run.end.error or "",
             is_best=run in best,
             is_last=not run.end.best_eval,
         )
-        for name, run in zip(run_names(runs), runs, strict=True)
+        for name, run, settings in zip(
+            run_names(runs), runs, comparable_settings(runs), strict=True
+        )
     )
 
 
 def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if value is not None}
-
-
-def _distinct_settings(runs: Sequence[Run]) -> list[str]:
-    """Return the settings in which runs differ. A setting that always changes together
-    with an earlier one is left out: `--set` has another name for it."""
-    kept: dict[tuple[str, ...], str] = {}
-    for key in differing_settings(runs):
-        values = tuple(setting_text(run.settings.get(key)) for run in runs)
-        kept.setdefault(values, key)
-    return list(kept.values())
 
 
 def best_sentence(runs: Sequence[Run]) -> str:
@@ -159,9 +151,15 @@ def _value(run: Run, monitor: Best) -> float:
 
 def _changes(best: Run, others: Sequence[Run], runs: Sequence[Run]) -> Iterator[str]:
     """Yield the settings of the best run that differ from those of other runs."""
-    for key in _distinct_settings(runs):
-        own = setting_text(best.settings.get(key))
-        values = (setting_text(run.settings.get(key)) for run in others)
+    settings = comparable_settings(runs)
+    own_settings = settings[list(runs).index(best)]
+    for key in differing_settings(runs):
+        own = setting_text(own_settings.get(key))
+        values = (
+            setting_text(each.get(key))
+            for run, each in zip(runs, settings, strict=True)
+            if run in others
+        )
         different = [value for value in dict.fromkeys(values) if value != own]
         if not different:
             continue

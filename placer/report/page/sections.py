@@ -57,7 +57,7 @@ def sections(page: Page) -> Iterator[Section]:
         lead = _paragraph("The declared memory of each process in a training step.")
         content = lead + _scroll(memory_chart(page.memory))
         yield Section("memory", "Memory", "Memory", content)
-    if page.tables:
+    if len(page.tables) > 1:
         yield Section("tables", "Tables", "Stored parameters", _tables(page))
     if page.schedule:
         yield Section("pipeline", "Pipeline", "Pipeline", _pipeline(page))
@@ -72,7 +72,7 @@ def sections(page: Page) -> Iterator[Section]:
 
 
 def _time(page: Page, step_time: StepTime) -> str:
-    advice = [element("li", text(each)) for each in step_time.advice]
+    advice = [element("li", _with_code(each)) for each in step_time.advice]
     return "".join(
         [
             _paragraph(step_time.sentence, "lead strong"),
@@ -140,9 +140,9 @@ def _runs(page: Page) -> str:
     metrics = list(dict.fromkeys(key for run in runs for key in run.metrics))
     names = (
         "run",
-        *(f"eval {name}" for name in best),
+        *(f"best {name}" for name in best),
         *(["at step"] if best else []),
-        *(f"train {name}" for name in metrics),
+        *(f"last {name}" for name in metrics),
         "steps",
         "samples/s",
         *settings,
@@ -366,4 +366,15 @@ def html_table(
 
 
 def _paragraph(string: str, class_: str = "lead") -> str:
-    return element("p", text(string), class_=class_)
+    return element("p", _with_code(string), class_=class_)
+
+
+def _with_code(string: str) -> str:
+    """Return a text as HTML, with the parts between backticks as code."""
+    parts = string.split("`")
+    if len(parts) % 2 == 0:
+        return text(string)
+    return "".join(
+        element("code", text(part)) if i % 2 else text(part)
+        for i, part in enumerate(parts)
+    )

@@ -114,7 +114,8 @@ class _Walk:
         category, name = label
         if category == STEP:
             category = name = OTHER
-        self._add(leaf.start, at, here, category, name, thread.messages.get(leaf.slice))
+        message = self._message(here, leaf.slice)
+        self._add(leaf.start, at, here, category, name, message)
         return leaf.start, here
 
     def _cause(self, here: int, leaf: Leaf, at: int) -> Arrow | None:
@@ -174,9 +175,7 @@ class _Walk:
         sent = self._sent(arrow)
         before = max(self.step.begin, min(at, sent))
         if arrow.is_message:
-            receiver = self.trace.threads[arrow.target]
-            received = receiver.messages.get(receiver.begun_at(arrow.received))
-            self._add_message(before, at, arrow.target, received or self._of(arrow))
+            self._add_message(before, at, arrow.target, self._of(arrow))
         else:
             self._add(before, at, arrow.target, OTHER, OTHER)
         return before, arrow.source
@@ -220,6 +219,17 @@ class _Walk:
             if message is not None and message.source == thread.node:
                 return self.trace.arrow_of(here, int(thread.starts[outer]))
         return None
+
+    def _message(self, here: int, index: int) -> Message | None:
+        """Return the message of a slice. The sender knows its bytes if the receiver does
+        not, because it applied the message in pieces."""
+        thread = self.trace.threads[here]
+        message = thread.messages.get(index)
+        if message is None or message.nbytes:
+            return message
+        start = int(thread.starts[index])
+        arrow = self.trace.arrow_into(here, start - 1, start)
+        return message._replace(nbytes=self._of(arrow).nbytes) if arrow else message
 
     def _of(self, arrow: Arrow) -> Message:
         """Return the message of an arrow, as its sender knows it."""

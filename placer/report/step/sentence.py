@@ -14,6 +14,8 @@ from placer.report.step.trace import Trace
 
 _MOST: Final = 5
 """The largest number of items in the sentence."""
+_NAMES: Final = {OTHER: "other work", "read": "reading rows"}
+"""The names of work with too many or no names in a trace, by category."""
 _LEAST: Final = 0.02
 """The smallest fraction of a step that an item takes, except the first item."""
 _INEXACT: Final = 0.05
@@ -54,17 +56,21 @@ def items_of(chain: Sequence[Piece]) -> list[Item]:
 def _text(piece: Piece) -> str:
     if piece.target:
         return f"{piece.name} from {piece.source} to {piece.target}"
-    name = "other work" if piece.category == OTHER else piece.name
+    name = _NAMES.get(piece.category, piece.name)
     return f"{name} on {piece.node}"
 
 
 def sentence_of(trace: Trace, step: Step, steps: int, chain: Sequence[Piece]) -> str:
     """Return the duration of the median step and its longest chain as text."""
     seconds = step.duration / 1e9
-    number = f"step {step.number}"
-    if not step.is_common:
-        number += f" of {trace.threads[step.thread].node}"
-    which = f"{number}, the median of {format_count(steps)}" if steps > 1 else number
+    which = f"step {step.number}"
+    if steps > 1:
+        which += f", the median of {format_count(steps)}"
+    whose = (
+        ""
+        if step.is_common
+        else f" of {trace.threads[step.thread].node}, the slowest worker,"
+    )
     items = items_of(chain)
     shown = [
         item
@@ -78,7 +84,7 @@ def sentence_of(trace: Trace, step: Step, steps: int, chain: Sequence[Piece]) ->
         count = sum(len(item.pieces) for item in rest)
         texts.append(f"{total} of {plural(count, 'other piece')}")
     parts = [
-        f"A step takes {format_ms(seconds)} ({which}).",
+        f"A step{whose} takes {format_ms(seconds)} ({which}).",
         f"Its longest chain: {_joined(texts)}.",
     ]
     worst = max(trace.uncertainty.values(), default=0)

@@ -2,8 +2,11 @@
 
 A step begins at the end of the step before, or later, when the first of its workers begins
 it. It ends when the last of its workers ends it. Steps therefore do not overlap, and the
-time of an evaluation between two steps does not count. Workers that wait for each other in
-every step have common steps. Other workers, such as asynchronous ones, have separate steps.
+time of an evaluation between two steps does not count.
+
+Workers that wait for each other in every step have common steps. Other workers, such as
+asynchronous ones, have separate steps. Of these, the slowest worker counts, because it
+decides when the run ends: the worker with the longest median step.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ class Step:
 
 
 def steps_of(trace: Trace, plan: Plan) -> list[Step]:
-    """Return the steps of all workers that the trace contains completely."""
+    """Return the steps that the trace contains completely: the common steps of all workers,
+    or the steps of the slowest worker."""
     spans = {
         index: found
         for index, thread in enumerate(trace.threads)
@@ -59,18 +63,21 @@ def steps_of(trace: Trace, plan: Plan) -> list[Step]:
         if NodeId(trace.threads[index].node).kind not in (SERVER, HETER)
     ] or list(spans)
     names = {node.name for node in plan.nodes}
-    separate = any(
-        node in names and plan.worker_of(node) is not None
+    is_common = len(workers) == 1 or all(
+        node not in names or plan.worker_of(node) is None
         for node in (trace.threads[index].node for index in workers)
     )
-    groups = [[index] for index in workers] if separate else [workers]
     limit = min(trace.full_in.values(), default=None)
-    return [
-        step
-        for group in groups
-        for step in _steps_of({i: spans[i] for i in group}, not separate)
-        if limit is None or step.number < limit
+    groups = [
+        [
+            step
+            for step in _steps_of({index: spans[index] for index in group}, is_common)
+            if limit is None or step.number < limit
+        ]
+        for group in ([workers] if is_common else [[index] for index in workers])
     ]
+    recorded = [steps for steps in groups if steps]
+    return max(recorded, key=lambda steps: median_step(steps).duration, default=[])
 
 
 def median_step(steps: Sequence[Step]) -> Step:
@@ -104,7 +111,8 @@ def _steps_of(
     spans: dict[int, dict[int, tuple[int, int]]], is_common: bool
 ) -> Iterator[Step]:
     """Yield the steps that all threads of a group have."""
-    common = set.intersection(*(set(steps) for steps in spans.values()))
+    every = [set(steps) for steps in spans.values()]
+    common = set.intersection(*every) if every else set()
     before = 0
     for number in sorted(common):
         begin = max(before, min(steps[number][0] for steps in spans.values()))
