@@ -803,6 +803,24 @@ def decode_sources(content: bytes, file: Path) -> Sources:
         raise BuildError(f"'{file}' cannot be read: {error}") from error
 
 
+class Positions(msgspec.Struct, frozen=True):
+    """The positions of ops in sources.json; see `Sources`."""
+
+    spec: str
+    ops: dict[str, tuple[int, int]]
+
+
+def decode_positions(content: bytes, file: Path) -> Positions:
+    """Decode only the positions of ops in sources.json; `file` names it in errors.
+
+    Raises BuildError if they cannot be decoded.
+    """
+    try:
+        return msgspec.json.decode(content, type=Positions)
+    except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
+        raise BuildError(f"'{file}' cannot be read: {error}") from error
+
+
 def sha256(content: bytes) -> str:
     """Return the hash of a file's content, as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
