@@ -148,7 +148,7 @@ class Run(msgspec.Struct, frozen=True):
         return {**command.settings, **command.options, **command.set}
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines of the history, which docs/training.md describes.
+        """Yield the lines of the history, which docs/runs.md describes.
 
         Raises:
             PlacerError: the file is damaged or cannot be read.
@@ -156,7 +156,7 @@ class Run(msgspec.Struct, frozen=True):
         return read_lines(self.folder / HISTORY)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events, which docs/training.md describes.
+        """Yield the events, which docs/runs.md describes.
 
         Raises:
             PlacerError: the file is damaged or cannot be read.
