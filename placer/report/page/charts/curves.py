@@ -67,7 +67,7 @@ def curve_charts(curves: Sequence[Curve], runs: Sequence[RunFacts] = ()) -> str:
     ]
     shown = _legend(drawn, len(names) - len(drawn))
     more = notes[0] if len(metrics) > MOST_METRICS else ""
-    return element("div", shown, *charts, more, class_="curves")
+    return element("div", shown, element("div", *charts, more, class_="curves"))
 
 
 def _legend(names: Sequence[str], left_out: int) -> str:
