@@ -10,49 +10,17 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from placer import ops
-from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.keyed import is_keyed, keys_of
-from placer.compiler.graph.structural_ops import is_conversion, is_optimizer_part
+from placer.compiler.graph.graph import Graph
 from placer.place.ids import format_ids, format_nodes
 from placer.place.node_kinds import CPU, NodeId
-from placer.place.types import ITEM_BYTES, TensorType
+from placer.place.types import ITEM_BYTES
 from placer.plan.plan import NodePlan, Plan, device_peaks
-from placer.plan.settings.data.sources import POSITION
 from placer.plan.settings.data.window import Window
 from placer.report.console import grid
+from placer.report.layers import INPUT, Layer, find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.sparse_tables import summarize_table
-
-INPUT = "input"
-"""The kind of a layer that is an input."""
-COMPOSITES = {
-    "normalize": "batch_norm",
-    "replica_norm": "batch_norm",
-    "drop": "dropout",
-}
-"""Maps an op that only a composite contains to the composite's kind in a spec."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """An input or an op of the model as a user wrote it, without its gradient.
-
-    Attributes:
-        parameters: Number of elements in its parameters, without those of earlier
-            layers.
-        per_key: The same for sparse tables, per key.
-        shares: Whether earlier layers use all its parameters.
-    """
-
-    name: str
-    kind: str
-    output: str
-    parameters: int
-    shares: bool
-    place: str
-    per_key: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,113 +55,14 @@ class ProcessMemory:
 def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
     """Yield the summary of a model, from its plan and the graph of a training step."""
     title = f"{plan.name}: {format_nodes(node.name for node in plan.nodes)}"
+    layers = find_layers(plan, step)
     yield Text(title, "bold")
     yield Text()
-    yield _layer_table(find_layers(plan, step))
+    yield _layer_table(layers)
     yield Text()
-    yield _totals(plan, step)
+    yield _totals(plan, step, layers)
     yield Text()
     yield _memory_table(process_memory(plan))
-
-
-def find_layers(plan: Plan, step: Graph) -> list[Layer]:
-    """Return the inputs and the layers of a model, in program order. Ops whose names
-    start with the same name of a spec form one layer: the parts of a composite, or of a
-    function at one place."""
-    groups: dict[tuple[str, str], list[Op]] = {}
-    for op in step.ops:
-        if _is_of_model(op):
-            key = op.attrs["input"] if op.kind == "read" else op.name.partition(".")[0]
-            place = "" if op.kind == "read" else str(op.place)
-            groups.setdefault((key, place), []).append(op)
-    sizes = {p.name: prod(p.shape) for p in plan.parameters}
-    columns = {table.name: table.settings.dim for table in plan.sparse_tables}
-    names = [name for name, _ in groups]
-    order = {op: i for i, op in enumerate(step.ops)}
-    counted: set[str] = set()
-    layers = []
-    for (name, _), parts in sorted(
-        groups.items(), key=lambda group: order[_main(group[0][0], group[1])]
-    ):
-        used = {
-            parameter
-            for op in parts
-            for operand in op.operands
-            if (parameter := _parameter_of(step, operand, sizes)) is not None
-        }
-        layers.append(
-            Layer(
-                # A function at several places has one layer at each place.
-                name if names.count(name) == 1 else _main(name, parts).name,
-                _kind(name, parts),
-                format_output(_main(name, parts)),
-                sum(sizes.get(parameter, 0) for parameter in used - counted),
-                bool(used) and used <= counted,
-                ", ".join(dict.fromkeys(str(op.place) for op in parts)),
-                sum(columns.get(parameter, 0) for parameter in used - counted),
-            )
-        )
-        counted |= used
-    return layers
-
-
-def _is_of_model(op: Op) -> bool:
-    if op.kind == "read":
-        return bool(op.attrs["input"] != POSITION)
-    return (
-        op.is_computed
-        and not op.is_gradient
-        and not op.attrs.get("again", False)
-        and not is_conversion(op.kind)
-        and not is_optimizer_part(op.kind)
-        and op.kind != "accumulate"
-        and "grad" not in op.name.split(".")
-    )
-
-
-def _parameter_of(step: Graph, operand: str, parameters: dict[str, int]) -> str | None:
-    """Return the parameter behind an operand, such as `h.w` for its copy `h.w.copy`.
-    For rows of a sparse table, return the table. None for other operands."""
-    if is_keyed(step, operand):
-        return str(keys_of(step, operand).attrs["table"])
-    while operand not in parameters:
-        operand, dot, _ = operand.rpartition(".")
-        if not dot:
-            return None
-    return operand
-
-
-def _main(name: str, parts: Sequence[Op]) -> Op:
-    """Return the op whose result other layers use: the layer's namesake, or the
-    last.
-    """
-    return next((op for op in parts if op.name == name), parts[-1])
-
-
-def _kind(name: str, parts: Sequence[Op]) -> str:
-    op = _main(name, parts)
-    if op.kind == "read":
-        return INPUT
-    if op.kind == "call":
-        return f"call {op.attrs['fn']}" if "fn" in op.attrs else op.kind
-    kinds = {part.kind for part in parts}
-    if "sample_classes" in kinds:
-        return op.kind.removesuffix("_loss")
-    composites = (COMPOSITES[kind] for kind in kinds & COMPOSITES.keys())
-    return next(composites, op.kind)
-
-
-def format_output(op: Op) -> str:
-    """Format the first result of an op, and the number of further results."""
-    if op.is_computed and ops.find(op.kind).finalizer is not None:
-        return "metric"
-    first, *others = op.tensors
-    kind = first.type
-    assert isinstance(kind, TensorType)
-    shape = f"[{', '.join(map(str, kind.shape))}]" if kind.shape else "scalar"
-    if not kind.is_float:
-        shape = kind.dtype + shape
-    return f"{shape} and {len(others)} more" if others else shape
 
 
 def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
@@ -237,25 +106,70 @@ def _peaks(nodes: Sequence[NodePlan]) -> tuple[tuple[str, int], ...]:
 
 
 def _layer_table(layers: Sequence[Layer]) -> Grid:
-    names = ("layer", "kind", "output", "params", "place")
-    table = grid(*names, numbers=("params",))
-    for column in table.columns:
-        column.overflow = "fold"
-    table.columns[3].no_wrap = True
-    for layer in layers:
-        counts = [format_count(layer.parameters)] if layer.parameters else []
-        if layer.per_key:
-            counts.append(f"{format_count(layer.per_key)} per key")
-        count = "shared" if layer.shares else " + ".join(counts) or "0"
-        cells = (
-            layer.name,
-            layer.kind,
-            layer.output,
-            "" if layer.kind == INPUT else count,
-            layer.place,
-        )
+    """Return the table of layers. Equal places and equal nodes with parameters have no
+    columns; `_totals` names them once."""
+    total = sum(layer.flops for layer in layers)
+    columns: dict[str, list[str]] = {
+        "layer": [layer.name for layer in layers],
+        "kind": [layer.kind for layer in layers],
+        "output": [layer.output for layer in layers],
+        "params": [_count(layer) for layer in layers],
+    }
+    if len(_places(layers)) > 1:
+        columns["place"] = [_short_place(layer.place) for layer in layers]
+    if _stored(layers) is None:
+        columns["stored"] = [layer.stored for layer in layers]
+    if any(layer.sent for layer in layers):
+        sent = (format_size(layer.sent) if layer.sent else "" for layer in layers)
+        columns["sends"] = [*sent]
+    if total:
+        columns["FLOPs"] = [_share(layer.flops, total) for layer in layers]
+    table = grid(*columns, numbers=("params", "sends", "FLOPs"))
+    for column, name in zip(table.columns, columns, strict=True):
+        column.overflow = "ellipsis" if name == "kind" else "fold"
+        column.no_wrap = name not in ("layer", "kind", "stored")
+    for cells in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, cells))  # Text, because brackets are not markup here.
     return table
+
+
+def _places(layers: Sequence[Layer]) -> list[str]:
+    return [*dict.fromkeys(layer.place for layer in layers)]
+
+
+def _stored(layers: Sequence[Layer]) -> str | None:
+    """Return where the parameters of all layers are stored; None if the layers differ."""
+    having = [layer for layer in layers if layer.stored]
+    nodes = {layer.stored for layer in having}
+    if len(nodes) == 1:
+        return nodes.pop()
+    if all(layer.stored == layer.nodes for layer in having):
+        return "the nodes of their layers" if having else ""
+    return None
+
+
+def _short_place(place: str) -> str:
+    """Return a place as its node and device: `worker:0/cpu` for `/node:worker:0/cpu`."""
+    return place.replace("/node:", "")
+
+
+def _count(layer: Layer) -> str:
+    """Format the number of elements in the parameters of a layer."""
+    if layer.kind == INPUT:
+        return ""
+    if layer.shares:
+        return "shared"
+    counts = [format_count(layer.parameters)] if layer.parameters else []
+    if layer.per_key:
+        counts.append(f"{format_count(layer.per_key)} per key")
+    return " + ".join(counts) or "0"
+
+
+def _share(part: int, total: int) -> str:
+    """Format a part of a total as a percentage; empty for 0."""
+    if not part:
+        return ""
+    return "<1%" if 200 * part < total else f"{part / total:.0%}"
 
 
 def _data(plan: Plan) -> str:
@@ -286,7 +200,7 @@ def _row_bytes(plan: Plan, inputs: Container[str]) -> int:
     )
 
 
-def _totals(plan: Plan, step: Graph) -> Grid:
+def _totals(plan: Plan, step: Graph, layers: Sequence[Layer]) -> Grid:
     sizes = {p.name: prod(p.shape) for p in plan.parameters}
     trained = sum(sizes[p.name] for p in plan.parameters if p.trainable)
     states = {
@@ -313,9 +227,11 @@ def _totals(plan: Plan, step: Graph) -> Grid:
     table.show_header = False
     of_kinds = ", ".join(f"{format_count(n)} {what}" for what, n in kinds.items() if n)
     of_work = ", ".join(f"{format_flops(n)} {what}" for what, n in work.items() if n)
-    rows = {
+    places, stored = _places(layers), _stored(layers)
+    rows = {"place": f"all layers at {places[0]}"} if len(places) == 1 else {}
+    rows |= {
         "parameters": f"{format_count(sum(sizes.values()))} ({format_size(nbytes)}):"
-        f" {of_kinds or 'none'}",
+        f" {of_kinds or 'none'}" + (f"; stored on {stored}" if stored else ""),
         "data": _data(plan),
         "a step": f"{plural(plan.train.batch, 'row')}"
         + (f" in {parts} microbatches" if parts > 1 else ""),
@@ -347,7 +263,7 @@ def _memory_table(rows: Mapping[str, ProcessMemory]) -> Grid:
         table.add_row(
             processes,
             *map(format_size, (row.values, row.slots, row.activations)),
-            format_flops(row.flops).removesuffix("FLOPs").rstrip(),
+            format_flops(row.flops),
             row.devices.replace(", ", "\n"),
         )
     return table

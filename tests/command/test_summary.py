@@ -9,8 +9,10 @@ import pytest
 from rich.console import Console
 
 from placer.compiler.build_or_spec import LoadedBuild, load_build
+from placer.plan.settings.training.optimizers import RULES
+from placer.report.layers import Layer, find_layers
 from placer.report.numbers import format_size
-from placer.report.summary import Layer, find_layers, process_memory, summarize
+from placer.report.summary import process_memory, summarize
 from placer.system.resources import find_file
 
 WORKER = "/node:worker/cpu"
@@ -38,25 +40,80 @@ def test_the_summary_of_digits() -> None:
         == """\
 digits: worker:0-1, ps:0-1
 
-layer     kind                   output        params  place
-image     input                  [batch, 64]           /node:worker/cpu
-label     input                  int32[batch]          /node:worker/cpu
-h1        fc                     [batch, 128]   8,320  /node:worker/cpu
-logits    fc                     [batch, 10]    1,290  /node:worker/cpu
-loss      softmax_cross_entropy  scalar             0  /node:worker/cpu
-accuracy  accuracy               metric             0  /node:worker/cpu
+layer     kind                   output        params  stored     sends  FLOPs
+image     input                  [batch, 64]
+label     input                  int32[batch]
+h1        fc                     [batch, 128]   8,320  ps:0-1  133.1 kB    81%
+logits    fc                     [batch, 10]    1,290  ps:1     20.6 kB    19%
+loss      softmax_cross_entropy  scalar             0                      <1%
+accuracy  accuracy               metric             0                      <1%
 
+place       all layers at /node:worker/cpu
 parameters  9,610 (38.4 kB): 9,610 trainable
 data        sklearn:digits, read by worker:0-1
 a step      128 rows
             5.4 MFLOPs, including 9.6 kFLOPs for sums over nodes
             153.8 kB sent on 6 edges
 
-each process  parameters    slots  activations    FLOPs  peak of devices
-worker:0-1       0 bytes  0 bytes     169.8 kB    2.6 M  cpu:0 169.8 kB
-ps:0             32.8 kB  65.5 kB      65.5 kB  139.3 k  cpu:0 163.8 kB
-ps:1              5.7 kB  11.3 kB      10.3 kB   24.1 k  cpu:0 27.3 kB"""
+each process  parameters    slots  activations         FLOPs  peak of devices
+worker:0-1       0 bytes  0 bytes     169.8 kB    2.6 MFLOPs  cpu:0 169.8 kB
+ps:0             32.8 kB  65.5 kB      65.5 kB  139.3 kFLOPs  cpu:0 163.8 kB
+ps:1              5.7 kB  11.3 kB      10.3 kB   24.1 kFLOPs  cpu:0 27.3 kB"""
     )
+
+
+def test_a_place_that_differs_has_a_column() -> None:
+    lines = text(load("wide_deep"), 100)
+    assert lines[2].split() == [
+        "layer",
+        "kind",
+        "output",
+        "params",
+        "place",
+        "sends",
+        "FLOPs",
+    ]
+    (deep1,) = (line for line in lines if line.startswith("deep1 "))
+    cells = "deep1 fc [batch, 128] 2,688 heter/gpu 21.5 kB 26%"
+    assert deep1.split() == cells.split()
+    (stored,) = (line for line in lines if line.startswith("parameters "))
+    assert stored.endswith("trainable; stored on ps:0")
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ("transformer_pipeline", "stored on the nodes of their layers"),
+        ("digits_without_server", "stored on worker:0-1"),
+    ],
+)
+def test_the_nodes_that_store_the_parameters_are_named_once(
+    spec: str, where: str
+) -> None:
+    (line,) = (line for line in text(load(spec), 120) if line.startswith("parameters "))
+    assert line.endswith(f"trainable; {where}")
+
+
+@pytest.mark.parametrize("spec", ["digits", "digits_geo", "wide_deep", "deepfm"])
+def test_layers_send_all_bytes_of_a_step_but_the_sums_for_norms(spec: str) -> None:
+    build = load(spec)
+    sums = {"clip.square.1", "clip.scale"}
+    edges = [
+        edge
+        for edge in build.plan.step_edges
+        if not sums & {value.operand for value in edge.values}
+    ]
+    sent = sum(layer.sent for layer in layers(build).values())
+    total = sum(edge.nbytes for edge in edges)
+    # Each value of an edge loses less than a byte to rounding.
+    assert 0 <= total - sent < sum(len(edge.values) for edge in edges)
+
+
+def test_the_flops_of_layers_are_those_of_the_model() -> None:
+    build = load("cnn_gpus")  # one node computes each layer once
+    flops = sum(layer.flops for layer in layers(build).values())
+    updates = RULES["adam"].flops * 29_162  # the trained elements
+    assert flops + updates == build.plan.nodes[0].flops
 
 
 def test_a_window_is_told_with_its_memory(tmp_path: Path) -> None:
@@ -76,12 +133,23 @@ def test_a_composite_is_one_layer_with_its_state() -> None:
     of = layers(build)
     gpu = "/node:worker/gpu"
     shape = "[batch, 6, 6, 32]"
-    assert of["norm1"] == Layer("norm1", "batch_norm", shape, 128, False, gpu)
+    assert of["norm1"] == Layer(
+        "norm1",
+        "batch_norm",
+        shape,
+        128,
+        False,
+        gpu,
+        nodes="worker:0",
+        stored="worker:0",
+        flops=1_769_728,
+    )
     assert of["thinned"].kind == "dropout"
     assert "batch.position" not in of
-    (totals,) = (line for line in text(build) if line.startswith("parameters "))
+    (totals,) = (line for line in text(build, 120) if line.startswith("parameters "))
     assert totals == (
         "parameters  29,354 (117.4 kB): 29,162 trainable, 192 of state, such as running"
+        " means; stored on worker:0"
     )
     (memory,) = process_memory(build.plan).values()
     assert memory.devices == "cpu:0 538.9 kB, gpu:0-7 454.1 kB"

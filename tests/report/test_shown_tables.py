@@ -146,7 +146,7 @@ def test_a_summary_counts_what_is_stored_for_each_key(tmp_path: Path) -> None:
     ]
     at = next(i for i, line in enumerate(lines) if line.startswith("parameters "))
     assert [line[17:] for line in lines[at : at + 3]] == [
-        "66 (264 bytes): 66 trainable",
+        "66 (264 bytes): 66 trainable; stored on ps:0-1",
         "u.table: width 4, 71-83 bytes a row, on ps:0-1",
         "i.table: width 8, 103-115 bytes a row, on ps:0-1; 10,000 rows expected, at"
         " least 5.5 MB, 2.8 MB on each node",

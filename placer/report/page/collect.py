@@ -8,6 +8,7 @@ from placer.compiler.build_or_spec import LoadedBuild
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
 from placer.plan.plan import Plan
+from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
 from placer.report.page.details import list_details
@@ -21,7 +22,6 @@ from placer.report.page.tables import balance_of, table_rows
 from placer.report.run_files import HISTORY
 from placer.report.step.facts import StepTime
 from placer.report.step.step_time import read_step_time
-from placer.report.summary import find_layers
 
 
 def collect(subject: Subject, command: str) -> tuple[Page, tuple[str, ...]]:
