@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.report.layers import COMPOSITES, format_output
+from placer.report.layers import COMPOSITES, INPUT, format_output
 
 
 class Layers:
