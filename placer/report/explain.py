@@ -88,12 +88,6 @@ def explain(build: BuildInfo, name: str) -> Iterator[str]:
         raise _unknown_name(build, name)
 
 
-def list_choices(plan: Plan) -> Iterator[str]:
-    """Yield a line for each choice of the compiler and each inserted op."""
-    for choice in plan.choices:
-        yield f"{choice.what}: {choice.why}"
-
-
 def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
     for graph in graphs:
         if name in graph.producers:
