@@ -21,7 +21,7 @@ failure.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -254,9 +254,10 @@ class Channel(ABC):
         """Return the kind of stream to each connected peer. It is "shared memory",
         "unix socket", "tls", "tcp" or "thread"."""
 
-    def waiting(self) -> tuple[str, ...]:
-        """Return the nodes that calls on this node currently wait for, sorted."""
-        return self.mailbox.waiting(self.node)
+    def waiting(self, without: Container[int] = ()) -> tuple[str, ...]:
+        """Return the nodes that calls on this node currently wait for, sorted. Messages on
+        the edges in `without` do not count."""
+        return self.mailbox.waiting(self.node, without)
 
     @abstractmethod
     def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -81,12 +81,18 @@ class Carrier:
 
 @dataclass(eq=False, slots=True)
 class _Wait:
-    """A thread that waits for any of `peers`; `probe` is the number of its last probe."""
+    """A thread that waits for any of `peers`.
+
+    Attributes:
+        probe: the number of its last probe.
+        edge: the edge of the message.
+    """
 
     node: str
     peers: tuple[str, ...]
     is_stuck: Callable[[], bool]
     probe: int = 0
+    edge: int = 0
 
 
 class Mailbox:
@@ -282,10 +288,15 @@ class Mailbox:
         """Return True if a message of a peer may arrive early; called with the lock held."""
         return any(self.nodes[source].peer == peer for _, source, _ in self._expected)
 
-    def waiting(self, node: str) -> tuple[str, ...]:
-        """Return the nodes that threads of a node wait for now, sorted."""
+    def waiting(self, node: str, without: Container[int] = ()) -> tuple[str, ...]:
+        """Return the nodes that threads of a node wait for now, sorted. Messages on the
+        edges in `without` do not count."""
         with self._lock:
-            waits = (wait.peers for wait in self._waits if wait.node == node)
+            waits = (
+                wait.peers
+                for wait in self._waits
+                if wait.node == node and wait.edge not in without
+            )
             return tuple(sorted({peer for peers in waits for peer in peers}))
 
     def wait_until(
@@ -497,6 +508,7 @@ class Mailbox:
                     now = time.monotonic()
                     if start < 0:
                         start = now
+                        wait.edge = key.edge
                         self._waits.add(wait)
                     waited = now - start
                     if waited >= deadline:
@@ -564,3 +576,7 @@ class Mailbox:
             total = credit.granted
         if credit.peer != self.node:
             self._carrier.acknowledge(credit.peer, total)
+
+
+WAIT_CODE: Final = Mailbox._wait.__code__
+"""The code of the function in which a thread waits; it is on the stack of the thread."""

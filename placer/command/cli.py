@@ -28,6 +28,7 @@ from placer.command.launch import launch_command
 from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
 from placer.command.predict import predict_command
+from placer.command.report import report_command
 from placer.command.run import run_command
 from placer.command.runs import runs_command
 from placer.command.show import show_command
@@ -64,6 +65,7 @@ def commands() -> None:
       placer launch build/                                      run this build
       placer predict build/ --params PATH --in ROWS --out FILE  write predictions for rows
       placer export build/ --params PATH --out DIR              write a model that needs no placer
+      placer report build/                                      write a page with pictures
       placer show build/                                        show which op runs where
       placer explain build/ h1.w                                explain why h1.w is where it is
     """
@@ -78,6 +80,7 @@ for command in (
     export_command,
     runs_command,
     checkpoints_command,
+    report_command,
     show_command,
     explain_command,
     check_command,

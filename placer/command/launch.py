@@ -246,7 +246,15 @@ def _check_and_run(
         check_build_data(plan, build)
     command = command_without(())
     with recorded_launch(build, plan, chosen, command=command) as record:
-        run_build(build, plan, chosen, machines=machines, note=record.note, **options)
+        run_build(
+            build,
+            plan,
+            chosen,
+            machines=machines,
+            note=record.note,
+            folder=lambda: record.folder,
+            **options,
+        )
 
 
 def run_build(
@@ -260,13 +268,18 @@ def run_build(
     quiet: bool,
     tensorboard: Path | None,
     machines: Hosts | OnEngine | None = None,
-    note: Watch = lambda event: None,
+    note: Watch,
+    folder: Callable[[], Path | None],
 ) -> None:
     """Run a build, print the progress and the result, and call `note` with each event.
-    `plan` and `options` come from `check_launch`; `machines` is None for this machine."""
+
+    `plan` and `options` come from `check_launch`; `machines` is None for this machine.
+    `folder` returns the folder of the run, which may not exist before the first step.
+    """
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
+    from placer.report.next_commands import next_lines
     from placer.report.outcome import (
         best_lines,
         crowding_note,
@@ -275,6 +288,8 @@ def run_build(
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
+    from placer.report.progress.view import RunView
+    from placer.report.shown_path import home_path
     from placer.runtime.signals.interruption import interruption_of
     from placer.system.cores import usable_cores
 
@@ -282,10 +297,10 @@ def run_build(
     with ExitStack() as exits:
         notes = []
         if not in_process:
-            folder = exits.enter_context(log_folder(logs, plan.name, build))
+            run_logs = exits.enter_context(log_folder(logs, plan.name, build))
             if not isinstance(machines, OnEngine):
                 # An engine's job prints the folder of its logs itself.
-                notes.append(folder.described())
+                notes.append(f"logs in {home_path(run_logs.folder)}")
         if options.emulate or plan.settings.emulate:
             notes.append(emulation_note(plan))
         is_here = not in_process and machines is None
@@ -309,6 +324,7 @@ def run_build(
                 return_params=False,
                 tensorboard=tensorboard,
                 note=note,
+                folder=folder,
             )
         else:
             calls = exits.enter_context(
@@ -316,8 +332,8 @@ def run_build(
             )
             watch: Watch = show_warnings
             if not quiet:
-                nodes = [node.name for node in plan.nodes]
-                watch = exits.enter_context(show_progress(plan.name, nodes, stream))
+                run = RunView.of_plan(plan, folder=folder)
+                watch = exits.enter_context(show_progress(run, stream))
 
             def note_and_watch(event: Event) -> None:
                 note(event)
@@ -327,7 +343,7 @@ def run_build(
                 build,
                 plan,
                 options,
-                folder,
+                run_logs,
                 note_and_watch,
                 replace(
                     interruption_of(plan, build, options),
@@ -336,12 +352,26 @@ def run_build(
                 calls,
                 machines,
             )
+            # The result has more warnings than its event, if a node failed after it.
+            note(result)
     for line in result_lines(result):
         echo(line, file=stream)
+    if machines is None and options.trace is not None:
+        from placer.report.step.lines import step_lines
+
+        try:
+            for line in step_lines(options.trace, build, plan):
+                echo(line, file=stream)
+        except PlacerError as error:  # the training itself succeeded
+            echo(f"warning: {error}", err=True)
     if machines is None and result.best is not None:
         for line in best_lines(Path(result.best)):
             echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
+    if not quiet:
+        is_here = machines is None
+        for line in next_lines(plan, build, options, result, folder(), is_here=is_here):
+            echo(line, file=stream)
     if as_json:
         echo(result_json(result))

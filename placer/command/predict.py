@@ -116,6 +116,7 @@ def predict_command(
     from placer.launcher.predict import check_predict, make_request, predict_to_file
     from placer.report.outcome import prediction_line
     from placer.report.progress.show import show_progress, show_warnings
+    from placer.report.progress.view import RunView
     from placer.runtime.control.option_checks import check_one_process
     from placer.runtime.control.options import Options
 
@@ -150,9 +151,8 @@ def predict_command(
             watch = show_warnings
         elif not in_process:
             plan = check_predict(folder, request)
-            nodes = [node.name for node in plan.nodes]
             stream = sys.stderr if as_json else sys.stdout
-            shown = show_progress(plan.name, nodes, stream, "row")
+            shown = show_progress(RunView.of_plan(plan, noun="row"), stream)
             watch = exits.enter_context(shown)
         result = predict_to_file(
             folder, request, chosen, in_process=in_process, logs=logs, watch=watch

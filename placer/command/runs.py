@@ -21,18 +21,28 @@ def runs_command(folder: Path, as_json: bool) -> None:
     """List the training runs in DIR, oldest first.
 
     DIR is a folder of runs or the folder of one run; the default is `runs`. For each run,
-    the list shows the metrics of the last evaluation and of the last epoch, the steps,
-    the speed, the settings in which the runs of a model differ, and how the run ended.
+    the list shows the metrics of an evaluation and of the last epoch, the steps, the
+    speed, the settings in which the runs of a model differ, and how the run ended.
+
+    The evaluation is the best one by the metric of train.checkpoint.best or
+    train.early_stopping, or by the loss. If a run does not compare its evaluations, it is
+    the last one.
+
+    If the files of a run are damaged, the other runs are listed and the exit status is 1.
     """
     from placer.report.console import console
-    from placer.report.run_files import find_runs
+    from placer.report.run_files import find_readable_runs
     from placer.report.runs import runs_facts, runs_view
 
-    runs = find_runs(folder)
+    runs, errors = find_readable_runs(folder)
     if as_json:
         import msgspec
 
         echo(msgspec.json.format(msgspec.json.encode(runs_facts(runs))).decode())
-        return
-    screen = console(sys.stdout)
-    echo_views(runs_view(runs, screen), screen)
+    else:
+        screen = console(sys.stdout)
+        echo_views(runs_view(runs, screen), screen)
+    for error in errors:
+        echo(str(error), err=True)
+    if errors:
+        click.get_current_context().exit(1)

@@ -89,5 +89,11 @@ def train_command(
         echo(f"{plan.name}: {plan_line(plan)}", file=stream)
         echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
         run_build(
-            run.build, run.plan, run.options, as_json=as_json, note=run.note, **shown
+            run.build,
+            run.plan,
+            run.options,
+            as_json=as_json,
+            note=run.note,
+            folder=lambda: run.build.parent,
+            **shown,
         )

@@ -246,7 +246,7 @@ def _emit(
     texts = text_files(model, graphs, schedule, programs)
     files = {path: text.encode() for path, text in texts.items()} | dict(weights)
     hashes = {path: sha256(content) for path, content in files.items()}
-    plan = make_plan(model, graphs, tables, schedule, programs.of_node, hashes)
+    plan = make_plan(model, graphs, tables, schedule, programs, hashes)
     plan = with_digest(plan)
     check_memory(plan, model)
     check_plan(plan, FILE)

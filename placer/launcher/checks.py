@@ -18,6 +18,7 @@ from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
 from placer.plan.folder import check_outside
 from placer.plan.plan import Plan, read_plan, read_sources
+from placer.report.run_files import HISTORY, KEPT, is_run
 from placer.runtime.asynchronous.recorded_order import check_has_none
 from placer.runtime.control.checkpoint_settings import (
     best_evaluation,
@@ -32,21 +33,26 @@ from placer.runtime.control.option_checks import (
     check_encryption,
     check_one_process,
 )
-from placer.runtime.control.options import OPTIONS, Options
+from placer.runtime.control.options import OPTIONS, Option, Options
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.writable import check_can_create, why_not_writable
 from placer.system.reentry import refuse_at_import, refuse_in_node
 
 
 def check_launch(
-    build: Path, options: Options, *, machines: Hosts | OnEngine | None = None
+    build: Path,
+    options: Options,
+    *,
+    machines: Hosts | OnEngine | None = None,
+    run: Path | None = None,
 ) -> tuple[Plan, Options]:
     """Check that a build can be launched; return its plan and the completed options.
 
     If the spec has checkpoints without a folder, the options get the folder `checkpoints`
     next to the build. If it contains checkpoints of another run, they get
     `checkpoints-2`, and so on. If there are other `machines`, paths in the options refer
-    to files there, which those machines check.
+    to files there, which those machines check. `run` is the folder of the run, if it is
+    known before the run.
 
     Raises:
         PlacerError: if the build must not be launched with these options.
@@ -74,7 +80,7 @@ def check_launch(
         check_one_process(options)
     if needs_folder(plan, options):
         options = replace(options, checkpoint=_default_folder(build, options))
-    check_output_files(build, options)
+    check_output_files(build, options, run)
     check_here(plan, spec, options)
     _check_outside(plan, build, options)
     return plan, options
@@ -101,9 +107,18 @@ def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
     )
 
 
-def check_output_files(build: Path, options: Options) -> None:
-    """Raise PlacerError for an invalid output file. An output file must be writable,
-    must not be named by two options, and must not be inside the build."""
+def check_output_files(build: Path, options: Options, run: Path | None = None) -> None:
+    """Raise PlacerError for an invalid output file.
+
+    An output file must be writable, must not be named by two options, and must not be
+    inside the build. It must not be one of the files that each run keeps in its folder,
+    except for `--history RUN/history.jsonl` of the same run.
+
+    Args:
+        build: the build folder.
+        options: the options of the run.
+        run: the folder of the run, if it is known before the run.
+    """
     targets: set[Path] = set()
     for option in OPTIONS:
         path = getattr(options, option.name)
@@ -128,11 +143,31 @@ def check_output_files(build: Path, options: Options) -> None:
         if why:
             raise PlacerError(f"cannot write '{path}': {why}", hint=hint)
         check_outside(path, build)
+        _check_not_kept(path, option, options, run)
         targets.add(path.resolve())
     if options.checkpoint is not None:
         check_outside(options.checkpoint, build, "checkpoints to ")
     if options.record_order is not None:
         check_outside(options.record_order, build, "orders to ")
+
+
+def _check_not_kept(
+    path: Path, option: Option, options: Options, run: Path | None
+) -> None:
+    """Raise PlacerError if a path is one of the files that a run keeps in its folder."""
+    target = path.resolve()
+    folder = target.parent
+    own = run is not None and folder == run.resolve()
+    if target.name not in KEPT or not (own or is_run(folder)):
+        return
+    if option.name == "history" and target.name == HISTORY:
+        resume = options.resume
+        if own or (resume is not None and folder in resume.resolve().parents):
+            return
+    raise PlacerError(
+        f"cannot write '{path}': each run keeps a file with this name in its folder",
+        hint=f"choose another path for {option.flag} ({option.name}=…)",
+    )
 
 
 def check_here(plan: Plan, spec: Path, options: Options) -> None:

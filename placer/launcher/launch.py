@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -136,6 +136,7 @@ def launch(
                 tensorboard=tensorboard,
                 machines=machines,
                 note=record.note,
+                folder=lambda: record.folder,
             )
 
 
@@ -152,10 +153,12 @@ def launch_checked(
     callbacks: Iterable[object] = (),
     tensorboard: AnyPath | None = None,
     machines: Hosts | OnEngine | None = None,
-    note: Watch = lambda event: None,
+    note: Watch,
+    folder: Callable[[], Path | None],
 ) -> Result:
     """Run a build with the plan and the options of `check_launch`, and call `note` with
-    each event; see `launch` for the other arguments."""
+    each event. `folder` returns the folder of the run, which may not exist before the
+    first step. See `launch` for the other arguments."""
     history = StepHistory()
 
     def keep(event: Event) -> None:
@@ -178,7 +181,7 @@ def launch_checked(
         else:
             with (
                 log_folder(logs, plan.name, build) as run_logs,
-                _shown(plan, watch, progress) as show,
+                _shown(plan, watch, progress, folder) as show,
             ):
 
                 def keep_and_show(event: Event) -> None:
@@ -195,6 +198,8 @@ def launch_checked(
                     calls,
                     machines,
                 )
+        # The result has more warnings than its event, if a node failed after it.
+        note(result)
         params.attach(result, history)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)
@@ -226,15 +231,20 @@ def callback_queue(
 
 
 @contextmanager
-def _shown(plan: Plan, watch: Watch | None, progress: bool | None) -> Iterator[Watch]:
+def _shown(
+    plan: Plan,
+    watch: Watch | None,
+    progress: bool | None,
+    folder: Callable[[], Path | None],
+) -> Iterator[Watch]:
     """Yield the function to call with each event: for the progress, `watch`, or both."""
     from placer.report.progress.show import show_progress_of_script
+    from placer.report.progress.view import RunView
 
     if watch is not None and not progress:
         yield watch
         return
-    nodes = [node.name for node in plan.nodes]
-    shown = show_progress_of_script(plan.name, nodes, progress)
+    shown = show_progress_of_script(RunView.of_plan(plan, folder=folder), progress)
     with shown if shown is not None else nullcontext(show_output) as show:
         if watch is None:
             yield show

@@ -7,17 +7,18 @@ from typing import Any, Final
 
 from placer.runtime.control.events import State
 from placer.runtime.control.table_counts import TableCounts, add_counts
+from placer.runtime.control.wait_counts import WaitCounts
 
-MIN_SAMPLES: Final = 4
-"""The smallest number of state reports for a share. A node reports about twice a second."""
+MIN_SAMPLES: Final = 10
+"""The smallest number of samples for a share. A node takes a sample every 50 ms."""
 
 
 class NodeFacts:
     """Shares of waiting, counts of sparse tables and staleness, from the nodes' states."""
 
     def __init__(self) -> None:
-        self._reports: Counter[str] = Counter()
-        self._waits: Counter[str] = Counter()
+        self._waits: dict[str, WaitCounts] = {}
+        self._before: dict[str, WaitCounts] = {}
         self._tables: dict[str, dict[str, TableCounts]] = {}
         self._staleness: dict[str, dict[str, int]] = {}
 
@@ -27,24 +28,19 @@ class NodeFacts:
             self._tables[state.node] = state.tables
         if state.staleness:
             self._staleness[state.node] = state.staleness
-        if state.state == "running":
-            self._reports[state.node] += 1
-            self._waits[state.node] += bool(state.waiting)
+        if state.waits.samples:
+            self._waits[state.node] = state.waits
 
     def take(self) -> dict[str, Any]:
         """Return the facts for the history line of an evaluation, and begin new shares.
 
-        The shares are left out if a node has reported too seldom. Then they cover the
+        The shares are left out if a node has too few samples. Then they cover the
         time up to a later evaluation.
         """
         facts: dict[str, Any] = {}
-        if self._reports and min(self._reports.values()) >= MIN_SAMPLES:
-            facts["waiting"] = {
-                node: round(self._waits[node] / reports, 3)
-                for node, reports in sorted(self._reports.items())
-            }
-            self._reports.clear()
-            self._waits.clear()
+        if shares := self._shares():
+            facts["waiting"] = shares
+            self._before = {**self._waits}
         if self._tables:
             counts = add_counts(self._tables.values())
             facts["tables"] = {name: each.as_dict() for name, each in counts.items()}
@@ -54,3 +50,14 @@ class NodeFacts:
                 total.update(counts_of_node)
             facts["staleness"] = {key: total[key] for key in sorted(total, key=int)}
         return facts
+
+    def _shares(self) -> dict[str, float]:
+        """Return the share of waiting of each node; {} if a node has too few samples."""
+        shares = {}
+        for node, now in sorted(self._waits.items()):
+            before = self._before.get(node, WaitCounts())
+            samples = now.samples - before.samples
+            if samples < MIN_SAMPLES:
+                return {}
+            shares[node] = round((now.waiting - before.waiting) / samples, 3)
+        return shares

@@ -18,8 +18,14 @@ import msgspec
 import placer
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import MODEL, Plan, read_sources
-from placer.report.run_files import Command
-from placer.runtime.control.checkpoint_settings import checkpoint_settings
+from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings.training.update_modes import SYNC, Mode
+from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, Command
+from placer.runtime.control.checkpoint_settings import (
+    best_evaluation,
+    checkpoint_settings,
+)
 from placer.runtime.control.options import OPTIONS, Options
 from placer.system.cores import usable_cores
 
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from placer.compiler.frontend.python.overrides import Overrides
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy")
-_OF_DATA: Final = ("source", "split", "batch", "shuffle", "seed", "remainder")
+_RENAMED: Final = ("name", "rule", "hyper")
 _SECRET: Final = "key"
 
 
@@ -48,7 +54,7 @@ def command_of(
         overrides: the values of `--set`.
         command: the command line. Default: that of this process.
     """
-    settings = checkpoint_settings(plan, build, options)
+    settings, best = checkpoint_settings(plan, build, options), best_evaluation(plan)
     changed = ((o.name, getattr(options, o.name), o.default) for o in OPTIONS)
     return Command(
         name=plan.name,
@@ -56,7 +62,11 @@ def command_of(
         started=time.time(),
         spec=str((build / read_sources(build).spec).resolve()),
         set=dict(_set_values(overrides)),
-        settings={**_settings(plan), "model": _model_digest(build, plan)},
+        settings={
+            **_settings(plan),
+            MODEL_DIGEST: _model_digest(build, plan),
+            GRAPH_DIGEST: plan.files["graph.txt"][:8],
+        },
         options={
             name: str(value) if isinstance(value, Path) else value
             for name, value, default in changed
@@ -74,6 +84,7 @@ def command_of(
         },
         build=str(build.resolve()),
         checkpoints=str(settings.folder.resolve()) if settings is not None else None,
+        monitor=Best(best.metric, best.mode) if best is not None else None,
     )
 
 
@@ -99,36 +110,76 @@ def _settings(plan: Plan) -> dict[str, Any]:
     """Return the settings of a plan, with the keys of a spec."""
     data = {"train": plan.train, "eval": plan.evaluation}
     kinds = Counter(NodeId(node.name).kind for node in plan.nodes)
-    return dict(
-        _flatten(
-            {
-                **msgspec.to_builtins(plan.settings),
-                "data": {
-                    name: {k: v for k, v in stored.items() if k in _OF_DATA}
-                    for name, source in data.items()
-                    if (stored := msgspec.to_builtins(source)) is not None
-                },
-                "nodes": kinds,
-                "optimizer": _optimizers(plan),
-            }
-        )
-    )
+    tree = {
+        **msgspec.to_builtins(plan.settings),
+        "data": {
+            n: _source(source) for n, source in data.items() if source is not None
+        },
+        "nodes": kinds,
+    }
+    return {
+        **dict(_flatten(tree)),
+        **_one_level("optimizer", _optimizers(plan)),
+        **_one_level("sparse_tables", _sparse_tables(plan)),
+    }
+
+
+def _source(source: RowSource) -> dict[str, Any]:
+    """Return the settings of a source of rows, with the defaults."""
+    settings = msgspec.structs.asdict(source)
+    del settings["ranges"]  # The ranges follow from the model.
+    return {key: msgspec.to_builtins(value) for key, value in settings.items()}
 
 
 def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the rule, constants and learning rate of each table, by name."""
-    dense = {
-        table.name: {"rule": table.rule, **msgspec.to_builtins(table.hyper)}
+    """Return the settings of the optimizer of each dense table, by name."""
+    return {
+        table.name: {
+            "op": table.rule,
+            "learning_rate": msgspec.to_builtins(table.learning_rate),
+            "update": _update(table.mode),
+            **msgspec.to_builtins(table.hyper),
+        }
         for node in plan.nodes
         for table in node.tables
+        if table.rule is not None
     }
-    rates = {
-        table.name: table.learning_rate for node in plan.nodes for table in node.tables
-    }
-    rates |= {table.name: table.learning_rate for table in plan.sparse_tables}
+
+
+def _sparse_tables(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return the settings of each sparse table and of its optimizer, by name."""
+    found = {}
+    for table in plan.sparse_tables:
+        settings = msgspec.to_builtins(table.settings)
+        found[table.name] = {
+            **{key: value for key, value in settings.items() if key not in _RENAMED},
+            **settings["hyper"],
+            "op": table.settings.rule,
+            "learning_rate": msgspec.to_builtins(table.learning_rate),
+            "update": _update(table.mode),
+            "trainable": table.trainable,
+            "dtype": table.dtype,
+            "rows": table.rows,
+        }
+    return found
+
+
+def _update(mode: Mode | None) -> Any:
+    """Return an update mode as in a spec, such as `async` or `{geo: {every: 10}}`."""
+    if mode is None:
+        return SYNC
+    settings = msgspec.to_builtins(mode)
+    name = settings.pop("type")
+    return {name: settings} if settings else name
+
+
+def _one_level(section: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the settings of tables with keys such as `optimizer.dense.op`, without None."""
     return {
-        name: {**dense.get(name, {}), "learning_rate": msgspec.to_builtins(rate)}
-        for name, rate in rates.items()
+        f"{section}.{name}.{key}": value
+        for name, settings in tables.items()
+        for key, value in settings.items()
+        if value is not None
     }
 
 

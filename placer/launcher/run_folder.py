@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placer.checkpoint.choice import is_checkpoint
+from placer.checkpoint.folder import has_none
 from placer.compiler.driver import CompiledBuild
 from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
+from placer.launcher.continued_run import run_of_checkpoint
 from placer.launcher.data_check import check_data
 from placer.launcher.run_command import command_of
 from placer.launcher.run_record import RunRecord
 from placer.launcher.supervise import Watch
 from placer.plan.plan import OF_RUN, RUNS, Plan
 from placer.plan.write import write_build
-from placer.report.run_files import COMMAND, read_command
+from placer.report.run_files import is_run
+from placer.runtime.control.events import Resumed
 from placer.runtime.control.options import Options
 
 if TYPE_CHECKING:
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that has not started, in its new folder.
+    """A run that has not started, in its folder.
 
     Attributes:
         build: the build folder.
@@ -53,18 +58,24 @@ def new_run(
     overrides: Overrides | None = None,
     command: str = "",
 ) -> Iterator[NewRun]:
-    """Return a context that creates a new run with its folder and its build, and that
-    records the run in the folder.
+    """Return a context that creates the folder and the build of a run, and that records
+    the run in the folder.
 
-    If the run cannot start, or the block raises before the first step is done, the folder
-    is removed. A folder that already existed, or that contains other files, is kept.
+    A resumed run uses the folder of the run that saved the checkpoint; see
+    `run_of_checkpoint`. If its build differs from the build of that run, it is the
+    subfolder `build-2`, `build-3` and so on.
+
+    If the run cannot start, or the block raises before the first step is done, the new
+    files are removed. A folder that already existed, or that contains other files, is
+    kept.
 
     Args:
         compiled: the build.
         options: the options of the run.
-        out: the folder of the run; it must be empty if it exists. Default: `runs/NAME-N`
-            in the working folder, where N is 1 more than the largest number of a run of
-            this model.
+        out: the folder of the run. It must be empty, or be missing, or be the folder of
+            the resumed run. Default: the folder of the resumed run, or `runs/NAME-N` in
+            the working folder, where N is 1 more than the largest number of a run of this
+            model.
         overrides: the values of `--set`, for the record.
         command: the command line for the record. Default: that of this process.
 
@@ -75,17 +86,57 @@ def new_run(
     check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
     created: list[Path] = []
     record: RunRecord | None = None
-    build = _create_run_folder(compiled.plan.name, out, created) / OF_RUN
+    name, has_build = compiled.plan.name, False
+    continued = _continued(name, out, options.resume)
+    if continued is None:
+        build = _create_run_folder(name, out, created) / OF_RUN
+    else:
+        build, has_build = _build_of(continued, compiled)
     try:
-        write_build(build, compiled.files_in(build))
-        plan, options = check_launch(build, options)
+        if not has_build:
+            write_build(build, compiled.files_in(build))
+        plan, options = check_launch(build, options, run=build.parent)
         facts = command_of(build, plan, options, overrides=overrides, command=command)
-        with RunRecord(lambda: build.parent, facts, options.history) as record:
+        with RunRecord(lambda _: build.parent, facts, options.history) as record:
             yield NewRun(build, plan, options, record.note)
     except BaseException:
-        if record is None or not record.has_trained:
-            _remove(build, created)
+        if not has_build and (record is None or not record.has_trained):
+            if continued is None:
+                _remove(build, created)
+            else:
+                shutil.rmtree(build, ignore_errors=True)
         raise
+
+
+def _continued(name: str, out: Path | None, resume: Path | None) -> Path | None:
+    """Return the folder of the run that a run of `placer train` continues, if any."""
+    if resume is None or (not is_checkpoint(resume) and has_none(resume)):
+        return None
+    runs = RUNS if out is None else out.parent
+    folder = run_of_checkpoint(resume, name, runs)
+    if folder is None or (out is not None and out.resolve() != folder.resolve()):
+        return None
+    return folder
+
+
+def _build_of(run: Path, compiled: CompiledBuild) -> tuple[Path, bool]:
+    """Return the folder for a build in the folder of a continued run, and True if it
+    already contains the same build."""
+    for number in count(1):
+        build = run / (OF_RUN if number == 1 else f"{OF_RUN}-{number}")
+        if not build.exists():
+            return build, False
+        if _contains(build, compiled.files_in(build)):
+            return build, True
+    raise AssertionError("count has no end")
+
+
+def _contains(build: Path, files: Mapping[str, bytes]) -> bool:
+    """Return True if a build consists of these files."""
+    try:
+        return all((build / path).read_bytes() == files[path] for path in files)
+    except OSError:  # A file is missing, or the build is damaged.
+        return False
 
 
 def recorded_launch(
@@ -93,16 +144,15 @@ def recorded_launch(
 ) -> RunRecord:
     """Return the record of a launch of an existing build.
 
-    The folder `NAME-N` of the run is in `_runs_of` the build. A run that continues from a
-    checkpoint uses the folder of the run that saved the checkpoint, if that folder
-    exists. A new folder is created at the first step.
+    The folder `NAME-N` of the run is in `_runs_of` the build, and is created at the first
+    step. A resumed run uses the folder of the run that saved the checkpoint; see
+    `run_of_checkpoint`.
     """
     runs = _runs_of(build)
 
-    def open_folder() -> Path:
-        if options.resume is not None and (
-            earlier := _run_of_checkpoint(runs, options.resume)
-        ):
+    def open_folder(resumed: Resumed | None) -> Path:
+        path = Path(resumed.path) if resumed is not None else None
+        if path and (earlier := run_of_checkpoint(path, plan.name, runs)):
             return earlier
         return _create_numbered(runs, plan.name, [])
 
@@ -118,26 +168,11 @@ def _runs_of(build: Path) -> Path:
     writable, it is `runs` in the working folder.
     """
     place = build.resolve().parent
-    if (place / COMMAND).is_file():
+    if is_run(place):
         place = place.parent
     if not os.access(place, os.W_OK | os.X_OK):
         return RUNS
     return place if place.name == RUNS.name else place / RUNS
-
-
-def _run_of_checkpoint(runs: Path, resume: Path) -> Path | None:
-    """Return the newest run in `runs` that saved the checkpoint `resume`, if any."""
-    # `resume` is a folder of checkpoints, or a checkpoint in such a folder.
-    saved = {str(resume.resolve()), str(resume.resolve().parent)}
-    if not runs.is_dir():
-        return None
-    found = [
-        (command.started, folder)
-        for folder in runs.iterdir()
-        if (folder / COMMAND).is_file()
-        and (command := read_command(folder)).checkpoints in saved
-    ]
-    return max(found)[1] if found else None
 
 
 def _remove(build: Path, created: Sequence[Path]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -27,19 +26,24 @@ from placer.report.run_files import (
     RESULT,
     Command,
     Continuation,
-    RunEnd,
+    RunSummary,
+    is_run,
+    parse_lines,
     read_command,
+    read_lines,
 )
 from placer.runtime.control.events import (
     Event,
     NodeFailure,
     Output,
     Predicted,
+    Resumed,
     SignalReceived,
     State,
     Step,
 )
 from placer.runtime.control.result import PredictionResult, Result
+from placer.runtime.signals.signals import EndedBySignal
 from placer.system.files.atomic import atomic_file, mode_of
 
 FLUSH_INTERVAL: Final = 1.0
@@ -61,29 +65,31 @@ class RunRecord:
     without its record, and the end of the context warns.
 
     Args:
-        open_folder: returns the folder of the run; called at the first step.
+        open_folder: returns the folder of the run; called at the first step, with the
+            event of a resumed run.
         command: the facts about the run.
         history: the file of `--history`, which is not written twice.
 
     Attributes:
         has_trained: True after the first step.
+        folder: the folder of the run; None before the first step.
     """
 
     def __init__(
         self,
-        open_folder: Callable[[], Path],
+        open_folder: Callable[[Resumed | None], Path],
         command: Command,
         history: Path | None = None,
     ) -> None:
         self._open_folder, self._command = open_folder, command
         self._own_history = history
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         self._history: _Lines | None = None
         self._events = _Lines(MAX_EVENTS)
         self._states: dict[str, str] = {}
         self._facts = NodeFacts()
-        self._last: Step | None = None
-        self._eval: dict[str, float] = {}
+        self._resumed: Resumed | None = None
+        self._summary = RunSummary(command.monitor)
         self._result: Result | None = None
         self._problem: OSError | PlacerError | None = None
         # The nodes of a run in one process report from their own threads.
@@ -127,13 +133,13 @@ class RunRecord:
         match event:
             case Step():
                 self.has_trained = True
-                self._last = event
-                self._eval = event.eval if event.eval is not None else self._eval
-                if self._folder is None:
-                    self._open()
+                if self.folder is None:
+                    self._open(event.step)
+                line = history_line(event)
+                self._summary.add(line)
                 if self._history is not None:
                     facts = self._facts.take() if event.eval is not None else {}
-                    self._history.add({**history_line(event), **facts})
+                    self._history.add({**line, **facts})
             case Result():
                 self._result = event
             case PredictionResult() | Predicted() | Output():
@@ -154,6 +160,8 @@ class RunRecord:
                     }
                 )
             case _:
+                if isinstance(event, Resumed):
+                    self._resumed = event
                 always = isinstance(event, NodeFailure | SignalReceived)
                 self._add_event(msgspec.to_builtins(event), always=always)
         self._flush()
@@ -162,78 +170,81 @@ class RunRecord:
         line = {"time": round(time.time(), 3), **event}
         self._events.add(line, always=always)
 
-    def _open(self) -> None:
-        """Create the files of the run. Those of a continued run are kept and extended."""
-        folder = self._folder = self._open_folder()
+    def _open(self, first: int | None = None) -> None:
+        """Create the files of the run. Those of a continued run are kept and extended.
+
+        Args:
+            first: the first step; None if the run has no steps.
+        """
+        folder = self.folder = self._open_folder(self._resumed)
         command = self._command
-        if (folder / COMMAND).is_file():
-            command = _continued(folder, command)
+        if is_run(folder):
+            command = self._continued(read_command(folder))
+            for line in read_lines(folder / HISTORY):
+                if first is None or line["step"] < first:
+                    self._summary.add(line)
         _write_json(folder / COMMAND, msgspec.to_builtins(command))
         (folder / RESULT).unlink(missing_ok=True)
         self._events.open(folder / EVENTS)
         own = self._own_history
         if own is None or own.resolve() != (folder / HISTORY).resolve():
             self._history = _Lines(MAX_HISTORY, thins=True)
-            first = self._last.step if self._last is not None else None
             self._history.open(folder / HISTORY, first)
 
+    def _continued(self, earlier: Command) -> Command:
+        """Return the facts about a run that this command continues."""
+        this, resumed = self._command, self._resumed
+        step = resumed.step if resumed is not None else 0
+        continued = *earlier.continued, Continuation(this.command, this.started, step)
+        return msgspec.structs.replace(
+            this,
+            command=earlier.command,
+            started=earlier.started,
+            checkpoints=this.checkpoints or earlier.checkpoints,
+            continued=continued[-MAX_CONTINUED:],
+        )
+
     def _flush(self) -> None:
-        if self._folder is not None:
+        if self.folder is not None:
             self._events.flush()
             if self._history is not None:
                 self._history.flush()
 
     def _close(self, error: BaseException | None) -> None:
-        if self._folder is None:
+        if self.folder is None:
             self._open()
-        assert self._folder is not None
-        _write_json(self._folder / RESULT, self._end(error))
+        assert self.folder is not None
+        _write_json(self.folder / RESULT, self._end(error))
         for lines in (self._events, self._history):
             if lines is not None:
                 lines.close()
 
     def _end(self, error: BaseException | None) -> dict[str, Any]:
         """Return the content of `result.json`."""
-        last, result = self._last, self._result
-        end = RunEnd(FINISHED)
+        ended, text = FINISHED, None
         if error is not None:
-            is_interrupted = not isinstance(error, Exception)
-            # The cause of a SystemExit after a signal has the message.
-            shown_error = error if isinstance(error, Exception) else error.__cause__
-            text = str(shown_error or error) or type(error).__name__
-            end = RunEnd(INTERRUPTED if is_interrupted else FAILED, text)
-        if last is not None:
-            end = msgspec.structs.replace(
-                end,
-                seconds=last.seconds,
-                steps=last.step,
-                metrics=last.metrics,
-                eval=self._eval,
-                samples_per_second=last.samples_per_second,
-            )
+            ended = FAILED if isinstance(error, Exception) else INTERRUPTED
+            text = _message(error)
+        end = self._summary.end(ended, text)
         shown: dict[str, Any] = msgspec.to_builtins(end)
-        if result is not None:
-            facts = msgspec.to_builtins(result)
-            del facts["event"], facts["failed_late"]
-            shown |= facts
+        if self._result is not None:
+            shown |= msgspec.to_builtins(self._result)
+            del shown["event"]
         return shown
 
 
-def _continued(folder: Path, command: Command) -> Command:
-    """Return the facts about a run that a new command continues."""
-    earlier = read_command(folder)
-    this = Continuation(command.command, command.started)
-    return msgspec.structs.replace(
-        earlier,
-        options=command.options,
-        continued=(*earlier.continued, this)[-MAX_CONTINUED:],
-    )
+def _message(error: BaseException) -> str:
+    if isinstance(error, EndedBySignal):
+        return error.outcome
+    # An interruption without a message may have a cause with a message.
+    return str(error) or str(error.__cause__ or "") or type(error).__name__
 
 
 def history_line(step: Step) -> dict[str, Any]:
     """Return the entry of a step in the history of a run's folder."""
     line = step.history_line()
-    line["samples_per_second"] = round(step.samples_per_second, 1)
+    if step.samples_per_second:  # 0 in the first step, which is not measured.
+        line["samples_per_second"] = round(step.samples_per_second, 1)
     line["learning_rates"] = step.learning_rates
     return line
 
@@ -262,12 +273,10 @@ class _Lines:
         self._path = path
         if path.exists():
             lines = path.read_bytes().splitlines(keepends=True)
-            kept = [
-                line
-                for line in lines
-                if line.endswith(b"\n")
-                and (before is None or json.loads(line)["step"] < before)
-            ]
+            kept = [line for line in lines if line.endswith(b"\n")]
+            if before is not None:
+                steps = [line["step"] for line in parse_lines(path, kept)]
+                kept = [k for k, step in zip(kept, steps, strict=True) if step < before]
             if len(kept) < len(lines):
                 self._replace(kept)
         # Without a buffer, a failed write is not repeated when the file is closed.
@@ -328,7 +337,7 @@ class _Lines:
         self._size = size
 
     def _is_kept(self, line: bytes) -> bool:
-        step = json.loads(line)
+        step = msgspec.json.decode(line)
         return "eval" in step or step["step"] % self._every == 0
 
 

@@ -110,4 +110,5 @@ def train(
                 callbacks=callbacks,
                 tensorboard=tensorboard,
                 note=run.note,
+                folder=lambda: run.build.parent,
             )

@@ -307,6 +307,9 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
         computes: the sets of devices that compute together, by their name in programs:
             `gpu:0-1` is `gpu:0` and `gpu:1`. Empty if the node computes nothing.
         turns: the order of tasks and microbatches in a step, such as `forward.0`.
+        functions: the segment of a training step that each jitted function of the program
+            computes. The ops of a segment have this number as attribute `segment` in
+            `graph.txt`.
         table_bytes: the size of the tables and of the gradient sums that a server keeps
             for workers. This and the next two fields exclude sparse tables.
         activation_bytes: the peak size of the values of a step.
@@ -326,6 +329,7 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     tables: tuple[Table, ...] = ()
     computes: dict[str, tuple[str, ...]] = {}
     turns: tuple[str, ...] = ()
+    functions: dict[ValueName, Size] = {}
     table_bytes: Size = 0
     activation_bytes: Size = 0
     device_bytes: dict[str, Size] = {}

@@ -19,7 +19,7 @@ from placer.plan.settings.data.sources import POSITION
 
 INPUT = "input"
 """The kind of a layer that is an input."""
-_COMPOSITES = {
+COMPOSITES = {
     "normalize": "batch_norm",
     "replica_norm": "batch_norm",
     "drop": "dropout",
@@ -87,7 +87,7 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
                 # A function at several places has one layer at each place.
                 name if names[name] == 1 else _main(name, parts).name,
                 _kind(name, parts),
-                _output(_main(name, parts)),
+                format_output(_main(name, parts)),
                 sum(sizes.get(parameter, 0) for parameter in own - counted),
                 bool(own) and own <= counted,
                 ", ".join(dict.fromkeys(str(op.place) for op in parts)),
@@ -222,11 +222,11 @@ def _kind(name: str, parts: Sequence[Op]) -> str:
     kinds = {part.kind for part in parts}
     if "sample_classes" in kinds:
         return op.kind.removesuffix("_loss")
-    composites = (_COMPOSITES[kind] for kind in kinds & _COMPOSITES.keys())
+    composites = (COMPOSITES[kind] for kind in kinds & COMPOSITES.keys())
     return next(composites, op.kind)
 
 
-def _output(op: Op) -> str:
+def format_output(op: Op) -> str:
     """Format the first result of an op, and the number of further results."""
     if op.is_computed and ops.find(op.kind).finalizer is not None:
         return "metric"

@@ -14,6 +14,7 @@ from placer.place.node_kinds import CPU, SERVER, NodeId
 from placer.plan.plan import Plan
 from placer.report.numbers import format_count, format_metrics, format_size, plural
 from placer.report.progress.view import table_text
+from placer.report.shown_path import shown_path
 from placer.runtime.control.result import PredictionResult, Result
 from placer.runtime.control.table_counts import TableCounts
 
@@ -43,15 +44,18 @@ def result_lines(result: Result) -> Iterator[str]:
 
 def best_lines(best: Path) -> Iterator[str]:
     """Yield lines about the checkpoint with the best evaluation: its metrics and its
-    path. The path is the link to the checkpoint if it exists."""
+    path."""
     progress = read_manifest(best).progress
     metrics = {name: float(value) for name, value in progress.eval.items()}
     yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
+    yield f"              is in {shown_path(best_path(best))}"
+
+
+def best_path(best: Path) -> Path:
+    """Return the link to the checkpoint with the best evaluation if it exists, otherwise
+    the checkpoint."""
     link = best.with_name(BEST)
-    path = link if link.resolve() == best.resolve() else best
-    here = Path.cwd()
-    shown = path.relative_to(here) if path.is_relative_to(here) else path
-    yield f"              is in {shown}"
+    return link if link.resolve() == best.resolve() else best
 
 
 def _shares(shares: Mapping[str, float]) -> str:
@@ -94,7 +98,7 @@ def plan_line(plan: Plan) -> str:
     programs = plural(len(plan.nodes), "program")
     nodes = format_nodes(node.name for node in plan.nodes)
     edges = plural(len(plan.step_edges), "edge")
-    nbytes = plural(sum(edge.nbytes for edge in plan.step_edges), "byte")
+    nbytes = format_size(sum(edge.nbytes for edge in plan.step_edges))
     line = f"{programs} ({nodes}), {edges}, {nbytes} per step"
     holders = {name for sparse in plan.sparse_tables for name in sparse.holders}
     idle = [

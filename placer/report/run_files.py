@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from placer.errors import PlacerError
+from placer.plan.settings.evaluation_and_stopping import Best
 from placer.system.files.nearest_path import path_hint
 
 Kind = TypeVar("Kind")
@@ -24,6 +24,14 @@ EVENTS: Final = "events.jsonl"
 """The file with one JSON line per event. The launcher locks it during the run."""
 RESULT: Final = "result.json"
 """The file with the result of a run, also of a failed or interrupted one."""
+KEPT: Final = (COMMAND, HISTORY, EVENTS, RESULT)
+"""The files that every run keeps in its folder."""
+
+MODEL_DIGEST: Final = "model"
+"""The setting with a digest of the parameters, and of the ops for a prediction."""
+GRAPH_DIGEST: Final = "graph"
+"""The setting with a digest of the placed graph, which any change of the spec's ops,
+nodes or places changes."""
 
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
@@ -34,14 +42,24 @@ KILLED: Final = "killed"
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """The command that continued a run, and its start in seconds since 1970."""
+    """A command that continued a run.
+
+    Attributes:
+        command: the command line.
+        started: the time of its start, in seconds since 1970.
+        step: the step of the checkpoint.
+    """
 
     command: str
     started: float
+    step: int = 0
 
 
 class Command(msgspec.Struct, frozen=True):
     """The content of `command.json`.
+
+    If a run was continued, `command` and `started` are of its first command, and all
+    other fields are of the last one.
 
     Attributes:
         name: the name of the model.
@@ -56,6 +74,8 @@ class Command(msgspec.Struct, frozen=True):
         build: the path of the build.
         checkpoints: the folder of the run's checkpoints; None if it saves none.
         continued: the last commands that continued the run.
+        monitor: the metric that decides which evaluation is the best; None if the run
+            does not compare its evaluations.
     """
 
     name: str
@@ -70,6 +90,7 @@ class Command(msgspec.Struct, frozen=True):
     build: str = ""
     checkpoints: str | None = None
     continued: tuple[Continuation, ...] = ()
+    monitor: Best | None = None
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -83,7 +104,14 @@ class RunEnd(msgspec.Struct, frozen=True):
         steps: the number of training steps.
         metrics: the metrics of the last epoch, or of the last step of an unfinished run.
         eval: the metrics of the last evaluation.
-        samples_per_second: rows of the global batch per second.
+        samples_per_second: rows of the global batch per second; None if it was not
+            measured, because the run had only one step.
+        eval_step: the step of the last evaluation.
+        best_eval: the metrics of the best evaluation; empty if the run does not compare
+            its evaluations.
+        best_step: the step of the best evaluation.
+        warnings: the warnings of the result, such as failures after the last step.
+        failed_late: whether a process failed after the result was complete.
     """
 
     ended: str
@@ -92,11 +120,22 @@ class RunEnd(msgspec.Struct, frozen=True):
     steps: int = 0
     metrics: dict[str, float | None] = {}
     eval: dict[str, float | None] = {}
-    samples_per_second: float | None = 0.0
+    samples_per_second: float | None = None
+    eval_step: int | None = None
+    best_eval: dict[str, float | None] = {}
+    best_step: int | None = None
+    warnings: tuple[str, ...] = ()
+    failed_late: bool = False
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run that was read from its folder."""
+    """A run that was read from its folder.
+
+    Attributes:
+        folder: the folder of the run.
+        command: the content of `command.json`.
+        end: the state of the run and its last metrics.
+    """
 
     folder: Path
     command: Command
@@ -108,33 +147,92 @@ class Run(msgspec.Struct, frozen=True):
         command = self.command
         return {**command.settings, **command.options, **command.set}
 
+    def history(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines of the history, which docs/training.md describes.
+
+        Raises:
+            PlacerError: the file is damaged or cannot be read.
+        """
+        return read_lines(self.folder / HISTORY)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events, which docs/training.md describes.
+
+        Raises:
+            PlacerError: the file is damaged or cannot be read.
+        """
+        return read_lines(self.folder / EVENTS)
+
+
+def read_run(folder: Path) -> Run:
+    """Return the run in a folder. Its history and events are read when they are needed.
+
+    Raises:
+        PlacerError: the folder is not the folder of a run, or a file is damaged.
+
+    Example:
+        run = read_run(Path("runs/digits-1"))
+        losses = [line["metrics"]["loss"] for line in run.history()]
+    """
+    if not is_run(folder):
+        _check_folder(folder)
+        raise PlacerError(
+            f"'{folder}' is not the folder of a run: it contains no {COMMAND}",
+            hint="list the runs of a folder with: placer runs DIR",
+        )
+    command = read_command(folder)
+    if (folder / RESULT).is_file():
+        return Run(folder, command, _read(folder / RESULT, RunEnd))
+    return Run(folder, command, _unfinished(folder, command))
+
+
+def is_run(folder: Path) -> bool:
+    """Return True if a folder is the folder of a run."""
+    return (folder / COMMAND).is_file()
+
 
 def find_runs(folder: Path) -> list[Run]:
     """Return the runs in a folder, oldest first. `folder` may be the folder of one run.
 
     Raises:
-        PlacerError: if the folder contains no run, or a file of a run is damaged.
+        PlacerError: the folder contains no run, or a file of a run is damaged.
     """
-    if (folder / COMMAND).is_file():
-        return [_read_run(folder)]
-    if not folder.is_dir():
-        raise PlacerError(
-            f"the folder '{folder}' does not exist", hint=path_hint(folder, Path.is_dir)
-        )
-    runs = [_read_run(each) for each in folder.iterdir() if (each / COMMAND).is_file()]
-    if not runs:
+    runs, errors = find_readable_runs(folder)
+    if errors:
+        raise errors[0]
+    return runs
+
+
+def find_readable_runs(folder: Path) -> tuple[list[Run], list[PlacerError]]:
+    """Return the runs in a folder, oldest first, and the errors of damaged runs.
+
+    Raises:
+        PlacerError: the folder contains no run, or is the folder of a damaged run.
+    """
+    if is_run(folder):
+        return [read_run(folder)], []
+    _check_folder(folder)
+    found = sorted(each for each in folder.iterdir() if is_run(each))
+    if not found:
         raise PlacerError(
             f"the folder '{folder}' contains no runs",
             hint="name a folder of runs, such as runs, or the folder of one run",
         )
-    return sorted(runs, key=lambda run: (run.command.started, run.folder.name))
+    runs, errors = [], []
+    for each in found:
+        try:
+            runs.append(read_run(each))
+        except PlacerError as error:
+            errors.append(error)
+    runs.sort(key=lambda run: (run.command.started, run.folder.name))
+    return runs, errors
 
 
-def _read_run(folder: Path) -> Run:
-    command = read_command(folder)
-    if (folder / RESULT).is_file():
-        return Run(folder, command, _read(folder / RESULT, RunEnd))
-    return Run(folder, command, _unfinished(folder))
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise PlacerError(
+            f"the folder '{folder}' does not exist", hint=path_hint(folder, Path.is_dir)
+        )
 
 
 def read_command(folder: Path) -> Command:
@@ -147,40 +245,104 @@ def _read(file: Path, kind: type[Kind]) -> Kind:
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as error:
         raise PlacerError(
-            f"cannot read '{file}': {error}",
+            f"cannot read '{file}': {_reason(error)}",
             hint=f"remove the file, or move the run '{file.parent}' to another folder",
         ) from error
 
 
-def _unfinished(folder: Path) -> RunEnd:
-    """Return the facts of a run without a result, from the lines of its history."""
-    last: dict[str, Any] = {}
-    evaluation: dict[str, float | None] = {}
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+class RunSummary:
+    """Collects the last step, the last evaluation and the best evaluation of a run.
+
+    Args:
+        monitor: the metric that decides which evaluation is the best; None if the run
+            does not compare its evaluations.
+    """
+
+    def __init__(self, monitor: Best | None) -> None:
+        self._monitor = monitor
+        self._last: Mapping[str, Any] = {}
+        self._eval: Mapping[str, Any] = {}
+        self._best: Mapping[str, Any] = {}
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Add the next line of the history."""
+        self._last = line
+        if "eval" in line:
+            self._eval = line
+            if self._is_best(line["eval"]):
+                self._best = line
+
+    def _is_best(self, evaluation: Mapping[str, float | None]) -> bool:
+        if self._monitor is None:
+            return False
+        value = evaluation.get(self._monitor.metric)
+        best = self._best.get("eval", {}).get(self._monitor.metric)
+        return value is not None and self._monitor.improves(value, best)
+
+    def end(self, ended: str, error: str | None = None) -> RunEnd:
+        """Return the facts about the run after the lines so far."""
+        last = self._last
+        return RunEnd(
+            ended,
+            error,
+            seconds=last.get("seconds", 0.0),
+            steps=last.get("step", 0),
+            metrics=last.get("metrics", {}),
+            eval=self._eval.get("eval", {}),
+            samples_per_second=last.get("samples_per_second"),
+            eval_step=self._eval.get("step"),
+            best_eval=self._best.get("eval", {}),
+            best_step=self._best.get("step"),
+        )
+
+
+def _unfinished(folder: Path, command: Command) -> RunEnd:
+    """Return the facts about a run without a result, from its history."""
+    summary = RunSummary(command.monitor)
     for line in read_lines(folder / HISTORY):
-        last, evaluation = line, line.get("eval", evaluation)
-    return RunEnd(
-        RUNNING if _is_locked(folder / EVENTS) else KILLED,
-        seconds=last.get("seconds", 0.0),
-        steps=last.get("step", 0),
-        metrics=last.get("metrics", {}),
-        eval=evaluation,
-        samples_per_second=last.get("samples_per_second"),
-    )
+        summary.add(line)
+    return summary.end(RUNNING if is_running(folder) else KILLED)
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file with one per line. A last line that a killed
-    launcher did not complete is skipped."""
+    """Yield the JSON objects of a file with one per line, or nothing if it is missing.
+    An incomplete last line, which a killed launcher leaves, is skipped.
+
+    Raises:
+        PlacerError: a line is damaged, or the file cannot be read.
+    """
     if not file.is_file():
         return
-    with file.open(encoding="utf-8") as lines:
-        for line in lines:
-            if line.endswith("\n"):
-                yield json.loads(line)
+    try:
+        with file.open("rb") as lines:
+            yield from parse_lines(file, lines)
+    except OSError as error:
+        raise PlacerError(f"cannot read '{file}': {_reason(error)}") from error
 
 
-def _is_locked(file: Path) -> bool:
-    """Return True if the launcher of the run holds the lock of the file."""
+def parse_lines(file: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON object of each complete line of `file`. Raises PlacerError for a
+    damaged line."""
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            yield decode(line)
+        except msgspec.DecodeError as error:
+            raise PlacerError(
+                f"cannot read '{file}': line {number} is damaged: {error}",
+                hint="remove the line to read the rest of the file",
+            ) from error
+
+
+def is_running(folder: Path) -> bool:
+    """Return True if the launcher of a run holds the lock of the run's events."""
+    file = folder / EVENTS
     if not file.is_file():
         return False
     descriptor = os.open(file, os.O_RDONLY)

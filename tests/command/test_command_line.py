@@ -263,7 +263,7 @@ def test_compile_for_a_single_process(run_command: RunCommand, tmp_path: Path) -
 
 def test_servers_without_parameters_are_named(run_command: RunCommand) -> None:
     result = run_command("check", DIGITS, "--nodes", "worker=2,ps=6")
-    assert result.out.endswith(" bytes per step; no parameters on ps:4-5\n")
+    assert result.out.endswith(" kB per step; no parameters on ps:4-5\n")
 
 
 PASSES_OF_ALL_GRAPHS = (

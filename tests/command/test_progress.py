@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.progress.live_table import LiveTable
 from placer.report.progress.plain_lines import PlainLines
 from placer.report.progress.show import (
@@ -19,8 +21,9 @@ from placer.report.progress.show import (
     show_progress_of_script,
     show_warnings,
 )
+from placer.report.progress.sparkline import Series
 from placer.report.progress.time_left import TimeLeft
-from placer.report.progress.view import RunView
+from placer.report.progress.view import RunView, group_rows, node_rows
 from placer.runtime.control.events import (
     NodeWarning,
     Output,
@@ -30,6 +33,7 @@ from placer.runtime.control.events import (
     Step,
 )
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.control.wait_counts import WaitCounts
 
 NODES = ("worker:0", "ps:0")
 
@@ -94,15 +98,16 @@ def test_a_line_has_the_totals_the_learning_rates_and_the_time_left() -> None:
             rates = {"adam": 0.01, "sgd": 0.5 / number}
             show(Step(number, 1, {"loss": 0.5}, None, 64, 2.0 * number, 0.0, rates))
     assert lines_of(out)[-1] == (
-        "step 3 of 100  epoch 1 of 3  loss 0.5  learning rate of adam 0.01"
-        "  learning rate of sgd 0.1667  0:06 elapsed  3:14 left  2.0 s/step  64 samples/s"
+        "step 3 of 100  epoch 1 of 3  loss 0.5  0:06 elapsed  3:14 left  2.0 s/step"
+        "  64 samples/s"
     )
+    assert show.run.learning_rates() == "learning rates: adam 0.01, sgd 0.1667"
 
 
 def test_one_learning_rate_has_no_name() -> None:
     run = view()
     run.update(Step(1, 1, {}, learning_rates={"adam": 0.01}))
-    assert list(run.metrics()) == ["learning rate 0.01"]
+    assert run.learning_rates() == "learning rate 0.01"
 
 
 def test_the_rows_of_a_prediction_are_counted() -> None:
@@ -236,14 +241,13 @@ def test_the_live_table_shows_each_node_and_the_run(terminal: Console) -> None:
     table(State("worker:0", "running", 7, ("ps:0",), 1_500_000))
     lines = screen(table, 90, 24)
     assert lines[0] == "digits  step 7 of 1,200  epoch 1 of 12"
-    assert lines[1].split()[-1] == "1%"
-    assert lines[2] == "0:00 elapsed  1,234 samples/s"
-    assert lines[3] == "loss 0.1429"
-    assert lines[4].split() == ["node", "state", "step", "sent", "waits", "for"]
-    assert lines[5].split() == ["worker:0", "running", "7", "1.5", "MB", "ps:0"]
-    assert lines[6].split() == ["ps:0", "starting"]
-    assert lines[7].split() == ["evaluation", "after", "step", "epoch", "accuracy"]
-    assert lines[8].split() == ["7", "1", "0.5"]
+    assert lines[1].split()[-3:] == ["1%", "0:00", "elapsed"]
+    assert lines[2] == "loss 0.1429  1,234 samples/s"
+    assert lines[3].split() == ["node", "state", "step", "sent", "waits", "for"]
+    assert lines[4].split() == ["worker:0", "running", "7", "1.5", "MB", "ps:0"]
+    assert lines[5].split() == ["ps:0", "starting"]
+    assert lines[6].split() == ["evaluation", "after", "step", "epoch", "accuracy"]
+    assert lines[7].split() == ["7", "1", "0.5"]
 
 
 def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(
@@ -257,7 +261,8 @@ def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(
     for number in range(10, 300, 10):
         table(step(number, accuracy=number / 1000))
     lines = screen(table, 50, 12)
-    assert "worker:0-999  running  300-301  worker:7" in lines
+    assert "worker:0-6,8-999  running  300-301  worker:7" in lines
+    assert "worker:7          running      301" in lines
     assert lines[-1].split() == ["290", "1", "0.29"]
     assert "26 before" in [line.strip() for line in lines]
     assert len(screen(table, 200, 2000)) > 1029
@@ -349,7 +354,7 @@ def test_the_table_is_for_terminals_only(
     monkeypatch.setenv("TERM", term)
     # FORCE_COLOR, which rich obeys, must not make a file a terminal.
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert isinstance(show_progress("digits", NODES, Stream(terminal)), shown)
+    assert isinstance(show_progress(view(), Stream(terminal)), shown)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +374,7 @@ def test_a_script_shows_progress_on_a_terminal_or_if_asked_to(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Stream(terminal))
-    display = show_progress_of_script("digits", NODES, progress)
+    display = show_progress_of_script(view(), progress)
     assert display is None if shown is None else isinstance(display, shown)
 
 
@@ -430,3 +435,149 @@ def test_plain_lines_show_tables_with_an_evaluation_and_every_ten_seconds() -> N
     assert heads.count("table emb.table") == 2
     assert lines_of(out)[heads.index("evaluation after step 2") + 1] == text
     assert lines_of(out)[heads.index("step 12") + 1] == text
+
+
+def waits(share: float, *peers: str, samples: int = 100) -> WaitCounts:
+    return WaitCounts(samples, round(share * samples), peers)
+
+
+def running(node: str, step: int, counts: WaitCounts, *waiting: str) -> State:
+    return State(node, "running", step, waiting, 1_500_000, waits=counts)
+
+
+def run_with_waits(clock: Clock | None = None) -> RunView:
+    programs = {"worker:0": "w.py", "worker:1": "w.py", "ps:0": "ps.py"}
+    run = RunView(
+        "digits",
+        [*programs],
+        clock or Clock(),
+        programs=programs,
+        loss="loss",
+        better=Best("accuracy", "max"),
+        folder=lambda: Path("runs/digits-1"),
+    )
+    run.update(Start(1, 1200, 100))
+    for number, accuracy in ((1, 0.5), (2, 0.75), (3, 0.625)):
+        run.update(step(number, accuracy))
+    run.update(running("worker:0", 3, waits(0.55, "ps:0")))
+    run.update(running("worker:1", 3, waits(0.4, "ps:0")))
+    run.update(running("ps:0", 3, waits(0.44, "worker:1")))
+    return run
+
+
+def test_the_live_table_shows_the_waits_the_best_evaluation_and_the_folder(
+    terminal: Console,
+) -> None:
+    table = LiveTable(run_with_waits(), terminal)
+    lines = screen(table, 80, 24)
+    assert lines[0] == (
+        "digits  step 3 of 1,200  epoch 1 of 12" + " " * 29 + "runs/digits-1"
+    )
+    assert lines[2] == "loss 0.3333 █▃▁  1,234 samples/s"
+    assert lines[3] == "best evaluation, after step 2: accuracy 0.75"
+    assert lines[4].split()[3:] == ["sent", "waits", "mostly", "for"]
+    assert lines[5].split()[-3:] == ["██████░░░░", "55%", "ps:0"]
+    assert lines[7].split()[-3:] == ["████░░░░░░", "44%", "worker:1"]
+    assert lines[8].startswith("evaluation after step")
+
+
+def test_a_wide_terminal_shows_nodes_and_evaluations_side_by_side(
+    terminal: Console,
+) -> None:
+    lines = screen(LiveTable(run_with_waits(), terminal), 200, 50)
+    (head,) = [line for line in lines if line.startswith("node")]
+    assert "mostly for    evaluation after step" in head
+    assert lines[-1].split()[-3:] == ["3", "1", "0.625"]
+    assert lines[-1].startswith("ps:0")
+
+
+def test_the_end_keeps_the_waits_of_each_class_of_nodes(terminal: Console) -> None:
+    table = LiveTable(run_with_waits(), terminal)
+    with table:
+        pass
+    lines = screen(table, 80, 24)
+    assert lines[4].split() == ["node", "step", "sent", "waits", "mostly", "for"]
+    assert lines[5].split()[-3:] == ["█████░░░░░", "40-55%", "ps:0"]
+    assert lines[5].startswith("worker:0-1 ")
+    assert lines[6].startswith("ps:0 ")
+    out = io.StringIO()
+    with PlainLines(run_with_waits(), out):
+        pass
+    assert lines_of(out)[1:] == [
+        "worker:0-1 waited 40-55% of the time, mostly for ps:0",
+        "ps:0 waited 44% of the time, mostly for worker:1",
+    ]
+
+
+def test_a_node_that_has_stalled_shows_the_nodes_that_it_waits_for_now() -> None:
+    clock = Clock()
+    run = run_with_waits(clock)
+    clock.now += 5.0
+    run.update(running("worker:0", 3, waits(0.6, "ps:0"), "worker:1"))
+    run.update(running("ps:0", 4, waits(0.6, "worker:1"), "worker:0"))
+    assert [row.waits_for for row in node_rows(run, 3)] == [
+        "worker:1 now",
+        "",
+        "worker:1",
+    ]
+
+
+def test_no_group_of_nodes_waits_for_itself() -> None:
+    run = view(("worker:0", "worker:1", "ps:0"))
+    run.update(State("worker:0", "comparing rows", 0, ("ps:0",)))
+    run.update(State("worker:1", "comparing rows", 0, ("worker:0",)))
+    assert [(row.nodes, row.waits_for) for row in group_rows(run)] == [
+        ("worker:1", "worker:0"),
+        ("worker:0", "ps:0"),
+        ("ps:0", ""),
+    ]
+    run.update(State("worker:0", "comparing rows", 0, ("worker:1",)))
+    assert group_rows(run)[0].nodes == "worker:0-1"
+    assert group_rows(run)[0].waits_for == "each other"
+
+
+def test_a_terminal_without_unicode_gets_ascii(terminal: Console) -> None:
+    table = LiveTable(run_with_waits(), terminal)
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    table.console = Console(file=out, force_terminal=True, width=50, height=20)
+    table.console.print(table.view())
+    out.flush()
+    assert isinstance(out.buffer, io.BytesIO)
+    text = out.buffer.getvalue().decode("ascii")
+    assert "loss 0.3333 #-_" in text
+    assert "55%" in text
+
+
+def test_a_long_folder_is_shortened_to_its_name_in_the_title(terminal: Console) -> None:
+    run = run_with_waits()
+    run.folder = lambda: Path("/somewhere/far/away/from/the/working/folder/digits-7")
+    table = LiveTable(run, terminal)
+    assert screen(table, 80, 24)[0].endswith("  digits-7")
+    assert screen(table, 46, 24)[0] == "digits  step 3 of 1,200  epoch 1 of 12"
+
+
+def test_a_line_off_a_terminal_has_at_most_100_characters() -> None:
+    out = io.StringIO()
+    nodes = tuple(f"node{i}:0" for i in range(20))
+    with PlainLines(view(nodes), out) as show:
+        show(Start(1, 1000, 10))
+        rates = {f"rule{i}": 0.001 for i in range(9)}
+        metrics = {"loss": 0.123456, "accuracy": 0.5, "auc": 0.5}
+        show(Step(1, 1, metrics, None, 123456.7, 0.0, learning_rates=rates))
+        clock = show.run.clock
+        assert isinstance(clock, Clock)
+        clock.now += 10.0
+        show(State("node3:0", "connecting", 0, nodes[:2]))
+    assert all(len(line) <= 100 for line in lines_of(out))
+    assert "".join(lines_of(out)).count("starting") == 19
+
+
+def test_a_long_series_keeps_its_shape() -> None:
+    series = Series()
+    for number in range(1000):
+        series.add(1000 - number)
+    line = series.line()
+    assert line[0] == "█"
+    assert line[-1] == "▁"
+    assert 10 <= len(line) < 20
+    assert sorted(line, reverse=True) == [*line]

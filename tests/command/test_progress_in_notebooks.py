@@ -14,6 +14,7 @@ from placer.report.progress.notebook import NotebookOutput, in_notebook
 from placer.report.progress.view import RunView
 from placer.runtime.control.events import CheckpointSaved, Start, State, Step
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.control.wait_counts import WaitCounts
 from placer.system.resources import find_file
 
 
@@ -55,7 +56,8 @@ def test_a_cell_shows_one_output_that_is_updated(
 def test_an_output_has_what_each_node_does_as_html_and_as_text() -> None:
     output = NotebookOutput(RunView("<b>", ("worker:0", "ps:0"), lambda: 5.0))
     output.run.update(Start(1, 20, 10))
-    output.run.update(State("worker:0", "running", 3, ("ps:0",), 2_000_000))
+    waits = WaitCounts(8, 4, ("ps:0",))
+    output.run.update(State("worker:0", "running", 3, (), 2_000_000, waits=waits))
     tables = {"emb.table": TableCounts(rows=1000, lookups=8, hits=6)}
     output.run.update(State("ps:0", "running", 3, tables=tables))
     for number in range(1, 61):
@@ -67,8 +69,8 @@ def test_an_output_has_what_each_node_does_as_html_and_as_text() -> None:
     assert "&lt;b&gt;" in content["text/html"]
     assert "<td>worker:0</td><td>running</td><td>3</td>" in content["text/html"]
     text = content["text/plain"].splitlines()
-    assert "node      state    step  sent     waits for" in text
-    assert "worker:0  running  3     2.0 MB   ps:0" in text
+    assert "node      state    step  sent     waits  mostly for" in text
+    assert "worker:0  running  3     2.0 MB   50%    ps:0" in text
     assert "checkpoint of step 60, the best so far: <kept>/step-000060" in text
     assert "<td>emb.table</td><td>1,000</td>" in content["text/html"]
     assert "emb.table  1,000  0         0        0          75.0%     0 bytes" in text

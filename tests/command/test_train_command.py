@@ -70,6 +70,28 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
     assert "the folder 'mine' is not empty" in capsys.readouterr().err
 
 
+def test_files_that_a_run_keeps_are_not_overwritten(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(*TRAIN, "--out", "first") == 0
+    before = (tmp_path / "first" / "history.jsonl").read_bytes()
+    (tmp_path / "link").symlink_to("first/result.json")
+    launch = ["launch", "first/build", "--in-process", "--steps", "1"]
+    train = [*TRAIN, "--out", "second"]
+    for command, option, file in (
+        (launch, "--trace", "first/events.jsonl"),
+        (launch, "--history", "first/history.jsonl"),
+        (launch, "--history", "link"),
+        (train, "--save-params", "second/history.jsonl"),
+        (train, "--trace", "second/command.json"),
+    ):
+        assert run_command(*command, option, file) == 2
+        message = f"cannot write '{file}': each run keeps a file with this name"
+        assert message in capsys.readouterr().err
+    assert (tmp_path / "first" / "history.jsonl").read_bytes() == before
+    assert not (tmp_path / "second").exists()
+
+
 def test_folders_that_cannot_be_written_are_found_before_the_run(
     run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

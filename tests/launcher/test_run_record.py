@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -10,14 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from support.small_models import two_layers
 
 import placer
 from placer.errors import RunWarning
 from placer.launcher import run_record
+from placer.launcher.continued_run import run_of_checkpoint
+from placer.launcher.run_command import command_of
 from placer.launcher.run_folder import _runs_of
 from placer.launcher.run_record import RunRecord
-from placer.report.run_files import Command, find_runs
+from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings.sparse.table import SparseTable
+from placer.report.run_files import Command, Run, find_runs
 from placer.runtime.control.events import (
     Event,
     NodeFailure,
@@ -25,7 +31,11 @@ from placer.runtime.control.events import (
     State,
     Step,
 )
+from placer.runtime.control.options import Options
+from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.control.wait_counts import WaitCounts
+from placer.system.resources import find_file
 
 COMMAND = Command(
     "small", "placer train small.yaml", 1.0, "small.yaml", {}, {}, {}, {}, {}
@@ -43,7 +53,7 @@ def step(number: int, **more: Any) -> Step:
 def record(folder: Path, *events: Event, error: BaseException | None = None) -> None:
     """Record a run with these events that ends with the error."""
     expected = nullcontext() if error is None else pytest.raises(type(error))
-    with expected, RunRecord(lambda: folder, COMMAND) as running:
+    with expected, RunRecord(lambda _: folder, COMMAND) as running:
         for event in events:
             running.note(event)
         if error is not None:
@@ -79,6 +89,40 @@ def test_a_run_keeps_its_settings_steps_and_result(spec: str) -> None:
         line["metrics"] for line in result.history
     ]
     assert all(line["learning_rates"] for line in history)
+
+
+def test_each_setting_of_a_sparse_table_can_be_compared(tmp_path: Path) -> None:
+    spec = find_file("specs/wide_deep_sparse.yaml")
+    plan = placer.compile(spec, tmp_path / "build")
+    settings = command_of(tmp_path / "build", plan, Options()).settings
+    wide, vectors = "sparse_tables.wide.table", "sparse_tables.vectors.table"
+    assert settings[f"{vectors}.dim"] == 16
+    assert settings[f"{vectors}.init"] == ("normal", (0.0, 0.01))
+    assert settings[f"{vectors}.learning_rate"] == {
+        "cosine": {"init": 0.15, "steps": 512}
+    }
+    assert settings[f"{wide}.initial_accumulator_value"] == 1e-4
+    fields = SparseTable.__struct_fields__
+    named = {key.removeprefix(f"{wide}.") for key in settings}
+    no_defaults = {"name", "rule", "hyper", "score", "capacity", "bounds"}
+    assert {*fields} - no_defaults <= named
+    changed = {
+        "train.optimizer.2.update": "async",
+        "train.optimizer.0.update": "async",
+        "train.optimizer.1.update": "async",
+        "graph.vectors.capacity": "1000000",
+        "graph.vectors.admit": "{count: 3}",
+    }
+    texts = [f"{key}={value}" for key, value in changed.items()]
+    plan = placer.compile(spec, tmp_path / "other", overrides=texts)
+    other = command_of(tmp_path / "other", plan, Options()).settings
+    differ = {key for key in {*settings, *other} if settings.get(key) != other.get(key)}
+    assert {
+        f"{vectors}.capacity",
+        f"{vectors}.admit",
+        f"{vectors}.update",
+        "optimizer.dense2.update",
+    } <= differ
 
 
 def test_a_launch_has_its_own_folder_beside_the_run_of_the_build(spec: str) -> None:
@@ -117,6 +161,90 @@ def test_a_resumed_launch_extends_the_run_that_saved_the_checkpoint(spec: str) -
     assert resumed.settings["steps"] == 4
 
 
+def run_in(folder: str) -> Run:
+    (run,) = find_runs(Path(folder))
+    return run
+
+
+def steps_of(run: Run) -> list[int]:
+    return [line["step"] for line in run.history()]
+
+
+def train(spec: str, steps: int, resume: str | None = None, **more: Any) -> None:
+    placer.train(spec, in_process=True, steps=steps, resume=resume, **more)
+
+
+def test_a_resumed_training_extends_the_run_with_the_checkpoint(spec: str) -> None:
+    train(spec, 4, checkpoint="runs/small-1/kept", checkpoint_every="2")
+    train(spec, 5, "runs/small-1/kept/step-000002")
+    run = run_in("runs")
+    assert steps_of(run) == [1, 2, 3, 4, 5]
+    resumed = [each["step"] for each in run.events() if each["event"] == "resumed"]
+    assert resumed == [2]
+    assert [each.step for each in run.command.continued] == [2]
+    assert run.command.build == str(Path("runs/small-1/build").resolve())
+
+    # A changed build is written next to the first one, which checkpoints refer to.
+    changed = {"train.optimizer.learning_rate": 0.25}
+    train(spec, 6, "runs/small-1/kept", overrides=changed)
+    run = run_in("runs")
+    assert steps_of(run) == [1, 2, 3, 4, 5, 6]
+    assert run.command.build == str(Path("runs/small-1/build-2").resolve())
+    assert run.command.set == changed
+
+    # A failure before the first step changes nothing.
+    before = sorted(Path("runs/small-1").rglob("*"))
+    for values in (changed, {"train.optimizer.learning_rate": 0.75}):
+        with pytest.raises(placer.PlacerError, match="'no' does not exist"):
+            train(spec, 7, "runs/small-1/kept", overrides=values, history="no/file")
+    assert sorted(Path("runs/small-1").rglob("*")) == before
+
+
+def test_a_resumed_training_has_a_new_folder_if_no_run_saved_its_checkpoint(
+    spec: str,
+) -> None:
+    both = {"checkpoint": "kept", "resume": "kept"}
+    train(spec, 2, **both)
+    assert steps_of(run_in("runs")) == [1, 2]
+    train(spec, 3, **both)
+    assert steps_of(run_in("runs")) == [1, 2, 3]
+    Path("kept").rename("moved")
+    train(spec, 4, "moved")
+    assert [steps_of(run) for run in find_runs(Path("runs"))] == [[1, 2, 3], [4]]
+    train(spec, 5, "runs/small-1/../../moved", out="branch")
+    assert steps_of(run_in("branch")) == [4, 5]
+
+
+def test_a_run_that_had_already_ended_has_its_result_again(spec: str) -> None:
+    train(spec, 2, checkpoint="runs/small-1/kept")
+    first = run_in("runs").end
+    train(spec, 2, "runs/small-1/kept")
+    again = run_in("runs")
+    assert steps_of(again) == [1, 2]
+    assert (again.end.steps, again.end.seconds) == (2, first.seconds)
+    assert again.end.metrics == first.metrics
+
+
+def test_only_an_ended_run_of_the_same_model_is_continued(tmp_path: Path) -> None:
+    saved = replace(COMMAND, checkpoints=str(tmp_path / "kept"))
+    for number in (1, 2):
+        folder = tmp_path / "runs" / f"small-{number}"
+        folder.mkdir(parents=True)
+        started = replace(saved, started=number)
+        with RunRecord(lambda _, folder=folder: folder, started) as running:
+            running.note(step(1))
+            kept, runs = tmp_path / "kept", tmp_path / "runs"
+            earlier = runs / "small-1" if number == 2 else None
+            assert run_of_checkpoint(kept, "small", runs) == earlier
+    for checkpoint in ("kept", "kept/step-000001"):
+        found = run_of_checkpoint(tmp_path / checkpoint, "small", runs)
+        assert found == runs / "small-2"
+    inside = runs / "small-1" / "checkpoints" / "step-000001"
+    assert run_of_checkpoint(inside, "small", runs) == runs / "small-1"
+    assert run_of_checkpoint(inside, "other", runs) is None
+    assert run_of_checkpoint(tmp_path / "elsewhere", "small", runs) is None
+
+
 def test_a_failed_run_keeps_its_root_cause(tmp_path: Path) -> None:
     seen = step(1), step(2, eval={"loss": 0.25})
     record(tmp_path, *seen, step(3), error=placer.PlacerError("worker:0 was killed"))
@@ -130,6 +258,34 @@ def test_an_interrupted_run_keeps_its_steps(tmp_path: Path) -> None:
     (run,) = find_runs(tmp_path)
     assert (run.end.ended, run.end.error) == ("interrupted", "nothing was saved")
     assert run.end.steps == 1
+
+
+def test_a_result_has_the_failures_after_it(tmp_path: Path) -> None:
+    """The last result is that of the launcher, which knows all failures."""
+    result = Result(1, {"loss": 0.5}, {}, 0.0, {})
+    late = replace(result, warnings=("ps:0 was killed",), failed_late=True)
+    record(tmp_path, step(1), result, late)
+    (run,) = find_runs(tmp_path)
+    assert run.end.warnings == ("ps:0 was killed",)
+    assert run.end.failed_late
+
+
+def test_a_result_has_the_best_evaluation(tmp_path: Path) -> None:
+    """A continued run also compares the evaluations before the checkpoint."""
+    command = replace(COMMAND, monitor=Best("accuracy", "max"))
+    runs = [
+        {2: 0.5, 4: 0.75, 6: 0.875},
+        {5: math.nan, 6: 0.375},
+    ]
+    for evaluations in runs:
+        with RunRecord(lambda _: tmp_path, command) as running:
+            for number in range(min(evaluations) - 1, 8):
+                value = evaluations.get(number)
+                metrics = {"accuracy": value} if value is not None else None
+                running.note(step(number, eval=metrics))
+    (run,) = find_runs(tmp_path)
+    assert (run.end.best_step, run.end.eval_step) == (2, 6)
+    assert run.end.best_eval == {"accuracy": 0.5}
 
 
 def test_a_run_that_fails_before_its_first_step_keeps_nothing(tmp_path: Path) -> None:
@@ -164,30 +320,36 @@ def test_events_have_the_changes_of_states_and_the_failures(
 def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
     tmp_path: Path,
 ) -> None:
-    def state(node: str, *waiting: str, rows: int = 0) -> State:
+    def state(node: str, samples: int, waiting: int = 0, rows: int = 0) -> State:
         tables = {"emb": TableCounts(rows=rows)} if rows else {}
         stale = {"1": rows, "10": 1, "2": 2} if rows else {}
-        return State(node, "running", 1, waiting, tables=tables, staleness=stale)
+        waits = WaitCounts(samples, waiting)
+        return State(node, "running", 1, tables=tables, staleness=stale, waits=waits)
 
-    first = [state("worker:0", "ps:0"), state("ps:0", rows=3), state("ps:1", rows=4)]
-    others = [state("worker:0"), state("ps:0", rows=5), state("ps:1", rows=6)]
+    first = [state("worker:0", 5, 5), state("ps:0", 9, 0, 3), state("ps:1", 9, 0, 4)]
+    others = [state("worker:0", 20, 5), state("ps:0", 25, 5, 5)]
+    others += [state("ps:1", 25, 5, 6)]
+    later = [state("worker:0", 30, 15), state("ps:0", 35, 6), state("ps:1", 65, 5)]
     evaluation = {"loss": 0.5}
     record(
         tmp_path,
         *first,
         step(1, eval=evaluation),
-        *others * 3,
+        *others,
         step(2),
         step(3, eval=evaluation),
         step(4, eval=evaluation),
+        *later,
+        step(5, eval=evaluation),
     )
-    early, without, waited, late = lines_of(tmp_path / "history.jsonl")
+    early, without, waited, late, last = lines_of(tmp_path / "history.jsonl")
     assert "waiting" not in early
     assert early["tables"]["emb"]["rows"] == 7
     assert "tables" not in without
-    assert waited["waiting"] == {"ps:0": 0.0, "ps:1": 0.0, "worker:0": 0.25}
+    assert waited["waiting"] == {"ps:0": 0.2, "ps:1": 0.2, "worker:0": 0.25}
     assert waited["tables"]["emb"]["rows"] == 11
     assert "waiting" not in late
+    assert last["waiting"] == {"ps:0": 0.1, "ps:1": 0.0, "worker:0": 1.0}
     assert [*late["staleness"].items()] == [("1", 11), ("2", 4), ("10", 2)]
 
 
@@ -215,7 +377,7 @@ def test_a_long_history_keeps_every_few_steps_and_all_evaluations(
 
 
 def test_a_run_goes_on_if_its_files_cannot_be_written(tmp_path: Path) -> None:
-    def refuse() -> Path:
+    def refuse(resumed: object) -> Path:
         raise PermissionError(13, "Permission denied")
 
     kept = RunRecord(refuse, COMMAND)
@@ -227,7 +389,7 @@ def test_a_run_goes_on_if_its_files_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_result_is_running_or_killed(tmp_path: Path) -> None:
-    running = RunRecord(lambda: tmp_path, COMMAND)
+    running = RunRecord(lambda _: tmp_path, COMMAND)
     with running:
         running.note(step(1))
         assert find_runs(tmp_path)[0].end.ended == "running"

@@ -1,6 +1,8 @@
 """The plans of all specs: their schema, and that the nodes of a run fit together."""
 
+import ast
 import json
+import re
 
 import pytest
 from support.plan_mistakes import find_mistakes, plant_mistakes
@@ -92,6 +94,25 @@ def test_a_plan_is_read_back_as_it_was_written(compiled):
     assert (folder / "plan.json").read_text() == to_json(plan)
     assert with_digest(plan) == plan
     assert plan.version == VERSION
+
+
+def test_each_jitted_function_of_a_step_has_its_segment(compiled):
+    plan, folder = compiled
+    step = (folder / "graph.txt").read_text().partition("\n}")[0]
+    segments = {int(number) for number in re.findall(r"segment = (\d+)", step)}
+    for node in plan.nodes:
+        assert set(node.functions.values()) <= segments
+        module = ast.parse((folder / node.program).read_text(encoding="utf-8"))
+        functions = [each for each in module.body if isinstance(each, ast.FunctionDef)]
+        jitted = {each.name for each in functions if each.decorator_list}
+        called = {
+            call.func.id
+            for each in functions
+            if each.name in ("step", "serve")
+            for call in ast.walk(each)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        }
+        assert node.functions.keys() == jitted & called, node.name
 
 
 def test_sources_have_one_op_a_line(compiled):

@@ -32,6 +32,7 @@ from placer.channel.ports import free_endpoints
 from placer.compiler.driver import compile
 from placer.errors import BuildError, RunError
 from placer.ops.function import Function
+from placer.report.run_files import find_runs
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
@@ -132,6 +133,11 @@ def test_a_crash_at_the_exit_of_an_interpreter_does_not_affect_the_result(
     assert set(load_file(tmp_path / "saved")) == {"h1.w", "h1.b", "out.w", "out.b"}
     for node in ("worker:0", "worker:1"):
         assert f"warning: {node} ended with exit status 139, after the run" in ended.err
+    (run,) = find_runs(tmp_path / "runs")
+    assert (run.end.ended, run.end.failed_late) == ("finished", True)
+    warnings = "".join(f"warning: {text}\n" for text in run.end.warnings)
+    assert ended.err.endswith(warnings)
+    assert "worker:1 ended with exit status 139" in warnings
     assert not node_processes(build)
 
 

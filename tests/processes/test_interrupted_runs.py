@@ -17,12 +17,12 @@ from support.real_runs import (
     node_processes,
     nodes_by_hand,
     running_command,
-    running_launch,
 )
 from support.real_runs import placer_command as command
 
 import placer
 from placer.channel.ports import free_endpoints
+from placer.report.run_files import read_run
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +52,22 @@ def test_processes_save_after_the_same_step(
 ):
     saved = tmp_path / "saved.safetensors"
     options = MANY_STEPS, f"--save-params={saved}", f"--transport={transport}"
-    with running_launch(build, *options) as run:
+    folder = tmp_path / "run"
+    words = ["train", build.parent / "small.yaml", "--json", "--out", folder, *options]
+    with running_command(command(*words)) as run:
         run.wait_for_line("step ")
-        os.kill({**node_processes(build), "launcher": run.process.pid}[target], number)
+        processes = node_processes(folder / "build")
+        os.kill({**processes, "launcher": run.process.pid}[target], number)
         ended = run.wait()
     assert (ended.status, ended.out) == (status, "")
     check_saved(build, ended.err, saved)
-    assert not node_processes(build)
+    assert not node_processes(folder / "build")
     *_, last_step, outcome, _ = filter(None, ended.err.splitlines())
     assert last_step.startswith("step ")
     assert outcome.startswith("stopped after step")
+    end = read_run(folder).end
+    assert (end.ended, end.error) == ("interrupted", outcome)
+    assert f"stopped after step {end.steps};" in outcome
 
 
 def test_threads_save_after_the_same_step(build, tmp_path):

@@ -25,6 +25,7 @@ from support.real_runs import (
 )
 
 from placer.launcher.fork_server import NAME
+from placer.report.run_files import find_runs
 
 NODES = {"worker:0", "worker:1", "ps:0"}
 LOST = "lost: no heartbeat for 8 s"
@@ -50,6 +51,8 @@ def test_a_killed_node_ends_the_launch_and_is_named(build: Path, node: str) -> N
     assert second == f"  log: {log}"
     assert ended.out == ""
     assert not node_processes(build)
+    end = find_runs(build.parent / "runs")[-1].end
+    assert (end.ended, end.error) == ("failed", ended.last_message)
 
 
 @pytest.mark.parametrize("node", slow_but(["ps:0"], ["worker:1", "ps:0"]))

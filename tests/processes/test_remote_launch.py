@@ -25,6 +25,7 @@ from support.real_runs import END_TIMEOUT, MANY_STEPS, ROOT
 from support.ssh import ssh_servers
 
 import placer
+from placer.report.run_files import find_runs
 
 pytestmark = needs_hosts
 READER = """\
@@ -146,6 +147,10 @@ def test_a_launch_on_hosts_trains_to_the_bits_of_one_machine(
     # What a node prints, and the log of each, are here.
     assert re.search(r"^worker:1\| reads in \w", err, re.MULTILINE), err
     assert "reads in" in (cluster.folder / "logs" / "worker-1.log").read_text()
+    # The launcher keeps the run next to its build.
+    kept = find_runs(cluster.folder / "runs")[-1]
+    assert " --hosts " in kept.command.command
+    assert kept.end.steps == len([*kept.history()]) == 16
     assert cluster.nodes() == {}
 
 

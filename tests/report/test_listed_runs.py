@@ -14,8 +14,9 @@ from rich.console import Console
 
 from placer.command.runs import runs_command
 from placer.errors import PlacerError
-from placer.report.run_files import Command, RunEnd, find_runs
-from placer.report.runs import differing_settings, runs_view
+from placer.plan.settings.evaluation_and_stopping import Best
+from placer.report.run_files import Command, RunEnd, find_runs, read_run
+from placer.report.runs import differing_settings, runs_facts, runs_view
 
 
 def write_run(
@@ -24,6 +25,7 @@ def write_run(
     *,
     name: str = "digits",
     end: RunEnd | None = None,
+    monitor: Best | None = None,
     **facts: dict[str, Any],
 ) -> None:
     folder.mkdir(parents=True)
@@ -35,6 +37,7 @@ def write_run(
         spec="digits.yaml",
         versions={},
         machine={},
+        monitor=monitor,
         **facts,
     )
     (folder / "command.json").write_bytes(msgspec.json.encode(command))
@@ -71,11 +74,12 @@ def test_a_list_has_the_metrics_the_differences_and_the_ends(runs: Path) -> None
     status, text = listed(str(runs))
     assert status == 0
     lines = [line.split() for line in text.splitlines()]
-    names = "run eval loss train loss steps samples/s rate --steps started"
+    names = "run eval loss at step train loss steps samples/s rate --steps started"
     assert " ".join(lines[0]) == names
-    assert lines[1][:6] == ["digits-9", "0.25", "0.5", "1,500", "20,000", "0.1"]
+    assert lines[1][:5] == ["digits-9", "0.25", "last", "0.5", "1,500"]
+    assert lines[1][5:7] == ["20,000", "0.1"]
     assert lines[1][-1] == "finished"
-    assert lines[2][:7] == ["digits-10", "not", "finite", "7", "0", "0.2", "9"]
+    assert lines[2][:6] == ["digits-10", "not", "finite", "7", "0.2", "9"]
     assert lines[2][-1] == "failed"
     assert lines[3] == ["digits-10:", "worker:0", "was", "killed"]
     assert lines[-1][0] == "other-1"
@@ -104,11 +108,11 @@ def test_a_changed_layer_is_not_also_listed_as_another_model(tmp_path: Path) -> 
 
 
 def test_a_narrow_list_keeps_evaluations_and_ends(runs: Path) -> None:
-    screen = Console(file=StringIO(), width=60)
+    screen = Console(file=StringIO(), width=66)
     for view in runs_view(find_runs(runs)[:2], screen):
         screen.print(view)
     (head, first, *_) = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert head.split() == ["run", "eval", "loss", "steps", "samples/s", "rate"]
+    assert " ".join(head.split()) == "run eval loss at step steps samples/s rate"
     assert first.split()[-1] == "finished"
 
 
@@ -126,6 +130,87 @@ def test_json_has_all_facts(runs: Path) -> None:
 
 def test_the_folder_of_one_run_is_a_list_of_one(runs: Path) -> None:
     assert [run.folder.name for run in find_runs(runs / "digits-9")] == ["digits-9"]
+
+
+def test_a_list_has_the_best_evaluation_and_its_step(tmp_path: Path) -> None:
+    best = Best("accuracy", "max")
+    end = RunEnd(
+        "finished",
+        eval={"loss": 0.5, "accuracy": 0.75},
+        eval_step=40,
+        best_eval={"loss": 0.25, "accuracy": 0.875},
+        best_step=30,
+    )
+    write_run(tmp_path / "a-1", 1.0, end=end, monitor=best)
+    end = RunEnd("finished", eval={"loss": 0.125, "accuracy": 0.5}, eval_step=1500)
+    write_run(tmp_path / "a-2", 2.0, end=end)
+    _, text = listed(str(tmp_path))
+    head, first, second = (line.split() for line in text.splitlines())
+    assert head[1:7] == ["eval", "accuracy", "eval", "loss", "at", "step"]
+    assert first[1:5] == ["0.875", "0.25", "30", "best"]
+    assert second[1:5] == ["0.5", "0.125", "1,500", "last"]
+
+
+def test_a_digest_of_the_graph_is_listed_if_no_other_setting_explains_it(
+    tmp_path: Path,
+) -> None:
+    for i, (size, graph) in enumerate([(1, "x"), (2, "y"), (2, "y"), (2, "z")]):
+        settings = {"size": size, "graph": graph}
+        write_run(tmp_path / f"a-{i}", i, settings=settings)
+    found = find_runs(tmp_path)
+    assert differing_settings(found[:3]) == ["size"]
+    assert differing_settings(found) == ["size", "graph"]
+
+
+def test_a_key_of_set_and_its_setting_are_one_column(tmp_path: Path) -> None:
+    op, rate = "optimizer.dense.op", "optimizer.dense.learning_rate"
+    cosine = {"cosine": {"init": 0.01, "steps": 9}}
+    adam = {op: "adam", rate: cosine, "optimizer.dense.b1": 0.9}
+    write_run(tmp_path / "a-1", 1, settings=adam)
+    key = "train.optimizer.learning_rate"
+    write_run(tmp_path / "a-2", 2, set={key: 0.5}, settings={**adam, rate: 0.5})
+    sgd = {op: "sgd", rate: cosine}
+    write_run(tmp_path / "a-3", 3, set={"train.optimizer.op": "sgd"}, settings=sgd)
+    found = find_runs(tmp_path)
+    assert differing_settings(found) == [key, "train.optimizer.op"]
+    screen = Console(file=StringIO(), width=200)
+    for view in runs_view(found, screen):
+        screen.print(view)
+    _, first, second, third = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "cosine: {init: 0.01, steps: 9}  adam" in first
+    assert " 0.5   " in second
+    assert " sgd " in third
+    facts = runs_facts(found)
+    assert [run["settings"][key] for run in facts["runs"]] == [cosine, 0.5, cosine]
+
+
+def test_other_runs_are_listed_if_one_is_damaged(runs: Path) -> None:
+    (runs / "digits-9" / "command.json").write_text("{")
+    (runs / "other-1" / "history.jsonl").write_text('{"step": 1}\n{"st\n')
+    done = CliRunner().invoke(runs_command, [str(runs)])
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[1].split()[0] == "digits-10"
+    first, _, second, _ = done.stderr.splitlines()
+    assert f"cannot read '{runs}/digits-9/command.json': " in first
+    assert f"cannot read '{runs}/other-1/history.jsonl': line 2 is damaged" in second
+    status, text = listed(str(runs), "--json")
+    assert status == 1
+    assert len(json.loads(text)["runs"]) == 1
+
+
+def test_a_run_is_read_with_its_history_and_events(runs: Path) -> None:
+    folder = runs / "digits-9"
+    (folder / "history.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"step": 3')
+    run = read_run(folder)
+    assert [line["step"] for line in run.history()] == [1, 2]
+    assert [*run.events()] == []
+    (folder / "events.jsonl").write_text("[]\n")
+    with pytest.raises(PlacerError, match=r"events.jsonl': line 1 is damaged"):
+        [*run.events()]
+    with pytest.raises(PlacerError, match=r"no-run' is not the folder of a run"):
+        read_run(runs / "no-run")
+    with pytest.raises(PlacerError, match=r"'.*no-rum' does not exist"):
+        read_run(runs / "no-rum")
 
 
 def test_errors_name_the_folder_and_the_damaged_file(runs: Path) -> None:

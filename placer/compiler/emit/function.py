@@ -56,6 +56,8 @@ class Function:
         results: the variables that the function returns.
         options: arguments of `jax.jit` besides the static arguments: `keep_unused`.
         is_jitted: whether the function is jitted; otherwise jitted functions call it.
+        segment: the segment of its ops in the graph; None for a function that jitted
+            functions share.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Function:
     results: Sequence[str]
     options: Sequence[str] = ()
     is_jitted: bool = True
+    segment: int | None = None
 
     @property
     def numbers(self) -> list[str]:
@@ -168,6 +171,7 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
         [*map(Statement, created), *statements, *map(Statement, made)],
         results,
         ["keep_unused=True"] if is_kept else [],
+        segment=unit.ops[0].attrs["segment"],
     )
 
 

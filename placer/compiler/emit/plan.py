@@ -9,6 +9,7 @@ from msgspec import structs
 
 import placer
 from placer.compiler.emit.choices import explain_choices
+from placer.compiler.emit.programs import Programs
 from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_output, resolve_if_training
@@ -52,7 +53,7 @@ def make_plan(
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, tuple[Table, ...]],
     schedule: Schedule,
-    programs: Mapping[str, str],
+    programs: Programs,
     files: Mapping[str, str],
 ) -> Plan:
     """Return the plan of a build, without its digest.
@@ -62,7 +63,7 @@ def make_plan(
         graphs: the lowered graphs; the first is the step.
         tables: the tables of each node.
         schedule: the schedule of the step.
-        programs: the path of the program that each node runs.
+        programs: the node programs.
         files: the SHA-256 of each file of the build, by path.
     """
     step = graphs[0].graph
@@ -81,7 +82,8 @@ def make_plan(
         cost = costs[node]
         planned = NodePlan(
             name=node,
-            program=programs[node],
+            program=programs.of_node[node],
+            functions=programs.segments[programs.of_node[node]],
             devices=dict(step.cluster.kind(node.kind).devices),
             turns=schedule.task_names(node),
             computes=computes[key],

@@ -41,11 +41,14 @@ class Programs:
         of_node: the path of the program that each node runs.
         about: for the lines of each program, by number: the function of the line, then
             the ops of the spec that the line computes.
+        segments: for each program, the segment of a training step that each jitted
+            function computes.
     """
 
     files: dict[str, str]
     of_node: dict[str, str]
     about: dict[str, Mapping[int, About]]
+    segments: dict[str, dict[str, int]]
 
 
 def emit_programs(
@@ -71,7 +74,7 @@ def emit_programs(
             )
         body = bodies[same]
         sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
-    programs = Programs({}, {}, {})
+    programs = Programs({}, {}, {}, {})
     files = programs.files
     for (kind, text), (body, nodes) in sharing.items():
         if len(nodes) == 1:
@@ -83,6 +86,7 @@ def emit_programs(
         head = _docstring(owner, graph, body.legend)
         files[path] = f"{head}\n{text}{_emit_main(', '.join(body.hooks))}"
         programs.of_node.update(dict.fromkeys(nodes, path))
+        programs.segments[path] = body.segments
         first = head.count("\n") + 2
         programs.about[path] = {first + i: about for i, about in body.about.items()}
     processes: dict[str, list[NodeId]] = {}
@@ -103,6 +107,7 @@ class _Body:
     hooks: Sequence[str]
     about: Mapping[int, About]
     legend: str
+    segments: dict[str, int]
 
 
 def _shared_path(kind: str, used: Container[str]) -> str:
@@ -195,7 +200,14 @@ def _emit_body(
         if line.about
     }
     text = "\n".join(line.text for line in lines)
-    return _Body(text, tuple(hooks), about, _legend(names.conventions, bundles))
+    segments = {
+        function.name: function.segment
+        for hook in ("step", SERVE)
+        for function in functions.get(hook, ())
+        if function.segment is not None
+    }
+    legend = _legend(names.conventions, bundles)
+    return _Body(text, tuple(hooks), about, legend, segments)
 
 
 def _hook_lines(hook: Iterable[Written], renamed: Mapping[str, str]) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.compiler.graph.flops import FlopsCache, op_flops
@@ -41,48 +41,63 @@ def step_costs(
     Nodes of a class share it, except the first node of a place, whose work the other
     nodes repeat.
     """
-    same_cost = _group_by_cost(graph, node_classes)
+    same_cost = group_by_cost(graph, node_classes)
     costs = {node: Cost() for node in same_cost.values()}
+    for _, node, part in op_costs(graph, edges, costs):
+        cost = costs[node]
+        cost.model += part.model
+        cost.replicated += part.replicated
+        cost.exchange += part.exchange
+    return {node: costs[first] for node, first in same_cost.items()}
+
+
+def op_costs(
+    graph: Graph, edges: Sequence[Edge], nodes: Collection[str]
+) -> Iterator[tuple[Op, str, Cost]]:
+    """Yield the cost of each op in a step, for some of the nodes.
+
+    A receiving op costs the sums of the partial values that it receives.
+    """
     counted: dict[int, list[tuple[int, str, int]]] = {}
     known = FlopsCache()
-    pushes = _pushes(graph, costs)
+    pushes = _pushes(graph, nodes)
     for op in graph.ops:
         if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
             continue
-        nodes = graph.nodes(op)
-        if id(nodes) not in counted:  # the graph shares one object for equal nodes
-            counted[id(nodes)] = [
-                (i, node, _count_rows(graph, nodes, i))
-                for i, node in enumerate(nodes)
-                if node in costs
+        of_op = graph.nodes(op)
+        at = counted.get(id(of_op))
+        if at is None:  # the graph shares one object for equal nodes
+            at = counted[id(of_op)] = [
+                (i, node, _count_rows(graph, of_op, i))
+                for i, node in enumerate(of_op)
+                if node in nodes
             ]
         if op.operands and graph.values[op.operands[0]].flat is not None:
-            _add_ranges(graph, op, costs, known)
+            yield from _ranges_costs(graph, op, nodes, known)
             continue
         split = _is_split(graph, op)
-        for i, node, own_rows in counted[id(nodes)]:
+        for i, node, own_rows in at:
             rows = own_rows if split else graph.batch
             total, repeated = _step_flops(graph, op, rows, known)
             push = pushes.get(op)
             times = len(graph.nodes(push)) if push else 1
             if push and "every" in push.attrs:
-                costs[node].exchange += total * times // push.attrs["every"]
+                yield op, node, Cost(exchange=total * times // push.attrs["every"])
                 continue
-            costs[node].replicated += total * (times - 1)
+            again = total * (times - 1)
             if op.kind in SCALES:
-                costs[node].exchange += total
+                yield op, node, Cost(replicated=again, exchange=total)
                 continue
             if op.attrs.get("again", False):
                 repeated = total
             elif i > 0:
                 repeated = repeated + _fixed_flops(graph, op, known) if split else total
-            costs[node].model += total - repeated
             # `repeated` may be negative: for a gradient that sums over rows, the parts
             # have fewer additions in sum than the whole batch.
-            costs[node].replicated += max(0, repeated)
+            yield op, node, Cost(total - repeated, again + max(0, repeated))
     for edge in edges:
-        _add_sums(graph, edge, costs)
-    return {node: costs[first] for node, first in same_cost.items()}
+        for node, added in _sums(graph, edge, nodes):
+            yield graph.receives[edge.id], node, Cost(exchange=added)
 
 
 def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
@@ -111,20 +126,19 @@ def _is_of_whole_parameters(send: Op) -> bool:
     )
 
 
-def _add_ranges(
-    graph: Graph, op: Op, costs: Mapping[str, Cost], known: FlopsCache
-) -> None:
-    """Add the FLOPs of an op on ranges to each node, by its number of elements."""
+def _ranges_costs(
+    graph: Graph, op: Op, chosen: Collection[str], known: FlopsCache
+) -> Iterator[tuple[Op, str, Cost]]:
+    """Yield the FLOPs of an op on ranges for each node, by its number of elements."""
     nodes, name = graph.nodes(op), op.operands[0]
     total = op_flops(graph, op, graph.batch, known)
     numel = graph.tensor_type(name).numel()
     for part, low, high in graph.ranges(name).owned():
-        if (node := nodes[part]) in costs:
-            own = total * high // numel - total * low // numel
-            costs[node].model += own
+        if (node := nodes[part]) in chosen:
+            yield op, node, Cost(total * high // numel - total * low // numel)
 
 
-def _group_by_cost(graph: Graph, node_classes: NodeClasses) -> dict[str, str]:
+def group_by_cost(graph: Graph, node_classes: NodeClasses) -> dict[str, str]:
     """Return for each node the first node with the same cost."""
     first_of: dict[str, list[int]] = {}
     # Nodes with ranges have different numbers of elements.
@@ -255,22 +269,22 @@ def _fixed_flops(graph: Graph, op: Op, known: FlopsCache) -> int:
     return 2 * op_flops(graph, op, 1, known) - op_flops(graph, op, 2, known)
 
 
-def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
-    """Add the cost of summing the partial values of an edge to its targets."""
+def _sums(graph: Graph, edge: Edge, nodes: Container[str]) -> Iterator[tuple[str, int]]:
+    """Yield the FLOPs of summing the partial values of an edge at its targets."""
     if edge.exchange is not None:
         return  # the server applies each part without summing first
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times
-    targets = [target for target in edge.targets if target in costs]
+    targets = [target for target in edge.targets if target in nodes]
     added: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
     for value in edge.values:
         if value.layouts[0] != "P":
             continue
         if value.flat is not None:
             for part, low, high in edge.ranges(value).owned():
-                if (target := edge.targets[part]) in costs:
-                    costs[target].exchange += (len(edge.sources) - 1) * (high - low)
+                if (target := edge.targets[part]) in nodes:
+                    yield target, (len(edge.sources) - 1) * (high - low)
             continue
         if value.layouts not in added:
             places = value.layouts, edge.sources, edge.targets
@@ -280,7 +294,7 @@ def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
             ]
         numel = TensorType(value.dtype, value.shape).numel(batch)
         for target, (wholes, rows) in zip(targets, added[value.layouts], strict=True):
-            costs[target].exchange += times * (wholes * numel + numel // batch * rows)
+            yield target, times * (wholes * numel + numel // batch * rows)
 
 
 def _count_added(pieces: Sequence[Piece]) -> tuple[int, int]:

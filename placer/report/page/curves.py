@@ -9,6 +9,7 @@ import msgspec
 
 from placer.errors import PlacerError
 from placer.report.page.facts import Curve
+from placer.report.run_files import read_lines
 
 MOST_POINTS = 2000
 """The largest number of points of a curve."""
@@ -27,7 +28,7 @@ class HistoryLine(msgspec.Struct, frozen=True):
 def curves_of(run: str, history: Path) -> tuple[Curve, ...]:
     """Return the curve of each metric of a run, of training first.
 
-    Values that are not finite are left out.
+    Values that are not finite are left out. A missing file has no curves.
 
     Args:
         run: the name of the run.
@@ -38,7 +39,7 @@ def curves_of(run: str, history: Path) -> tuple[Curve, ...]:
     """
     trained: dict[str, list[Point]] = {}
     evaluated: dict[str, list[Point]] = {}
-    for line in read_history(history):
+    for line in _lines(history):
         _add(trained, line.step, line.metrics)
         _add(evaluated, line.step, line.eval or {})
     return tuple(
@@ -56,34 +57,15 @@ def _add(
             curves.setdefault(metric, []).append((step, value))
 
 
-def read_history(file: Path) -> Iterator[HistoryLine]:
-    """Yield the lines of a history. An incomplete last line is skipped.
-
-    Raises PlacerError with the number of a damaged line.
-    """
-    decoder = msgspec.json.Decoder(HistoryLine)
-    try:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.endswith(b"\n"):
-                    yield _decode(decoder, line, file, number)
-    except OSError as error:
-        raise PlacerError(
-            f"cannot read '{file}': {error.strerror}",
-            hint="name the folder of a run that has a history.jsonl",
-        ) from error
-
-
-def _decode(
-    decoder: msgspec.json.Decoder[HistoryLine], line: bytes, file: Path, number: int
-) -> HistoryLine:
-    try:
-        return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PlacerError(
-            f"{file}:{number}: the line is damaged: {error}",
-            hint="remove the line, or leave the run out",
-        ) from error
+def _lines(history: Path) -> Iterator[HistoryLine]:
+    for number, line in enumerate(read_lines(history), 1):
+        try:
+            yield msgspec.convert(line, HistoryLine)
+        except msgspec.ValidationError as error:
+            raise PlacerError(
+                f"cannot read '{history}': line {number} is damaged: {error}",
+                hint="remove the line to read the rest of the file",
+            ) from error
 
 
 def decimate(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:

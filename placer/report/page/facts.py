@@ -47,10 +47,14 @@ class Box(Facts, frozen=True):
         lines: the first lines of its content.
         more: the number of lines left out.
         ops: the number of ops.
-        flops: the FLOPs of a step, on one node.
+        flops: the FLOPs of a step, on one node. If nodes differ, the mean.
+        total_flops: the FLOPs of a step, on all nodes of the column.
         nbytes: the bytes that the nodes of the column send from this box in a step.
-        stored: the bytes of the parameters that the box stores, on one node.
-        seconds: the measured time in the median step; None without a trace.
+        stored: the bytes of the parameters that the box stores, on one node. If nodes
+            differ, the mean. Without optimizer slots and sparse tables.
+        total_stored: the same bytes, on all nodes of the column.
+        seconds: the measured time in the median step, the mean over nodes; None without a
+            trace.
         functions: the functions and methods of the program that run the box.
         why: the reason for its place, as `placer explain` prints it.
     """
@@ -64,8 +68,10 @@ class Box(Facts, frozen=True):
     more: int = 0
     ops: int = 0
     flops: int = 0
+    total_flops: int = 0
     nbytes: int = 0
     stored: int = 0
+    total_stored: int = 0
     seconds: float | None = None
     functions: tuple[str, ...] = ()
     why: str = ""
@@ -228,7 +234,17 @@ class Curve(Facts, frozen=True):
 
 
 class RunFacts(Facts, frozen=True):
-    """A run: how it ended, its best evaluation, and settings that differ between runs."""
+    """A run.
+
+    Attributes:
+        ended: "finished", "failed", "interrupted", "running" or "killed".
+        metrics: the metrics of the last epoch of training.
+        best: the metrics of the best evaluation, or of the last one with `is_last`.
+        best_step: the step of this evaluation.
+        settings: the settings in which the runs differ.
+        is_best: whether the run is the best of all runs.
+        is_last: whether the run does not compare its evaluations.
+    """
 
     name: str
     folder: str
@@ -242,6 +258,17 @@ class RunFacts(Facts, frozen=True):
     settings: dict[str, str]
     error: str = ""
     is_best: bool = False
+    is_last: bool = False
+
+
+class LayerRow(Facts, frozen=True):
+    """A layer of the model as written: its output, its new parameters and its place."""
+
+    name: str
+    kind: str
+    output: str
+    parameters: int
+    place: str
 
 
 class Total(Facts, frozen=True):
@@ -256,6 +283,8 @@ class Page(Facts, frozen=True):
 
     Attributes:
         command: the `placer report` command.
+        source: the build whose placement is drawn, as a sentence, if several were given.
+        untimed: the reason why no step time is shown, and the command that measures it.
         balance: why servers store different amounts; empty if balanced.
         best: which run was best and how it differs, as a sentence.
     """
@@ -263,7 +292,10 @@ class Page(Facts, frozen=True):
     title: str
     command: str
     totals: tuple[Total, ...] = ()
+    source: str = ""
     placement: Placement | None = None
+    details: Details | None = None
+    untimed: str = ""
     step_time: StepTime | None = None
     memory: tuple[MemoryRow, ...] = ()
     tables: tuple[TableRow, ...] = ()
@@ -273,3 +305,4 @@ class Page(Facts, frozen=True):
     curves: tuple[Curve, ...] = ()
     runs: tuple[RunFacts, ...] = ()
     best: str = ""
+    layers: tuple[LayerRow, ...] = ()

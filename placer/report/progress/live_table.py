@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from placer.report.numbers import format_count, format_size
+from placer.report.progress.sparkline import ASCII, BLOCKS
 from placer.report.progress.view import (
     STARTING,
     TABLE_NUMBERS,
+    NodeRow,
     RunView,
     checkpoint_text,
+    class_rows,
+    fill_lines,
     node_rows,
     table_numbers,
     table_rows,
 )
 from placer.runtime.control.events import (
     BEFORE_FIRST_STEP,
+    RUNNING,
     SAVING,
     STILL_WRITING,
     WAITING,
@@ -31,8 +37,10 @@ from placer.runtime.control.events import (
 from placer.runtime.control.table_counts import TableCounts
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, OverflowMethod, RenderableType
     from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
 
 REFRESH_RATE = 10
 """Updates of the live table per second."""
@@ -41,13 +49,25 @@ WIDE = 70
 tables."""
 
 
+RESULT_LINES: Final = 8
+"""Lines that are left for the result below the table after the run."""
+_BAR: Final = 10
+"""The characters of the bar for a share of waiting."""
+SIDE_BY_SIDE: Final = 120
+"""A terminal with this many columns shows the evaluations next to the nodes."""
+_UNBOUNDED: Final = 10_000
+_GAP: Final = 4
+"""The spaces between the nodes and the evaluations next to them."""
+
+
 @dataclass(slots=True)
 class LiveTable:
     """Shows a run within the height of the terminal.
 
-    The lines show progress, metrics of the last step, what each node does, and
-    evaluations. If the lines do not fit, nodes in the same state share a line, and the
-    oldest evaluations are left out.
+    The lines show progress, metrics of the last step, the state and the waiting of each
+    node, and evaluations. If the lines do not fit, nodes in the same state share a line,
+    and the oldest evaluations are left out. After the run, nodes with the same program
+    share a line.
     """
 
     run: RunView
@@ -96,58 +116,136 @@ class LiveTable:
         # The cursor occupies a line after the last one.
         room = max(0, self.console.height - 1 - len(head) - len(tables))
         if self._ended:
+            room = max(0, room - RESULT_LINES)
+            rows = class_rows(self.run)[: max(1, room - 1)]
+        else:
+            evaluations = len(self.run.evaluations) and len(self.run.evaluations) + 1
+            for_nodes = 1 + len(self.run.nodes)
+            if for_nodes + evaluations > room:
+                for_nodes = max(room - evaluations, room // 2)
+            rows = node_rows(self.run, max(1, for_nodes - 1))
+        if self._ended and not any(row.share for row in rows):
             return Group(*head, *self._evaluations(room))
-        evaluations = len(self.run.evaluations) and len(self.run.evaluations) + 1
-        for_nodes = 1 + len(self.run.nodes)
-        if for_nodes + evaluations > room:
-            for_nodes = max(room - evaluations, room // 2)
-        nodes, lines = self._nodes(max(1, for_nodes - 1))
-        return Group(*head, nodes, *self._evaluations(room - lines))
+        nodes = self._nodes(rows)
+        height = len(rows) + 1
+        if beside := self._side_by_side(nodes, height, room):
+            return Group(*head, beside)
+        return Group(*head, nodes, *self._evaluations(room - height))
+
+    def _side_by_side(self, nodes: Table, height: int, room: int) -> Table | None:
+        """Return the nodes and the evaluations next to each other; None if the terminal
+        is too narrow."""
+        from rich.table import Table
+
+        right = [*self._evaluations(max(height, room))]
+        if not right or height > room or self.console.width < SIDE_BY_SIDE:
+            return None
+        width = sum(self._width(table) for table in (nodes, *right)) + _GAP
+        if width > self.console.width:
+            return None
+        both = Table.grid(padding=(0, _GAP, 0, 0))
+        both.add_row(nodes, *right)
+        return both
+
+    def _width(self, table: Table) -> int:
+        unbounded = self.console.options.update(max_width=_UNBOUNDED)
+        return self.console.measure(table, options=unbounded).maximum
+
+    @property
+    def _overflow(self) -> OverflowMethod:
+        return "crop" if self.console.options.ascii_only else "ellipsis"
+
+    def _line(self, text: str, style: str = "") -> Text:
+        from rich.text import Text
+
+        return Text(text, style, overflow=self._overflow, no_wrap=True)
 
     def _head(self) -> Iterator[RenderableType]:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+
+        run, width = self.run, self.console.width
+        yield self._title()
+        times = ", ".join(run.times())
+        end = self._line(f"{run.share:4.0%}  {times}")
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(1.0, run.share, width=max(1, width - len(end) - 1)), end
+        )
+        yield bar
+        levels = ASCII if self.console.options.ascii_only else BLOCKS
+        for fields in (
+            (*run.metrics(levels), *run.rates()),
+            (run.learning_rates(),),
+            (run.best_text(),),
+        ):
+            for line in fill_lines(fields, width):
+                yield self._line(line)
+        if run.checkpoint is not None:
+            yield self._line(checkpoint_text(run.checkpoint), "dim")
+
+    def _title(self) -> Text:
+        """Return the model and the position, and the run's folder at the right."""
+        from rich.cells import cell_len
         from rich.text import Text
 
         run, width = self.run, self.console.width
         title = Text(f"{run.title}  ", "bold").append(run.position(), "not bold")
-        title.truncate(width, overflow="ellipsis")
-        yield title
-        bar = Table.grid(padding=(0, 1))
-        percent = Text(f"{run.share:4.0%}")
-        bar.add_row(ProgressBar(1.0, run.share, width=max(1, width - 6)), percent)
-        yield bar
-        for fields in (run.times(), run.metrics()):
-            for line in _fill(fields, width):
-                yield Text(line, overflow="ellipsis", no_wrap=True)
-        if run.checkpoint is not None:
-            line = checkpoint_text(run.checkpoint)
-            yield Text(line, "dim", overflow="ellipsis", no_wrap=True)
+        title.no_wrap, title.overflow = True, self._overflow
+        room = width - title.cell_len - 2
+        folder = run.folder_text()
+        for text in (folder, Path(folder).name):
+            if text and cell_len(text) <= room:
+                title.append(" " * (room + 2 - cell_len(text)))
+                return title.append(text, "not bold dim")
+        return title
 
-    def _nodes(self, most: int) -> tuple[RenderableType, int]:
-        """Return a table of nodes with at most this many rows, and its height."""
+    def _nodes(self, rows: Sequence[NodeRow]) -> Table:
+        """Return a table of nodes. On a narrow terminal, columns are left out."""
+        for columns in (("sent", "bar"), ("bar",), ()):
+            table = self._node_table(rows, columns)
+            if self._width(table) <= self.console.width:
+                break
+        return table
+
+    def _node_table(self, rows: Sequence[NodeRow], columns: Collection[str]) -> Table:
         from rich.text import Text
 
         from placer.report.console import grid
 
-        wide = self.console.width >= WIDE
-        names = ("node", "state", "step", *(("sent",) if wide else ()), "waits for")
+        has_shares = any(row.shares for row in rows)
+        names = ["node", *(() if self._ended else ("state",)), "step"]
+        names += ["sent"] if "sent" in columns else []
+        names += ["waits", "mostly for"] if has_shares else ["waits for"]
         table = grid(*names, numbers=("step", "sent"))
         for column in table.columns:
-            column.no_wrap = True
-        rows = node_rows(self.run, most)
+            column.no_wrap, column.overflow = True, self._overflow
         for row in rows:
-            sent = format_size(row.bytes_sent) if row.steps else ""
-            table.add_row(
-                row.nodes,
-                Text(row.state, _STYLES.get(row.state.partition(":")[0], "")),
-                row.step,
-                *((sent,) if wide else ()),
-                Text(row.waiting, "yellow"),
-            )
-        return table, len(rows) + 1
+            cells: Mapping[str, str | Text] = {
+                "node": row.nodes,
+                "state": Text(row.state, _STYLES.get(row.state.partition(":")[0], "")),
+                "step": row.step,
+                "sent": format_size(row.bytes_sent) if row.steps else "",
+                "waits": self._share(row, bar="bar" in columns),
+                "mostly for": Text(row.waits_for, "yellow"),
+                "waits for": Text(row.waits_for, "yellow"),
+            }
+            table.add_row(*(cells[name] for name in names))
+        return table
 
-    def _evaluations(self, room: int) -> Iterator[RenderableType]:
+    def _share(self, row: NodeRow, *, bar: bool) -> Text:
+        from rich.text import Text
+
+        if row.shares is None:
+            return Text()
+        if not bar:
+            return Text(row.share)
+        full, empty = "#." if self.console.options.ascii_only else "█░"
+        filled = round(row.shares[1] * _BAR)
+        text = Text(full * filled, "yellow").append(empty * (_BAR - filled), "dim")
+        return text.append(f" {row.share}", "none")
+
+    def _evaluations(self, room: int) -> Iterator[Table]:
         """Yield a table of the newest evaluations, in at most `room` lines."""
         from rich.text import Text
 
@@ -171,6 +269,7 @@ class LiveTable:
                 format_count(step.step),
                 format_count(step.epoch),
                 *(f"{value:.4g}" for value in values),
+                style="bold" if step is self.run.best else None,
             )
         yield table
 
@@ -189,22 +288,10 @@ def _sparse_tables(
     return view
 
 
-def _fill(fields: Iterable[str], width: int) -> Iterator[str]:
-    """Yield lines of at most `width` characters, with as many fields on each as fit."""
-    line = ""
-    for field in fields:
-        if line and len(line) + 2 + len(field) > width:
-            yield line
-            line = ""
-        line += f"  {field}" if line else field
-    if line:
-        yield line
-
-
 _STYLES = {
     STARTING: "dim",
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
-    "running": "green",
+    RUNNING: "green",
     WAITING: "yellow",
     **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, "writing"), "cyan"),
     "done": "dim",

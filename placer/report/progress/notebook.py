@@ -10,10 +10,12 @@ from importlib import import_module
 from typing import Any
 
 from placer.report.numbers import format_count, format_size
+from placer.report.progress.sparkline import BLOCKS
 from placer.report.progress.view import (
     TABLE_NUMBERS,
     RunView,
     checkpoint_text,
+    class_rows,
     node_rows,
     table_numbers,
     table_rows,
@@ -66,16 +68,21 @@ class NotebookOutput:
             self._display.update(self._content(ended=False), raw=True)
 
     def _content(self, *, ended: bool) -> dict[str, str]:
-        tables = [] if ended else [_node_table(self.run)]
+        tables = [_node_table(self.run, ended=ended)]
         if sparse := table_rows(self.run, MOST_NODES):
             rows = [(name, *table_numbers(counts)) for name, counts in sparse]
             tables.append([("table", *TABLE_NUMBERS), *rows])
         if self.run.evaluations:
             tables.append(_evaluation_table(self.run))
-        lines = [f"{self.run.title}  {self.run.position()}"]
-        lines += ["  ".join(self.run.times()), "  ".join(self.run.metrics())]
-        if self.run.checkpoint is not None:
-            lines.append(checkpoint_text(self.run.checkpoint))
+        run = self.run
+        lines = [f"{run.title}  {run.position()}"]
+        lines += ["  ".join((*run.times(), *run.rates()))]
+        lines += ["  ".join((*run.metrics(BLOCKS), run.learning_rates()))]
+        lines += filter(None, [run.best_text()])
+        if run.checkpoint is not None:
+            lines.append(checkpoint_text(run.checkpoint))
+        if folder := run.folder_text():
+            lines.append(f"the run's folder is {folder}")
         return {
             "text/html": make_printable("".join(_html(self.run, lines, tables))),
             "text/plain": "\n".join(map(make_printable, _text(lines, tables))),
@@ -86,11 +93,11 @@ _Rows = Sequence[Sequence[str]]
 """A table: the head, then the rows."""
 
 
-def _node_table(run: RunView) -> _Rows:
-    rows = [("node", "state", "step", "sent", "waits for")]
-    for row in node_rows(run, MOST_NODES):
+def _node_table(run: RunView, *, ended: bool) -> _Rows:
+    rows = [("node", "state", "step", "sent", "waits", "mostly for")]
+    for row in class_rows(run)[:MOST_NODES] if ended else node_rows(run, MOST_NODES):
         sent = format_size(row.bytes_sent) if row.steps else ""
-        rows.append((row.nodes, row.state, row.step, sent, row.waiting))
+        rows.append((row.nodes, row.state, row.step, sent, row.share, row.waits_for))
     return rows
 
 

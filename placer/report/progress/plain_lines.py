@@ -10,8 +10,11 @@ from placer.report.progress.view import (
     NodeRow,
     RunView,
     checkpoint_text,
+    class_rows,
+    fill_lines,
     group_rows,
     table_text,
+    wait_text,
 )
 from placer.runtime.control.events import (
     CheckpointSaved,
@@ -23,6 +26,9 @@ from placer.runtime.control.events import (
 )
 from placer.system.printable import make_printable
 
+MAX_LINE = 100
+"""The largest length of a line of a step, in characters. Fields that do not fit are left
+out, the last ones first."""
 LINE_EVERY = 1.0
 """Shortest time between two lines of steps, in seconds."""
 STATES_EVERY = 5.0
@@ -62,14 +68,20 @@ class PlainLines:
             if now - self._last >= LINE_EVERY:
                 self._write_position(now)
         elif isinstance(event, State) and now - self._last >= STATES_EVERY:
-            self._write("  ".join(map(_state_text, group_rows(self.run))), now)
+            for line in fill_lines(map(_state_text, group_rows(self.run)), MAX_LINE):
+                self._write(line, now)
 
     def __enter__(self) -> PlainLines:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        now = self.run.clock()
         if self.run.last_step is not self._written:
-            self._write_step(self.run.clock())
+            self._write_step(now)
+        if kind is None:
+            for row in class_rows(self.run):
+                if row.share:
+                    self._write(wait_text(row), now)
 
     def _write_step(self, now: float) -> None:
         self._written = self.run.last_step
@@ -81,8 +93,13 @@ class PlainLines:
             self._write(table_text(name, counts), now)
 
     def _write_position(self, now: float) -> None:
-        fields = (self.run.position(), *self.run.metrics(), *self.run.times())
-        self._write("  ".join(fields), now)
+        run = self.run
+        line, *others = run.position(), *run.metrics()
+        others += (*run.times(), *run.rates(), run.learning_rates())
+        for field in others:
+            if field and len(line) + 2 + len(field) <= MAX_LINE:
+                line += f"  {field}"
+        self._write(line, now)
 
     def _write(self, line: str, now: float) -> None:
         print(make_printable(line), file=self.stream, flush=True)
@@ -95,5 +112,5 @@ def _evaluation_line(step: Step) -> str:
 
 
 def _state_text(row: NodeRow) -> str:
-    waits = f" (waits for {row.waiting})" if row.waiting else ""
+    waits = f" (waits for {row.waits_for})" if row.waits_for else ""
     return f"{row.nodes} {row.state}{waits}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TextIO, TypeAlias
 
@@ -18,37 +17,30 @@ Progress: TypeAlias = AbstractContextManager[Report]
 """A context manager that shows a run. Call its value with each event."""
 
 
-def show_progress(
-    title: str, nodes: Sequence[str], stream: TextIO, noun: str = "step"
-) -> Progress:
-    """Return a live table on a terminal, and lines of text elsewhere. `noun` is the
-    unit of progress: `step` or `row`."""
-    run = RunView(title, nodes, noun=noun)
+def show_progress(run: RunView, stream: TextIO) -> Progress:
+    """Return a live table on a terminal, and lines of text elsewhere."""
     if is_terminal(stream):
         return LiveTable(run, console(stream))
     return PlainLines(run, stream)
 
 
-def show_progress_of_script(
-    title: str, nodes: Sequence[str], progress: bool | None
-) -> Progress | None:
+def show_progress_of_script(run: RunView, progress: bool | None) -> Progress | None:
     """Return the display that `placer.launch` uses for a run; None for no display.
 
     In a notebook it is an output of the cell. Elsewhere it writes to standard error,
     because standard output belongs to the script.
 
     Args:
-        title: The name of the model.
-        nodes: The names of the nodes.
+        run: The run to show.
         progress: Whether to show progress; None means only on a terminal or in a
             notebook.
     """
     if progress is False:
         return None
     if in_notebook():
-        return NotebookOutput(RunView(title, nodes))
+        return NotebookOutput(run)
     if progress or is_terminal(sys.stderr):
-        return show_progress(title, nodes, sys.stderr)
+        return show_progress(run, sys.stderr)
     return None
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from placer.place.ids import format_nodes
+from placer.plan.plan import Plan
+from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.numbers import (
     format_count,
     format_duration,
@@ -15,8 +18,12 @@ from placer.report.numbers import (
     format_size,
     plural,
 )
+from placer.report.progress.sparkline import Series
 from placer.report.progress.time_left import TimeLeft
+from placer.report.shown_path import shown_path
+from placer.runtime.control.checkpoint_settings import best_evaluation
 from placer.runtime.control.events import (
+    RUNNING,
     CheckpointSaved,
     Event,
     Predicted,
@@ -28,6 +35,12 @@ from placer.runtime.control.table_counts import TableCounts, add_counts
 
 STARTING = "starting"
 """The state of a node that has not reported yet."""
+STALLED = 5.0
+"""Seconds without a new step after which the nodes that a node waits for now are shown,
+instead of the nodes that it has waited for most."""
+
+MOST_CLASSES = 8
+"""The largest number of classes of equal nodes with a line each after a run."""
 
 
 @dataclass(slots=True)
@@ -39,11 +52,17 @@ class RunView:
         nodes: The names of the nodes.
         clock: Returns the time in seconds.
         noun: The unit of progress: `step`, or `row` in a prediction.
+        programs: The program of each node. Nodes with one program share a line at the end.
+        loss: The name of the minimized metric.
+        better: How to find the best evaluation; None if evaluations are not compared.
+        folder: Returns the folder of the run; None if the run has none.
         begin: The start time of the run.
         states: The last reported state of each node.
         start: The steps of the run, once they are known.
         last_step: The last step.
         evaluations: The steps with an evaluation, in order.
+        best: The step with the best evaluation.
+        losses: The losses of all steps.
         checkpoint: The last checkpoint.
         predicted: The number of predicted rows.
     """
@@ -52,13 +71,20 @@ class RunView:
     nodes: Sequence[str]
     clock: Callable[[], float] = time.monotonic
     noun: str = "step"
+    programs: Mapping[str, str] = field(default_factory=dict)
+    loss: str = ""
+    better: Best | None = None
+    folder: Callable[[], Path | None] = lambda: None
     begin: float = field(init=False)
     states: dict[str, State] = field(default_factory=dict)
     start: Start | None = None
     last_step: Step | None = None
     evaluations: list[Step] = field(default_factory=list)
+    best: Step | None = None
+    losses: Series = field(default_factory=Series)
     checkpoint: CheckpointSaved | None = None
     predicted: Predicted | None = None
+    _moved: dict[str, float] = field(default_factory=dict)
     _first_rows: tuple[float, int] = (0.0, 0)
     _rows_at: float = 0.0
     _time_left: TimeLeft | None = None
@@ -66,8 +92,30 @@ class RunView:
     def __post_init__(self) -> None:
         self.begin = self.clock()
 
+    @classmethod
+    def of_plan(
+        cls,
+        plan: Plan,
+        *,
+        noun: str = "step",
+        folder: Callable[[], Path | None] = lambda: None,
+    ) -> RunView:
+        """Return the view of a new run of a plan."""
+        return cls(
+            plan.name,
+            [node.name for node in plan.nodes],
+            noun=noun,
+            programs={node.name: node.program for node in plan.nodes},
+            loss=plan.settings.train.minimize,
+            better=best_evaluation(plan),
+            folder=folder,
+        )
+
     def update(self, event: Event) -> None:
         if isinstance(event, State):
+            before = self.states.get(event.node)
+            if before is None or before.step != event.step:
+                self._moved[event.node] = self.clock()
             self.states[event.node] = event
         elif isinstance(event, Start):
             self.start, self._time_left = event, TimeLeft(event)
@@ -80,10 +128,20 @@ class RunView:
             self.predicted = event
         elif isinstance(event, Step):
             self.last_step = event
+            if self.loss in event.metrics:
+                self.losses.add(event.metrics[self.loss])
             if event.eval is not None:
                 self.evaluations.append(event)
+                self._compare(event, event.eval)
             if self._time_left is not None:
                 self._time_left.add(event, self.clock())
+
+    def _compare(self, step: Step, metrics: Mapping[str, float]) -> None:
+        if self.better is None or self.better.metric not in metrics:
+            return
+        best = None if self.best is None else (self.best.eval or {})[self.better.metric]
+        if self.better.improves(metrics[self.better.metric], best):
+            self.best = step
 
     @property
     def share(self) -> float:
@@ -112,40 +170,81 @@ class RunView:
                 text += f" of {format_count(epochs)}"
         return text
 
-    def metrics(self) -> Iterator[str]:
-        """Yield each metric and learning rate of the last step as text."""
+    def metrics(self, levels: str = "") -> Iterator[str]:
+        """Yield each metric of the last step as text; draw the loss of all steps with
+        `levels`, if any."""
         if (step := self.last_step) is None:
             return
         for name, value in step.metrics.items():
-            yield format_metrics({name: value})
-        several = len(step.learning_rates) > 1
-        for name, rate in step.learning_rates.items():
-            yield f"learning rate{f' of {name}' if several else ''} {rate:.4g}"
+            text = format_metrics({name: value})
+            line = self.losses.line(levels) if levels and name == self.loss else ""
+            yield f"{text} {line}" if line else text
+
+    def learning_rates(self) -> str:
+        """Return the learning rates of the last step as text; "" before it."""
+        if self.last_step is None or not (rates := self.last_step.learning_rates):
+            return ""
+        if len(rates) == 1:
+            return f"learning rate {next(iter(rates.values())):.4g}"
+        listed = ", ".join(f"{name} {rate:.4g}" for name, rate in rates.items())
+        return f"learning rates: {listed}"
+
+    def folder_text(self) -> str:
+        """Return the folder of the run as text; "" if the run has none."""
+        folder = self.folder()
+        return "" if folder is None else str(shown_path(folder))
+
+    def best_text(self) -> str:
+        """Return the best evaluation as one line; "" if there is only one or none."""
+        if self.best is None or len(self.evaluations) < 2:
+            return ""
+        after = format_count(self.best.step)
+        metrics = format_metrics(self.best.eval or {})
+        return f"best evaluation, after step {after}: {metrics}"
 
     def tables(self) -> dict[str, TableCounts]:
         """Return the counts of each sparse table, summed over all nodes."""
         return add_counts(state.tables for state in self.states.values())
 
     def times(self) -> Iterator[str]:
-        """Yield the time since the start, the time left and the rates, each as text."""
+        """Yield the time since the start, and the time left, each as text."""
         now = self.clock()
         yield f"{format_duration(now - self.begin)} elapsed"
-        if self._time_left is not None:
-            left = self._time_left.left(now)
-            if left is not None and self.share < 1:
-                yield f"{format_duration(left)} left"
-            if seconds := self._time_left.step_seconds:
-                yield format_rate(1 / seconds, "step")
+        left = None if self._time_left is None else self._time_left.left(now)
+        if (rows := self.predicted) is not None and (rate := self._row_rate):
+            left = (rows.total - rows.rows) / rate
+        if left is not None and self.share < 1:
+            yield f"{format_duration(left)} left"
+
+    def rates(self) -> Iterator[str]:
+        """Yield the steps and rows per second, each as text."""
+        if self._time_left is not None and (seconds := self._time_left.step_seconds):
+            yield format_rate(1 / seconds, "step")
         if self.last_step is not None and (rate := self.last_step.samples_per_second):
             yield f"{format_count(rate)} samples/s"
-        if (rows := self.predicted) is not None:
-            since, first = self._first_rows
-            seconds = self._rows_at - since
-            rate = (rows.rows - first) / seconds if seconds else 0.0
-            if rate and rows.rows < rows.total:
-                yield f"{format_duration((rows.total - rows.rows) / rate)} left"
-            if rate:
-                yield f"{format_count(rate)} rows/s"
+        if rate := self._row_rate:
+            yield f"{format_count(rate)} rows/s"
+
+    @property
+    def _row_rate(self) -> float:
+        """The predicted rows per second; 0 if unknown."""
+        if self.predicted is None:
+            return 0.0
+        since, first = self._first_rows
+        seconds = self._rows_at - since
+        return (self.predicted.rows - first) / seconds if seconds else 0.0
+
+    def waits_for(self, node: str) -> Sequence[str]:
+        """Return the nodes that a node waits for now, if it is not training or has not
+        moved for a while; otherwise the nodes that it has waited for most."""
+        state = self.states[node]
+        return state.waiting if self.shows_now(node) else state.waits.mostly_for
+
+    def shows_now(self, node: str) -> bool:
+        state = self.states[node]
+        """Return True if `waits_for` returns the nodes that a node waits for now."""
+        is_training = state.state == RUNNING and state.waits.samples
+        return not is_training or self.clock() - self._moved[node] >= STALLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +253,16 @@ class NodeRow:
 
     Attributes:
         steps: The lowest and highest step of these nodes; None before the first report.
-        waiting: The nodes that they wait for.
+        waits_for: The other nodes that they wait for, as text.
+        shares: The lowest, mean and highest share of waiting; None before the first step.
     """
 
     nodes: str
     state: str
     steps: tuple[int, int] | None
     bytes_sent: int
-    waiting: str
+    waits_for: str
+    shares: tuple[float, float, float] | None = None
 
     @property
     def step(self) -> str:
@@ -169,6 +270,14 @@ class NodeRow:
         if self.steps is None or not self.steps[1]:
             return ""
         return "-".join(map(format_count, dict.fromkeys(self.steps)))
+
+    @property
+    def share(self) -> str:
+        """The share of waiting as text, such as `55%` or `40-60%`; "" if unknown."""
+        if self.shares is None:
+            return ""
+        least, _, most = (f"{share:.0%}" for share in self.shares)
+        return most if least == most else f"{least[:-1]}-{most}"
 
 
 def node_rows(run: RunView, most: int) -> list[NodeRow]:
@@ -179,31 +288,72 @@ def node_rows(run: RunView, most: int) -> list[NodeRow]:
 
 
 def group_rows(run: RunView) -> list[NodeRow]:
-    """Return a row for each group of nodes with the same kind and state."""
+    """Return a row for each group of nodes with the same kind and state. Nodes that others
+    of their group wait for have a row of their own."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node in run.nodes:
         state = run.states.get(node)
         kind = node.partition(":")[0]
         groups.setdefault((kind, state.state if state else STARTING), []).append(node)
-    return [_node_row(run, nodes) for nodes in groups.values()]
+    rows = []
+    for nodes in groups.values():
+        peers = {peer for node in nodes for peer in _waits_for(run, node)}
+        others = [node for node in nodes if node not in peers]
+        expected = [node for node in nodes if node in peers]
+        rows += [_node_row(run, each) for each in (others, expected) if each]
+    return rows
 
 
-def _node_row(run: RunView, nodes: Sequence[str]) -> NodeRow:
-    states = [run.states[node] for node in nodes if node in run.states]
+def class_rows(run: RunView) -> list[NodeRow]:
+    """Return a row for each class of nodes that run the same program; beyond
+    `MOST_CLASSES`, a row for each kind of nodes."""
+    classes: dict[str, list[str]] = {}
+    kinds: dict[str, list[str]] = {}
+    for node in run.nodes:
+        kind = node.partition(":")[0]
+        kinds.setdefault(kind, []).append(node)
+        classes.setdefault(run.programs.get(node, kind), []).append(node)
+    groups = classes if len(classes) <= MOST_CLASSES else kinds
+    return [_node_row(run, nodes, is_over=True) for nodes in groups.values()]
+
+
+def _waits_for(run: RunView, node: str) -> Sequence[str]:
+    return run.waits_for(node) if node in run.states else ()
+
+
+def _node_row(run: RunView, nodes: Sequence[str], *, is_over: bool = False) -> NodeRow:
+    known = [node for node in nodes if node in run.states]
+    states = [run.states[node] for node in known]
     if not states:
         return NodeRow(format_nodes(nodes), STARTING, None, 0, "")
     text = states[0].state
     if rows := max(state.rows for state in states):
         text += f": {format_count(rows)}"
     steps = [state.step for state in states]
-    waiting = dict.fromkeys(other for state in states for other in state.waiting)
+    shares = [share for state in states if (share := state.waits.share) is not None]
+    peers = dict.fromkeys(
+        peer
+        for state in states
+        for peer in (state.waits.mostly_for if is_over else run.waits_for(state.node))
+    )
+    others = [peer for peer in peers if peer not in nodes]
+    text_of_peers = format_nodes(others) if others or not peers else "each other"
+    if peers and shares and not is_over and any(map(run.shows_now, known)):
+        text_of_peers += " now"
     return NodeRow(
         format_nodes(nodes),
         text,
         (min(steps), max(steps)),
         sum(state.bytes_sent for state in states),
-        format_nodes(waiting),
+        text_of_peers,
+        (min(shares), sum(shares) / len(shares), max(shares)) if shares else None,
     )
+
+
+def wait_text(row: NodeRow) -> str:
+    """Return the share of waiting of a row as one line."""
+    peers = f", mostly for {row.waits_for}" if row.waits_for else ""
+    return f"{row.nodes} waited {row.share} of the time{peers}"
 
 
 TABLE_NUMBERS = ("rows", "admitted", "refused", "forgotten", "hit rate", "memory")
@@ -234,10 +384,13 @@ def table_numbers(counts: TableCounts) -> tuple[str, ...]:
 
 
 def table_text(name: str, counts: TableCounts) -> str:
-    """Return the counts of a table as one line."""
+    """Return the counts of a table as one line, without refused and forgotten keys if
+    there are none."""
     rows, admitted, refused, forgotten, rate, memory = table_numbers(counts)
-    text = f"table {name}  {rows} rows  {admitted} admitted  {refused} refused"
-    text += f"  {forgotten} forgotten" + (f"  hit rate {rate}" if rate else "")
+    text = f"table {name}  {rows} rows  {admitted} admitted"
+    text += f"  {refused} refused" if counts.refused else ""
+    text += f"  {forgotten} forgotten" if counts.forgotten + counts.evicted else ""
+    text += f"  hit rate {rate}" if rate else ""
     if counts.not_finite:
         text += f"  {plural(counts.not_finite, 'gradient')} not finite"
     return f"{text}  {memory}"
@@ -249,3 +402,15 @@ def checkpoint_text(checkpoint: CheckpointSaved) -> str:
     return (
         f"checkpoint of step {format_count(checkpoint.step)}{best}: {checkpoint.path}"
     )
+
+
+def fill_lines(fields: Iterable[str], width: int) -> Iterator[str]:
+    """Yield lines of at most `width` characters, with as many fields on each as fit."""
+    line = ""
+    for part in filter(None, fields):
+        if line and len(line) + 2 + len(part) > width:
+            yield line
+            line = ""
+        line += f"  {part}" if line else part
+    if line:
+        yield line

@@ -9,12 +9,13 @@ class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of the longest chain of a step.
 
     Attributes:
-        node: the node that worked, or the receiver of a message.
+        node: the node that worked, or the node that waited for a message.
         thread: the thread of the node.
         category: the category of the slice, "message" or "other".
         name: the name of the slice, or the values of the message.
         start, end: the time since the start of the step.
-        source: the sender of a message; empty for work.
+        source, target: the nodes of a message that the piece sends, carries or receives;
+            empty for work.
         nbytes: the bytes of a message.
     """
 
@@ -25,6 +26,7 @@ class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
     start: float
     end: float
     source: str = ""
+    target: str = ""
     nbytes: int = 0
 
 

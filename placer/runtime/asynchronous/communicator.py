@@ -104,6 +104,10 @@ class Communicator(WorkerEnd):
             self._changed.notify_all()
         self._threads.join(END_LIMIT)
 
+    @property
+    def threads(self) -> OwnedThreads:
+        return self._threads
+
     # For subclasses.
 
     @abstractmethod

@@ -23,7 +23,7 @@ from placer.runtime.asynchronous.local_values import LocalValues, Part
 from placer.runtime.asynchronous.recorded_order import SEND, USE, Order
 from placer.runtime.asynchronous.worker_end import WorkerEnd
 from placer.runtime.exchange.worker_messages import MessageKind, header
-from placer.system.owned_threads import END_LIMIT
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 from placer.system.worker import Worker
 
 
@@ -111,6 +111,10 @@ class DeltaExchange(WorkerEnd):
     def close(self) -> None:
         self._exchange.end()
         self._exchange.join(END_LIMIT)
+
+    @property
+    def threads(self) -> OwnedThreads:
+        return self._exchange
 
     def _push_now(self, step: int) -> None:
         if self._is_open:

@@ -84,8 +84,8 @@ class PeerGradients(WorkerEnd):
         self._open: set[str] = set()  # peers that have not drained
         self._closed = False
         self._staleness: Counter[int] = Counter()
-        for run, what in ((self._send, "sends"), (self._receive, "receives")):
-            self._threads.begin(run, f"placer {what} gradients of {channel.node}")
+        for run, what in ((self._send, "sender"), (self._receive, "receiver")):
+            self._threads.begin(run, f"placer gradient {what} of {channel.node}")
 
     def resume(self, steps: Mapping[str, int]) -> None:
         self._steps = {worker: steps[worker] for worker in self._workers}
@@ -161,6 +161,10 @@ class PeerGradients(WorkerEnd):
             self._closed = True
             self._changed.notify_all()
         self._threads.join(END_LIMIT)
+
+    @property
+    def threads(self) -> OwnedThreads:
+        return self._threads
 
     def _begin(self) -> None:
         """Receive from all peers until they drain; called with the lock held."""

@@ -101,6 +101,7 @@ class Service:
 
     def drain(self) -> None:
         """Wait until all workers have drained and the hook has ended."""
+        self._threads.wait_for(lambda: self._ended)
         self._threads.join()
         self._is_serving = False
         self._threads.check()
@@ -108,6 +109,11 @@ class Service:
     def close(self) -> None:
         """Wait for the end of the thread, after all workers have drained or the run has failed."""
         self._threads.join(END_LIMIT)
+
+    @property
+    def threads(self) -> OwnedThreads:
+        """The thread of the hook."""
+        return self._threads
 
     def steps_of_rows(self) -> dict[str, int]:
         """Return the newest step applied for all workers, by sparse table."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from placer.channel.interface import Array
 from placer.runtime.exchange.worker_messages import WorkerMessage
+from placer.system.owned_threads import OwnedThreads
 
 if TYPE_CHECKING:
     from placer.runtime.asynchronous.asked_rows import AskedRows
@@ -39,6 +40,11 @@ class WorkerEnd(Protocol):
     def close(self) -> None:
         """End the threads, if any, and wait for their end."""
         return
+
+    @property
+    def threads(self) -> OwnedThreads | None:
+        """The threads of this end; None without threads."""
+        return None
 
     def pull(self, step: int) -> Sequence[Array]:
         """Wait until a step may begin; return the newest parameters."""

@@ -10,7 +10,7 @@ import numpy as np
 from placer.place.layouts.partition import RowRange, RowShard, part_range
 from placer.readers import LateRows, Order, PieceRows, Rows
 from placer.readers.windows import WindowReader
-from placer.runtime.batches.read_ahead import Position, ReadAhead
+from placer.runtime.batches.read_ahead import Position, ReadAhead, WatchReading
 
 Columns = Mapping[str, np.ndarray]
 """Arrays of rows, by input."""
@@ -25,11 +25,13 @@ class Batches:
         rows: the opened source; None on a node that reads nothing.
         last_step: the number of the last step over all epochs, from 1. Rows are not read
             ahead beyond it.
+        watch: observes the threads that read ahead; None without an observer.
     """
 
     order: Order
     rows: Rows | PieceRows | None
     last_step: int = 0
+    watch: WatchReading | None = None
     _ahead: dict[tuple[RowShard, int], ReadAhead[list[Columns]]] = field(
         default_factory=dict, repr=False
     )
@@ -116,7 +118,7 @@ class Batches:
             if isinstance(self.rows, PieceRows):
                 take = WindowReader(self.order, self.rows).take
             read = _reading(self.order, take, shard, parts)
-            self._ahead[key] = ReadAhead(read, self._following)
+            self._ahead[key] = ReadAhead(read, self._following, self.watch)
         return self._ahead[key]
 
     def _take(self, epoch: int, step: int, ranges: Sequence[RowRange]) -> Columns:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from contextlib import AbstractContextManager
+from typing import Final, Generic, Protocol, TypeVar
 
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
@@ -12,6 +13,17 @@ Position = tuple[int, int]
 """An epoch (from 1), and a step in the epoch (from 0)."""
 
 T = TypeVar("T")
+
+
+class WatchReading(Protocol):
+    """Observes the threads that read ahead."""
+
+    def watch_threads(self, threads: OwnedThreads) -> None:
+        """Observe the waits of a thread, and the waits for the thread."""
+
+    def reading(self, position: Position) -> AbstractContextManager[None]:
+        """Return a context manager around the reading of a position."""
+
 
 AHEAD: Final = 4
 """The largest number of batches that wait for their step."""
@@ -27,14 +39,18 @@ class ReadAhead(Generic[T]):
         self,
         read: Callable[[Position], T],
         following: Callable[[Position], Position | None],
+        watch: WatchReading | None = None,
     ) -> None:
         """Create a reader.
 
         Args:
             read: computes the value of a position.
             following: returns the next position; None after the last position.
+            watch: observes the thread; None without an observer.
         """
-        self._read, self._following = read, following
+        self._read, self._following, self._watch = read, following, watch
+        if watch is not None:
+            self._read = _watched(read, watch)
         self._reading: _Reading[T] | None = None
         self._last: OwnedThreads | None = None
         self._current: tuple[Position, T] | None = None
@@ -42,8 +58,13 @@ class ReadAhead(Generic[T]):
     def begin(self, position: Position) -> None:
         """Start computing values from a position on."""
         self.close()
-        self._reading = _Reading(self._read, self._following, position, self._last)
-        self._last = self._reading.threads
+        threads = OwnedThreads()
+        if self._watch is not None:
+            self._watch.watch_threads(threads)
+        self._reading = _Reading(
+            self._read, self._following, position, self._last, threads
+        )
+        self._last = threads
 
     def take(self, position: Position) -> T:
         """Wait for the value of a position and return it. The value of the last
@@ -69,6 +90,16 @@ class ReadAhead(Generic[T]):
         found = self._reading.skip_to(position)
         assert found is not None
         return found.value()
+
+
+def _watched(
+    read: Callable[[Position], T], watch: WatchReading
+) -> Callable[[Position], T]:
+    def watched(position: Position) -> T:
+        with watch.reading(position):
+            return read(position)
+
+    return watched
 
 
 class _Computed(Generic[T]):
@@ -97,6 +128,7 @@ class _Reading(Generic[T]):
         following: Callable[[Position], Position | None],
         position: Position,
         previous: OwnedThreads | None,
+        threads: OwnedThreads,
     ) -> None:
         """Start the thread. It first waits for `previous`, the earlier thread, which may hang
         in a disk read: two threads must not read at the same time.
@@ -104,7 +136,7 @@ class _Reading(Generic[T]):
         self._previous = previous
         self._read, self._following = read, following
         self._waiting: deque[_Computed[T]] = deque()
-        self.threads = OwnedThreads()
+        self.threads = threads
         self._changed = self.threads.changed
         self._stopped = False
         self._next: Position | None = position

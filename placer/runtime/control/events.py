@@ -13,6 +13,7 @@ from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.runtime.control.result import Metrics, PredictionResult, Result
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.control.wait_counts import WaitCounts
 from placer.system.printable import make_printable
 
 IMPORTING: Final = "importing"
@@ -45,6 +46,8 @@ BEFORE_FIRST_STEP: Final = (
     PREPARED,
 )
 """The states of a node before its first step, in order."""
+RUNNING: Final = "running"
+"""State of a node that trains."""
 WAITING: Final = "waiting for callbacks"
 """State of a node whose next step waits for slow callbacks in the launcher."""
 SAVING: Final = "saving"
@@ -72,6 +75,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
         rows: the rows read so far; 0 unless the node is reading its sources.
         tables: the counts of the node's sparse tables, by name.
         staleness: for each staleness, how many gradients the node has applied with it.
+        waits: how often the node waited for other nodes since its first step.
     """
 
     node: NodeName
@@ -82,6 +86,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     rows: int = 0
     tables: dict[str, TableCounts] = {}
     staleness: dict[str, int] = {}
+    waits: WaitCounts = WaitCounts()
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):

@@ -14,11 +14,18 @@ from placer.runtime.control.checkpoint_settings import (
     checkpoint_settings,
 )
 from placer.runtime.control.common_step import CommonStep
-from placer.runtime.control.events import IMPORTING, READING, Report, State
+from placer.runtime.control.events import (
+    IMPORTING,
+    READING,
+    RUNNING,
+    Report,
+    State,
+)
 from placer.runtime.control.options import Options
 from placer.runtime.control.pace import Pace, make_pace
 from placer.runtime.control.shared_rows import SharedRows
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.control.wait_samples import WaitSamples
 
 
 @dataclass(slots=True)
@@ -60,6 +67,7 @@ class Execution:
             any thread.
         staleness: returns how many gradients the node has applied with each staleness. It
             may be called from any thread.
+        waits: samples of the waiting of the node.
         timing: the duration of the steps.
         paced: whether the steps wait for callbacks.
         pace: delays the steps while callbacks are slow. None without callbacks, and on
@@ -84,6 +92,7 @@ class Execution:
     where: Callable[[], str] = lambda: ""
     table_counts: Callable[[], dict[str, TableCounts]] = dict
     staleness: Callable[[], dict[str, int]] = dict
+    waits: WaitSamples = field(init=False)
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
     pace: Pace | None = field(init=False, default=None)
@@ -93,6 +102,7 @@ class Execution:
     common_step: CommonStep = field(init=False)
 
     def __post_init__(self) -> None:
+        self.waits = WaitSamples(self.channel)
         self.checkpointing = checkpoint_settings(self.plan, self.folder, self.options)
         self.common_step = CommonStep(
             self.plan,
@@ -139,8 +149,14 @@ class Execution:
                     self.rows_read,
                     self.table_counts(),
                     self.staleness(),
+                    self.waits.counts,
                 )
             )
+
+    def sample_waits(self) -> None:
+        """Sample whether the node waits, if it is training. Called from a timer's thread."""
+        if self.state == RUNNING:
+            self.waits.take()
 
     @property
     def is_control(self) -> bool:

@@ -17,6 +17,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -43,6 +44,7 @@ from placer.runtime.control.options import Options
 from placer.runtime.control.pace import ControlPace
 from placer.runtime.control.result import Outcome
 from placer.runtime.control.shared_rows import SharedRows
+from placer.runtime.control.wait_samples import SAMPLE_INTERVAL
 from placer.runtime.exchange.devices import configure_jax
 from placer.runtime.node.program_file import Hook
 from placer.runtime.prediction.request import PredictionRequest
@@ -329,9 +331,15 @@ def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
     end = threading.Event()
 
     def report() -> None:
-        while not end.wait(STATE_INTERVAL):
+        due = time.monotonic() + STATE_INTERVAL
+        while not end.wait(SAMPLE_INTERVAL):
+            now = time.monotonic()
             for execution in executions:
-                execution.report_state()
+                execution.sample_waits()
+                if now >= due:
+                    execution.report_state()
+            if now >= due:
+                due = now + STATE_INTERVAL
 
     thread = threading.Thread(target=report, name="placer report", daemon=True)
     thread.start()

@@ -43,6 +43,7 @@ def run_nodes(
 
     def run(execution: Execution) -> Outcome | None:
         try:
+            execution.waits.begin()
             execution.report_state()
             return run_node(execution, programs, prediction)
         except Aborted:

@@ -37,11 +37,15 @@ class EndedBySignal(SystemExit):
     """Raised when a signal N other than SIGINT has ended a run; the status is 128 + N.
 
     Python prints no message for a SystemExit; `end_shown` does.
+
+    Attributes:
+        outcome: the message for the user, such as where the parameters are.
     """
 
     def __init__(self, number: signal.Signals, outcome: str) -> None:
         super().__init__(128 + number)
         self._lines = _end_lines(number, outcome)
+        self.outcome = outcome or self._lines[-1]
 
     def show(self) -> None:
         """Print the outcome of the run and the name of the signal, once."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from placer.errors import RunError
 from placer.runtime.timeline.part import Part
-from placer.runtime.timeline.recorder import RECEIVED
-from placer.runtime.timeline.timeline import Timeline
+from placer.runtime.timeline.recorder import RECEIVED, WAITED, WOKEN
+from placer.runtime.timeline.timeline import Row, Timeline
 from placer.system.files.atomic import atomic_file, mode_of
 
 TRACKS_OF_NODE: Final = 1000
@@ -51,6 +52,8 @@ def timeline_text(timeline: Timeline) -> Iterator[str]:
 
 def _about(timeline: Timeline) -> dict[str, Any]:
     about: dict[str, Any] = {
+        "model": timeline.model,
+        "build": timeline.build,
         "steps": str(timeline.window),
         "clock": "microseconds of the control node, from the first slice on",
         "clock uncertainty in microseconds": {
@@ -75,27 +78,40 @@ def _events(timeline: Timeline) -> Iterator[str]:
         yield from _headings(timeline, part)
     for number, part in enumerate(timeline.parts):
         texts = [
-            (json.dumps(category), json.dumps(name)) for category, name in part.names
+            (json.dumps(category), json.dumps(name), json.dumps(name.split()))
+            for category, name in part.names
         ]
         pid = _process(timeline, part)
         for row in timeline.slices[number].tolist():
-            track, name, start, end, direction, peer, edge, step, batch, nbytes = row
-            category, text = texts[name]
+            track, name, start, end, kind, peer, *numbers, values = row
+            category, text, _ = texts[name]
             args = ""
-            if direction:
-                other = "source" if direction == RECEIVED else "target"
+            if kind in (WAITED, WOKEN):
+                args = f', "args": {{"for": {texts[peer][2]}}}'
+            elif kind:
+                other = "source" if kind == RECEIVED else "target"
+                edge, step, batch, nbytes = numbers
                 args = (
                     f', "args": {{"{other}": {texts[peer][1]}, "edge": {edge}, "step": '
-                    f'{step}, "microbatch": {batch}, "bytes": {nbytes}}}'
+                    f'{step}, "microbatch": {batch}, "bytes": {nbytes}, "values": '
+                    f"{texts[values][2]}}}"
                 )
             yield (
                 f'{{"ph": "X", "name": {text}, "cat": {category}, "pid": {pid}, '
                 f'"tid": {_thread(pid, track)}, "ts": {_micros(start)}, '
                 f'"dur": {_micros(end - start)}{args}}}'
             )
-    for number, (sent, received) in enumerate(timeline.arrows, 1):
-        yield _arrow(timeline, "s", number, sent)
-        yield _arrow(timeline, "f", number, received)
+    numbers = count(1)
+    for sent, received in timeline.arrows:
+        # At the starts of the slices. Perfetto attaches an arrow to the slice that started
+        # last at this time. The slice comes before the arrow in the file, so Perfetto finds
+        # the right one.
+        ends = _start_of(timeline, sent), _start_of(timeline, received)
+        yield from _arrow(timeline, "message", next(numbers), *ends)
+    for track, at, (index, row) in timeline.wakes:
+        part, slices = timeline.parts[index], timeline.slices[index]
+        wait = part, int(slices[row, 0]), int(slices[row, 3]) - 1
+        yield from _arrow(timeline, "thread", next(numbers), (part, track, at), wait)
 
 
 def _headings(timeline: Timeline, part: Part) -> Iterator[str]:
@@ -121,20 +137,33 @@ def _heading(what: str, pid: int, tid: int, **args: object) -> str:
     return json.dumps({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})
 
 
-def _arrow(timeline: Timeline, phase: str, number: int, row: tuple[int, int]) -> str:
-    """Return one end of an arrow, at the start of the slice that sends or receives.
+_End = tuple[Part, int, int]
+"""An end of an arrow: the node, the track and the time."""
 
-    Perfetto attaches an arrow to the slice that started last at this time. The slice comes
-    before the arrow in the file, so Perfetto finds the right one.
-    """
+
+def _start_of(timeline: Timeline, row: Row) -> _End:
+    """Return the start of a slice, as the end of an arrow."""
     index, at = row
     track, _, start, *_ = timeline.slices[index][at].tolist()
-    pid = _process(timeline, timeline.parts[index])
-    binding = "" if phase == "s" else ', "bp": "e"'
-    return (
-        f'{{"ph": "{phase}", "name": "message", "cat": "message", "id": {number}, '
-        f'"pid": {pid}, "tid": {_thread(pid, track)}, "ts": {_micros(start)}{binding}}}'
-    )
+    return timeline.parts[index], track, start
+
+
+def _arrow(
+    timeline: Timeline,
+    category: str,
+    number: int,
+    start: _End,
+    end: _End,
+) -> Iterator[str]:
+    """Yield the two ends of an arrow."""
+    for phase, (part, track, at) in (("s", start), ("f", end)):
+        pid = _process(timeline, part)
+        binding = "" if phase == "s" else ', "bp": "e"'
+        yield (
+            f'{{"ph": "{phase}", "name": "{category}", "cat": "{category}", '
+            f'"id": {number}, "pid": {pid}, "tid": {_thread(pid, track)}, '
+            f'"ts": {_micros(at)}{binding}}}'
+        )
 
 
 def _process(timeline: Timeline, part: Part) -> int:

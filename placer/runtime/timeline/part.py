@@ -9,7 +9,7 @@ import numpy as np
 
 from placer.channel.interface import Array, Channel, Key
 from placer.runtime.control.barrier import TIMELINE, version_error
-from placer.runtime.timeline.recorder import COLUMNS, RECEIVED, Recorder
+from placer.runtime.timeline.recorder import COLUMNS, WOKEN, Recorder
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -74,12 +74,14 @@ def receive_part(channel: Channel, node: str) -> Part:
 def _check(header: _Header, slices: Array) -> None:
     if slices.dtype != np.int64 or slices.shape != (len(slices), COLUMNS):
         raise ValueError(slices.shape)
-    track, name, start, end, direction, peer, *_ = slices.T
+    track, name, start, end, kind, peer, edge, *_, values = slices.T
     limits = (
         (track, len(header.tracks)),
         (name, len(header.names)),
         (peer, len(header.names)),
-        (direction, RECEIVED + 1),
+        (values, len(header.names)),
+        (kind, WOKEN + 1),
+        (edge[kind == WOKEN], len(header.tracks)),
     )
     for numbers, limit in limits:
         if ((numbers < 0) | (numbers >= limit)).any():

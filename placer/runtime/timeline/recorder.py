@@ -10,19 +10,23 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, NamedTuple
 
 from placer.channel.interface import Key
 
 now = time.monotonic_ns
-COLUMNS: Final = 10
-"""The number of integers per slice: the track, the name, the start, the end, the direction,
-the name of the peer, and the edge, step, microbatch and bytes of the message."""
-SENT, RECEIVED = 1, 2
-"""The directions of a message. The direction of a slice without a message is 0."""
+COLUMNS: Final = 11
+"""The number of integers per slice: the track, the name, the start, the end, the kind, the
+name of the peer, and the edge, step, microbatch, bytes and values of the message."""
+PLAIN, SENT, RECEIVED, WAITED, WOKEN = range(5)
+"""The kinds of slices: a call, a message, a wait for the peers, and a wait that another thread
+of this node has ended. The edge and the step of such a wait are the other thread's track and the
+time when it ended the wait."""
+MERGED: Final = 100_000
+"""The longest time in nanoseconds between two waits that are recorded as one slice."""
 STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, ROWS, COPY, READ, RECORD = (
     "step",
     "compute",
@@ -36,17 +40,27 @@ STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, ROWS, COPY, READ, RECORD = (
     "record",
 )
 """The categories of slices."""
+_NO_MESSAGE: Final = (PLAIN, 0, 0, 0, 0, 0, 0)
 PROGRAM: Final = "program"
 """The name of the track of the thread that runs the hooks `step` and `evaluate`."""
 
 
 class Message(NamedTuple):
-    """A message that a slice sends or receives; `nbytes` is 0 if the size is unknown."""
+    """A message that a slice sends, receives or waits for.
 
-    direction: int
+    Attributes:
+        kind: the kind of the slice.
+        peer: the other node; the nodes of a wait, with spaces between them.
+        key: the address of the message.
+        nbytes: the size; 0 if it is unknown.
+        values: the names of the values, with spaces between them.
+    """
+
+    kind: int
     peer: str
     key: Key
     nbytes: int = 0
+    values: str = ""
 
 
 @dataclass(slots=True)
@@ -57,6 +71,8 @@ class _Track:
     name: str
     thread: threading.Thread
     numbers: array[int] = field(default_factory=lambda: array("q"))
+    last_wait: tuple[object, int] | None = None
+    """The source of the last wait for another thread, and the length of `numbers` after it."""
 
 
 class Recorder:
@@ -79,7 +95,8 @@ class Recorder:
         self.step = 0
         self.left_out = self.full_in = 0
         self._limit = limit
-        self._count = 0
+        self._counter = count()
+        # The lock guards new names and tracks. Only its own thread changes a track.
         self._lock = threading.Lock()
         self._names: dict[tuple[str, str], int] = {}
         self._tracks = [_Track(0, PROGRAM, threading.current_thread())]
@@ -91,37 +108,83 @@ class Recorder:
         category: str,
         name: str,
         start: int,
-        end: int,
+        end: int | None = None,
         message: Message | None = None,
     ) -> None:
-        """Record a slice of this thread, if the recorder is active."""
+        """Record a slice of this thread, if the recorder is active.
+
+        Args:
+            category: the category.
+            name: the name.
+            start: the start.
+            end: the end; None if the slice ends now.
+            message: the message that the slice sends, receives or waits for.
+        """
         if not self.active:
             return
-        with self._lock:
-            if self._count >= self._limit:
-                self.left_out += 1
-                self.full_in = self.full_in or self.step
-                return
-            self._count += 1
-            track = self._track()
-            numbers = (track.number, self._name(category, name), start, end)
-            if message is None:
-                track.numbers.extend((*numbers, 0, 0, 0, 0, 0, 0))
-            else:
-                direction, peer, key, nbytes = message
-                peer_name = self._name("", peer)
-                track.numbers.extend((*numbers, direction, peer_name, *key[:3], nbytes))
+        track = self._track()
+        named = self._name(category, name)
+        details: tuple[int, ...] = _NO_MESSAGE
+        if message is not None:
+            kind, peer, key, nbytes, values = message
+            texts = self._name("", peer), self._name("", values)
+            details = (kind, texts[0], *key[:3], nbytes, texts[1])
+        if next(self._counter) >= self._limit:
+            self._leave_out()
+            return
+        # The end comes last, so that the slice contains the time for recording it.
+        track.numbers.extend(
+            (track.number, named, start, now() if end is None else end, *details)
+        )
 
-    @contextmanager
     def slice(
         self, category: str, name: str, message: Message | None = None
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Return a context manager that records its duration as a slice, even if it raises."""
-        start = now()
-        try:
-            yield
-        finally:
-            self.add(category, name, start, now(), message)
+        return _Slice(self, category, name, message)
+
+    def add_thread_wait(
+        self,
+        source: object,
+        node: str,
+        start: int,
+        end: int,
+        woken: tuple[int, int] | None,
+    ) -> None:
+        """Record a wait of this thread for another thread of the node.
+
+        A thread that wakes too early waits again. The two waits become one slice if they
+        have the same source and nothing is recorded between them.
+
+        Args:
+            source: identifies the waits of one kind.
+            node: the name of the node.
+            start, end: the time of the wait.
+            woken: the track of the thread that ended the wait, and the time; None if they
+                are unknown.
+        """
+        if not self.active:
+            return
+        track = self._track()
+        numbers = track.numbers
+        if (
+            track.last_wait == (source, len(numbers))
+            and start - numbers[3 - COLUMNS] <= MERGED
+        ):
+            start = numbers[2 - COLUMNS]
+            del numbers[-COLUMNS:]
+        name, message = "another thread", Message(WAITED, node, Key(0, 0))
+        if woken is not None:
+            name = self._tracks[woken[0]].name
+            message = Message(WOKEN, node, Key(*woken))
+        self.add(WAIT, f"wait for {name}", start, end, message)
+        track.last_wait = source, len(numbers)
+
+    @property
+    def own_track(self) -> int | None:
+        """The number of this thread's track; None if it has recorded nothing."""
+        track: _Track | None = getattr(self._local, "track", None)
+        return None if track is None else track.number
 
     @property
     def is_program(self) -> bool:
@@ -150,20 +213,51 @@ class Recorder:
             return joined
 
     def _name(self, category: str, name: str) -> int:
-        return self._names.setdefault((category, name), len(self._names))
+        number = self._names.get((category, name))
+        if number is None:
+            with self._lock:
+                number = self._names.setdefault((category, name), len(self._names))
+        return number
+
+    def _leave_out(self) -> None:
+        with self._lock:
+            self.left_out += 1
+            self.full_in = self.full_in or self.step
 
     def _track(self) -> _Track:
         """Return the track of this thread. It reuses the track of an ended namesake."""
-        track: _Track | None = getattr(self._local, "track", None)
-        if track is None:
-            thread = threading.current_thread()
-            name = thread.name.removeprefix("placer ")
-            for track in self._tracks:
-                if track.name == name and not track.thread.is_alive():
-                    track.thread = thread
-                    break
-            else:
-                track = _Track(len(self._tracks), name, thread)
-                self._tracks.append(track)
-            self._local.track = track
+        try:
+            track: _Track = self._local.track
+        except AttributeError:
+            with self._lock:
+                track = self._local.track = self._new_track()
         return track
+
+    def _new_track(self) -> _Track:
+        thread = threading.current_thread()
+        name = thread.name.removeprefix("placer ")
+        for track in self._tracks:
+            if track.name == name and not track.thread.is_alive():
+                track.thread = thread
+                return track
+        track = _Track(len(self._tracks), name, thread)
+        self._tracks.append(track)
+        return track
+
+
+class _Slice:
+    """A context manager that records its duration. A generator would be slower."""
+
+    __slots__ = ("_category", "_message", "_name", "_recorder", "_start")
+
+    def __init__(
+        self, recorder: Recorder, category: str, name: str, message: Message | None
+    ) -> None:
+        self._recorder = recorder
+        self._category, self._name, self._message = category, name, message
+
+    def __enter__(self) -> None:
+        self._start = now()
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder.add(self._category, self._name, self._start, None, self._message)

@@ -8,13 +8,14 @@ node measures the clocks before and after the recorded steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from placer.channel.interface import Aborted, Channel
 from placer.errors import PlacerError
 from placer.plan.plan import Plan
+from placer.runtime.batches.read_ahead import Position
 from placer.runtime.control.barrier import CLOCKS, barrier
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
@@ -28,11 +29,14 @@ from placer.runtime.timeline.clocks import (
     clock_name,
     measure_clocks,
 )
+from placer.runtime.timeline.message_names import MessageNames
 from placer.runtime.timeline.part import Part, part_of, receive_part, send_part
-from placer.runtime.timeline.recorder import Recorder
+from placer.runtime.timeline.recorder import READ, STEP, Recorder
 from placer.runtime.timeline.timeline import Timeline
 from placer.runtime.timeline.traced_channel import traced_channel
 from placer.runtime.timeline.traced_node import traced_hooks
+from placer.runtime.timeline.watched_threads import WatchedThreads
+from placer.system.owned_threads import OwnedThreads
 
 MAX_OF_NODE: Final = 100_000
 """The largest number of slices of a node. Each slice needs 80 bytes."""
@@ -81,11 +85,26 @@ class Recording:
 
     def traced_channel(self) -> Channel:
         """Return a channel that records the messages of the program."""
-        return traced_channel(self._channel, self.recorder)
+        return traced_channel(self._channel, self.recorder, MessageNames(self._plan))
 
     def traced_hooks(self, hooks: Hooks) -> Hooks:
         """Return the hooks of the program with recording."""
         return traced_hooks(hooks, self.recorder)
+
+    def watch_threads(self, threads: OwnedThreads) -> None:
+        """Record how the threads of an owner, and the owner, wait for each other."""
+        threads.changed.watch = WatchedThreads(self.recorder, self._channel.node)
+
+    def reading(self, position: Position) -> AbstractContextManager[None]:
+        """Return a context manager that records the reading of a batch."""
+        return self.recorder.slice(READ, f"read batch {position[1]}")
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Return a context manager that records a step if it is in the window."""
+        self._enter(number)
+        with self.recorder.slice(STEP, f"step {number}"):
+            yield
 
     def begin(self) -> None:
         """Measure the clocks. All nodes call this before the first step."""
@@ -97,7 +116,7 @@ class Recording:
         }
         self._measure(0)
 
-    def enter(self, step: int) -> None:
+    def _enter(self, step: int) -> None:
         """Note that a step begins, and record it if it is in the window."""
         if self._has_ended:
             return
@@ -184,6 +203,8 @@ class Recording:
             self.window or Window(first, last),
             {node: Clock(tuple(each)) for node, each in self._measurements.items()},
             failure,
+            self._plan.name,
+            self._plan.digest,
         )
 
     def _measure(self, number: int) -> None:

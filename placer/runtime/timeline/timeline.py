@@ -13,10 +13,12 @@ from placer.channel.interface import Array
 from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.clocks import Clock
 from placer.runtime.timeline.part import Part
-from placer.runtime.timeline.recorder import PROGRAM, RECEIVED, SENT, STEP
+from placer.runtime.timeline.recorder import PROGRAM, RECEIVED, SENT, STEP, WOKEN
 
 Row = tuple[int, int]
 """The position of a slice: the index of the part and of the row in it."""
+KIND, WOKEN_AT = 4, 7
+"""Columns of a slice: its kind, and the time when another thread ended the wait."""
 SERVICE = "service of "
 """The prefix of the track name of the hook `serve`."""
 
@@ -32,6 +34,7 @@ class Timeline:
         window: the steps to record.
         clocks: the clocks of nodes that do not share the control node's clock.
         failure: why the run has failed; empty if it has not.
+        model, build: the name and the digest of the plan.
     """
 
     nodes: Sequence[str]
@@ -39,6 +42,8 @@ class Timeline:
     window: Window
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     failure: str = ""
+    model: str = ""
+    build: str = ""
 
     @cached_property
     def slices(self) -> Sequence[Array]:
@@ -51,6 +56,8 @@ class Timeline:
             slices = part.slices.copy()
             clock = self.clocks.get(part.node, Clock())
             slices[:, 2:4] = clock.align(slices[:, 2:4])
+            is_woken = slices[:, KIND] == WOKEN
+            slices[is_woken, WOKEN_AT] = clock.align(slices[is_woken, WOKEN_AT])
             # Of slices with equal times, the slice that was recorded last is the outer one.
             recorded = -np.arange(len(slices))
             keys = (recorded, -slices[:, 3], slices[:, 2], slices[:, 0])
@@ -58,6 +65,7 @@ class Timeline:
         first = min((int(each[:, 2].min()) for each in aligned if len(each)), default=0)
         for each in aligned:
             each[:, 2:4] -= first
+            each[each[:, KIND] == WOKEN, WOKEN_AT] -= first
         return aligned
 
     @cached_property
@@ -72,19 +80,38 @@ class Timeline:
         for number, (part, slices) in enumerate(
             zip(self.parts, self.slices, strict=True)
         ):
-            rows = np.flatnonzero(slices[:, 4])
+            rows = np.flatnonzero(slices[:, KIND])
             for row in rows[np.argsort(slices[rows, 3], kind="stable")]:
-                _, _, _, _, direction, peer, *key, _ = slices[row].tolist()
+                _, _, _, _, kind, peer, *key, _, _ = slices[row].tolist()
                 other = part.names[peer][1]
-                if direction == SENT:
+                if kind == SENT:
                     sent[part.node, other, *key].append((number, int(row)))
-                elif direction == RECEIVED:
+                elif kind == RECEIVED:
                     received[other, part.node, *key].append((number, int(row)))
         return [
             arrow
             for message, rows in sent.items()
             for arrow in zip(rows, received.get(message, ()), strict=False)
         ]
+
+    @cached_property
+    def wakes(self) -> Sequence[tuple[int, int, Row]]:
+        """The waits that another thread of the node has ended: its track and the time of the
+        end of its work, and the wait.
+
+        The time lies in a slice of the track. If the thread was between two slices, it is
+        the end of the earlier slice.
+        """
+        found = []
+        for number, slices in enumerate(self.slices):
+            for row in np.flatnonzero(slices[:, KIND] == WOKEN).tolist():
+                track, at = (int(each) for each in slices[row, [6, WOKEN_AT]])
+                of_track = slices[slices[:, 0] == track]
+                started = of_track[: np.searchsorted(of_track[:, 2], at, "right")]
+                if len(started):
+                    at = min(at, int(started[:, 3].max()) - 1)
+                    found.append((track, at, (number, row)))
+        return found
 
     @property
     def missing(self) -> Sequence[str]:

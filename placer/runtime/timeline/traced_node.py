@@ -36,12 +36,12 @@ from placer.runtime.timeline.recorder import (
 
 _BY_CATEGORY: Final[Mapping[str, str]] = {
     READ: "read",
-    SEND: """send answer offer push_delta send_sum send_keys send_keys_ahead send_rows
+    SEND: """send push answer offer push_delta send_sum send_keys send_keys_ahead send_rows
         send_row_gradients answer_rows""",
-    RECEIVE: """receive send_and_recv sum_of_first pushed receive_keys receive_keys_ahead
-        receive_rows receive_row_gradients asked_keys pushed_rows""",
-    WAIT: "pull push merge wait_for_workers",
-    UPDATE: """update update_from_edges update_from update_rows store compute_directions
+    RECEIVE: """receive send_and_recv sum_of_first pull pushed receive_keys
+        receive_keys_ahead receive_rows receive_row_gradients asked_keys pushed_rows""",
+    WAIT: "wait_for_workers",
+    UPDATE: """merge update update_from_edges update_from update_rows store compute_directions
         apply_directions add_to_sums""",
     ROWS: "distinct_keys distributed_lookup_table sum_by_key exact_squares_of_rows",
     COPY: "memcpy_h2d memcpy_d2d memcpy_d2h parameters assemble_parameter cut",
@@ -133,23 +133,29 @@ for _name in methods() - ITERATORS:
 
 
 def traced_hooks(hooks: Hooks, recorder: Recorder) -> Hooks:
-    """Return hooks that record their own calls and the jitted functions that they call."""
+    """Return hooks that record evaluations and the jitted functions that they call."""
     return hooks._replace(
         step=_traced_hook(hooks.step, recorder),
-        evaluate=hooks.evaluate and _traced_hook(hooks.evaluate, recorder),
+        evaluate=hooks.evaluate and _traced_evaluation(hooks.evaluate, recorder),
         serve=hooks.serve and _with_traced_functions(hooks.serve, recorder),
     )
+
+
+def _traced_evaluation(hook: Hook, recorder: Recorder) -> Hook:
+    evaluate = _traced_hook(hook, recorder)
+
+    def run(node: Node) -> None:
+        with recorder.slice(STEP, node.position.where):
+            evaluate(node)
+
+    return run
 
 
 def _traced_hook(hook: Hook, recorder: Recorder) -> Hook:
     traced = _with_traced_functions(hook, recorder)
 
     def run(node: Node) -> None:
-        if not recorder.active:  # avoid the cost of tracing
-            hook(node)
-            return
-        with recorder.slice(STEP, node.position.where):
-            traced(node)
+        (traced if recorder.active else hook)(node)  # avoid the cost of tracing
 
     return run
 

@@ -18,6 +18,7 @@ from placer.runtime.control.barrier import (
 )
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import (
+    RUNNING,
     WAITING,
     NodeWarning,
     Notice,
@@ -27,7 +28,7 @@ from placer.runtime.metrics.combiner import Phase
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.program_file import Hook
-from placer.runtime.timeline.recorder import WAIT
+from placer.runtime.timeline.recorder import RECORD, WAIT
 from placer.runtime.timeline.recording import Recording
 from placer.runtime.training_loop import asynchronous_tables
 from placer.runtime.training_loop.asynchronous_tables import Drained
@@ -87,13 +88,13 @@ class Training:
             return
         if self.execution.is_control:
             self.execution.report(self.steps.start_at(first))
-        self.execution.report_state("running")
+        self.execution.report_state(RUNNING)
         self.execution.common_step.first = done + 1
         # The earlier run stopped after this step, but other nodes had not finished it.
         if done >= first and self._is_due(done) and self._meet(done):
             return
         while not self._agree(done):
-            if self._skips(done + 1) or self._run_step(done + 1):
+            if self._is_step_done(done + 1):
                 done += 1
                 if self._is_due(done) and self._meet(done):
                     return
@@ -123,15 +124,16 @@ class Training:
         steps = done - self._resumed_step
         if pace.is_ahead(steps):
             execution.state = WAITING  # heartbeats report the state
-            pace.wait(
-                steps,
-                lambda: (
-                    execution.common_step.is_pending
-                    or execution.channel.aborted is not None
-                ),
-                limit=execution.options.deadline / 2,
-            )
-            execution.state = "running"
+            with self._slice(WAIT, "wait for callbacks"):
+                pace.wait(
+                    steps,
+                    lambda: (
+                        execution.common_step.is_pending
+                        or execution.channel.aborted is not None
+                    ),
+                    limit=execution.options.deadline / 2,
+                )
+            execution.state = RUNNING
 
     def _meet(self, done: int) -> bool:
         """Wait until all nodes have finished a step, and take the scheduled actions
@@ -186,6 +188,14 @@ class Training:
             checkpoints.seconds += time.perf_counter() - start
         return action
 
+    def _is_step_done(self, number: int) -> bool:
+        """Run a step, as a slice of the timeline if there is one. Return False if a server skips
+        it because all workers have drained."""
+        if self.recording is None:
+            return self._skips(number) or self._run_step(number)
+        with self.recording.step(number):
+            return self._skips(number) or self._run_step(number)
+
     def _skips(self, number: int) -> bool:
         """Return True if this node skips a step, because the step is already over."""
         start = time.perf_counter()
@@ -216,21 +226,26 @@ class Training:
         """Run a step. Return False if a server skips it because all workers have drained."""
         execution, driver = self.execution, self.driver
         node = driver.node
-        if self.recording is not None:
-            self.recording.enter(number)
         start = time.perf_counter()
         driver.enter_step(number, *self.steps.place_of(number))
         execution.step = number
         self.step(node)
-        is_done = driver.end_step()
-        execution.timing.add(time.perf_counter() - start, node.position.count)
-        if not is_done:
-            return False
-        if number > self._begun_step:  # otherwise a drain has ended its metrics
-            self._open, self._begun_step = self.steps.phase(number), number
-        self._end_metrics()
-        self.metrics.forget(driver.horizon)
+        with self._slice(RECORD, "end step"):
+            is_done = driver.end_step()
+            execution.timing.add(time.perf_counter() - start, node.position.count)
+            if not is_done:
+                return False
+            if number > self._begun_step:  # otherwise a drain has ended its metrics
+                self._open, self._begun_step = self.steps.phase(number), number
+            self._end_metrics()
+            self.metrics.forget(driver.horizon)
         return True
+
+    def _slice(self, category: str, name: str) -> AbstractContextManager[None]:
+        """Return a context manager that records a slice of the timeline if there is one."""
+        if self.recording is None:
+            return nullcontext()
+        return self.recording.recorder.slice(category, name)
 
     def _is_due(self, step: int) -> bool:
         """Whether all nodes meet after a step: an epoch or the run ends, or the spec schedules
@@ -260,7 +275,7 @@ class Training:
             self.evaluate(driver.node)
             rows = steps.evaluating.epoch_rows
             self.metrics.end(Phase(EVALUATION, number, 0, rows))
-            execution.report_state("running")
+            execution.report_state(RUNNING)
             action = self._verdict(number, steps.evaluates_in_turn(number))
         if self.saves.is_due(number):
             action |= Action.SAVE
@@ -284,13 +299,11 @@ class Training:
         return Drained(done)
 
     def _drain_node(self, done: int) -> None:
-        """Drain this node, as a slice of the timeline if there is one."""
+        """Drain this node, unless it goes through the same steps as all others."""
         driver = self.driver
-        recorded: AbstractContextManager[None] = nullcontext()
-        if self.recording is not None and driver.has_drains:
-            recorded = self.recording.recorder.slice(WAIT, "drain")
-        with recorded:
-            driver.drain(done, ends=done == self.steps.total)
+        if driver.has_drains:
+            with self._slice(WAIT, "drain"):
+                driver.drain(done, ends=done == self.steps.total)
 
     def _verdict(self, step: int, is_due: bool) -> Action:
         """Return the action that follows from an evaluation. The control node decides
@@ -329,5 +342,9 @@ class Training:
             # A node that saves no longer has a time limit for this step. So wait until all nodes
             # have ended the step.
             barrier(execution.plan, execution.channel, {}, STOPPED)
-        self.saves.save(drained, stops=stops)
+        if self.saves.checkpoints is None:
+            self.saves.save(drained, stops=stops)
+        else:
+            with self._slice(RECORD, "save checkpoint"):
+                self.saves.save(drained, stops=stops)
         return stops

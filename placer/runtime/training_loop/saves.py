@@ -12,7 +12,7 @@ from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.errors import PlacerError
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.divergence import LossWatch
-from placer.runtime.control.events import SAVING, STILL_WRITING
+from placer.runtime.control.events import RUNNING, SAVING, STILL_WRITING
 from placer.runtime.control.execution import Execution
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.statistics import decode_statistics
@@ -135,7 +135,7 @@ class Saves:
         checkpoints.save(step, progress)
         checkpoints.seconds += time.perf_counter() - start
         if waits:
-            execution.report_state("running")
+            execution.report_state(RUNNING)
 
     def _add_parts(self, ahead: Sequence[StepStatistics]) -> None:
         """Add the metrics of steps that only some workers have finished to the epoch's metrics."""

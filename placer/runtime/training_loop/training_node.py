@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,9 @@ def make_node(
     evaluating = None
     if (data := plan.evaluation) is not None:
         evaluating = open_batches(execution, data, EVALUATION)
+    if recording is not None:
+        training = replace(training, watch=recording)
+        evaluating = evaluating and replace(evaluating, watch=recording)
     for each in filter(None, (training, evaluating)):
         contexts.callback(each.close)
     order = open_order(plan, me, execution.options, contexts)
@@ -94,6 +98,10 @@ def make_node(
     service, serve = open_service(plan, me, channel, order, rows), hooks.serve
     if service is not None:
         contexts.callback(service.close)
+    if recording is not None:
+        for end in (*dict.fromkeys(communicators.values()), service):
+            if end is not None and end.threads is not None:
+                recording.watch_threads(end.threads)
     if service is not None and serve is not None:
         serve = _in_service_thread(serve, plan, me, devices)
     exchange = Exchange(me.name, channel, edges, plan.workers)

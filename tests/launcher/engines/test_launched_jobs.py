@@ -10,6 +10,7 @@ from support.real_runs import compile_small
 
 import placer
 from placer.errors import PlacerError, RunError
+from placer.report.run_files import find_runs
 from placer.runtime.control.events import NodeWarning, Output, Step
 
 pytestmark = pytest.mark.usefixtures("engine_here")
@@ -28,6 +29,9 @@ def test_the_events_and_the_result_are_those_of_a_local_run(build, tmp_path):
     result = placer.launch(
         build, on=on, steps=7, save_params=saved, watch=events.append, logs=logs
     )
+    run = find_runs(build.parent / "runs")[-1]
+    assert (run.end.ended, run.end.metrics) == ("finished", result.metrics)
+    assert [line["step"] for line in run.history()] == [*range(1, 8)]
     local = placer.launch(build, steps=7, in_process=True)
     assert result.metrics == local.metrics
     assert [each["metrics"] for each in result.history] == [
@@ -76,6 +80,8 @@ def test_a_killed_node_is_the_root_cause(build, tmp_path):
     with pytest.raises(RunError, match=r"^ps:0 was killed by SIGKILL") as caught:
         placer.launch(build, on="here", steps=10**6, watch=kill, logs=tmp_path / "logs")
     assert f"host: {os.uname().nodename}" in str(caught.value)
+    end = find_runs(build.parent / "runs")[-1].end
+    assert (end.ended, end.error) == ("failed", str(caught.value))
 
 
 def test_a_job_that_cannot_be_followed_is_named_after_its_warnings(build, tmp_path):

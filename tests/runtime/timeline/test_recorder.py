@@ -39,14 +39,15 @@ def test_nothing_is_recorded_before_and_after_the_window():
 def test_a_slice_has_its_message_and_is_recorded_if_it_fails():
     recorder = Recorder(limit=9)
     recorder.active = True
-    message = Message(SENT, "ps:0", Key(3, 7, 2), 80)
+    message = Message(SENT, "ps:0", Key(3, 7, 2), 80, "h1.w h1.b")
     with pytest.raises(ValueError, match="lost"), recorder.slice(WAIT, "x", message):
         raise ValueError("lost")
     part = part_of("worker:0", recorder)
-    _, name, start, end, direction, peer, *rest = part.slices[0].tolist()
+    _, name, start, end, direction, peer, *rest, values = part.slices[0].tolist()
     assert part.names[name] == (WAIT, "x")
     assert start <= end
     assert (direction, part.names[peer][1], rest) == (SENT, "ps:0", [3, 7, 2, 80])
+    assert part.names[values][1] == "h1.w h1.b"
 
 
 def test_threads_have_tracks_and_those_one_after_another_of_a_name_have_one():

@@ -71,11 +71,14 @@ def test_the_window_has_the_calls_of_the_program_with_their_names(digits, tmp_pa
         assert names["evaluation after step 11"] == 1
     assert worker["forward_backward"] == 2
     assert worker["batch 0"] == 1
-    assert worker["edge 3 to ps:0"] == worker["edge 1 from ps:0"] == 2
+    assert worker["h1.w.grad to ps:0"] == 2
+    assert worker["h1.w from ps:0"] == 3  # the evaluation receives it once
     assert server["squared_norm"] == server["compute_clip_scale"] == 2
     assert server["update dense"] == 2
     check_messages(trace)
+    plan = read_plan(digits)
     assert trace.about["steps"] == "10:11"
+    assert (trace.about["model"], trace.about["build"]) == ("digits", plan.digest)
     assert set(result.shares) == set(trace.nodes)
     for shares in result.shares.values():
         assert sum(shares.values()) == pytest.approx(1)
@@ -86,9 +89,9 @@ def test_a_slice_is_within_the_call_that_it_is_part_of(digits, tmp_path):
     trace, _ = trace_of(digits, tmp_path, steps=2)
     slices = trace.slices["worker:0", "program"]
     for inner, outer in (
-        ("edge 1 from ps:0", "receive"),
+        ("h1.w from ps:0", "receive"),
         ("forward_backward", "step 1"),
-        ("edge 3 to ps:0", "send"),
+        ("h1.w.grad to ps:0", "send"),
     ):
         each = next(each for each in slices if each["name"] == inner)
         assert any(
@@ -113,7 +116,9 @@ def test_asynchronous_the_threads_that_send_and_serve_are_shown(tmp_path):
     check_messages(trace)
     worker = trace.names("worker:0")
     assert worker["pull"] == worker["push"] == 24
-    assert trace.names("worker:0", "exchange with ps:0")["edge 3 to ps:0"] >= 12
+    exchanged = trace.names("worker:0", "exchange with ps:0")
+    assert exchanged["h1.w.grad.clipped to ps:0"] >= 12
+    assert exchanged["drain to ps:0"] == 2
     served = trace.names("ps:0", "service of ps:0")
     assert served["update_from dense"] == 24
     assert served["answer"] >= 12
@@ -253,3 +258,40 @@ def test_the_calls_on_rows_of_sparse_tables_have_names(tmp_path):
     for name in ("receive_keys", "send_rows", "receive_row_gradients"):
         assert server[name], name
     assert result.shares["ps:0"]["rows"] > 0
+
+
+def test_messages_have_the_names_of_their_values(digits, tmp_path):
+    trace, _ = trace_of(digits, tmp_path, steps=2)
+    sent = next(
+        each
+        for each in trace.slices["worker:0", "program"]
+        if each["name"] == "h1.b.grad +2 to ps:1"
+    )
+    assert sent["args"]["values"] == ["h1.b.grad", "logits.w.grad", "logits.b.grad"]
+
+
+def test_messages_of_sparse_tables_have_the_names_of_their_values(tmp_path):
+    spec = write_sparse_spec(tmp_path, servers=1)
+    placer.compile(spec, tmp_path / "build")
+    trace, _ = trace_of(tmp_path / "build", tmp_path, steps=2)
+    worker, server = trace.names("worker:0"), trace.names("ps:0")
+    assert worker["keys of u.table +1 to ps:0"]
+    assert server["keys of u.table +1 from worker:0"]
+    assert server["u.rows +1 to worker:1"] == 4
+    assert worker["u.rows.grad +1 to ps:0"] == 2
+
+
+def test_a_wait_names_the_nodes_that_it_waits_for(digits, tmp_path):
+    trace, _ = trace_of(digits, tmp_path, steps=2)
+    waits = [
+        each
+        for (node, _), slices in trace.slices.items()
+        for each in slices
+        if each["cat"] == "wait"
+    ]
+    assert waits
+    for each in waits:
+        assert set(each["args"]["for"]) < set(trace.nodes)
+    named = [each for each in waits if each["name"] == "wait for ps:0"]
+    assert named
+    assert all(each["args"]["for"] == ["ps:0"] for each in named)

@@ -17,7 +17,7 @@ from placer.runtime.timeline import chrome
 from placer.runtime.timeline.chrome import write_timeline
 from placer.runtime.timeline.clocks import Clock, Measurement
 from placer.runtime.timeline.part import Part
-from placer.runtime.timeline.recorder import RECEIVED, SENT
+from placer.runtime.timeline.recorder import COLUMNS, RECEIVED, SENT
 from placer.runtime.timeline.timeline import Timeline
 
 NAMES = (("step", "step 1"), ("compute", "forward"), ("", "a:0"), ("", "b:0"))
@@ -48,8 +48,10 @@ def clocks(draw):
 
 
 def part_with(node, spans, messages=()):
-    rows = [(0, 1, low, high, 0, 0, 0, 0, 0, 0) for low, high in spans]
-    return Part(node, NAMES, ("program",), np.array([*rows, *messages]).reshape(-1, 10))
+    rows = [(0, 1, low, high, *[0] * 7) for low, high in spans]
+    return Part(
+        node, NAMES, ("program",), np.array([*rows, *messages]).reshape(-1, COLUMNS)
+    )
 
 
 @given(spans=st.tuples(nested(), nested()), clock=clocks())
@@ -64,7 +66,7 @@ def test_slices_nest_on_every_clock(tmp_path_factory, spans, clock):
 
 
 def test_messages_of_a_key_are_connected_in_their_order(tmp_path):
-    key = (4, 1, 0, 8)
+    key = (4, 1, 0, 8, 2)
     sent = [(0, 1, t, t + 5, SENT, 3, *key) for t in (10, 20, 30)]
     received = [(0, 1, t, t + 5, RECEIVED, 2, *key) for t in (21, 31)]
     parts = [part_with("a:0", [], sent), part_with("b:0", [], received)]
@@ -76,9 +78,9 @@ def test_messages_of_a_key_are_connected_in_their_order(tmp_path):
 
 def test_own_times_of_slices_are_shares_of_the_time_of_steps():
     rows = [
-        (0, 1, 10, 40, 0, 0, 0, 0, 0, 0),
-        (0, 0, 0, 100, 0, 0, 0, 0, 0, 0),
-        (0, 1, 150, 160, 0, 0, 0, 0, 0, 0),  # outside of steps
+        (0, 1, 10, 40, *[0] * 7),
+        (0, 0, 0, 100, *[0] * 7),
+        (0, 1, 150, 160, *[0] * 7),  # outside of steps
     ]
     part = Part("a:0", NAMES, ("program",), np.array(rows))
     shares = Timeline(NODES, [part], Window(1, 1)).shares()
@@ -86,7 +88,7 @@ def test_own_times_of_slices_are_shares_of_the_time_of_steps():
 
 
 def test_what_is_missing_is_said(tmp_path):
-    part = Part("a:0", NAMES, ("program",), np.empty((0, 10), np.int64), 5, 2)
+    part = Part("a:0", NAMES, ("program",), np.empty((0, COLUMNS), np.int64), 5, 2)
     timeline = Timeline(NODES, [part], Window(1, 9), failure="ps:0 was lost")
     write_timeline(tmp_path / "t.json", timeline)
     about = json.loads((tmp_path / "t.json").read_text())["otherData"]

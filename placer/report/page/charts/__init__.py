@@ -1,0 +1,1 @@
+"""The charts of a report page, as SVG."""

@@ -1,0 +1,124 @@
+"""Collects all facts of a page."""
+
+from __future__ import annotations
+
+import msgspec
+
+from placer.compiler.build_or_spec import LoadedBuild
+from placer.errors import PlacerError
+from placer.place.ids import format_nodes
+from placer.plan.plan import Plan
+from placer.report.layers import find_layers
+from placer.report.numbers import format_count, format_flops, format_size, plural
+from placer.report.page.curves import curves_of
+from placer.report.page.details import list_details
+from placer.report.page.facts import LayerRow, Page, Total
+from placer.report.page.memory import memory_rows
+from placer.report.page.placement import draw, drawn_graph, place
+from placer.report.page.runs import best_sentence, run_facts, run_names
+from placer.report.page.schedule import declared_schedule, measured_schedule
+from placer.report.page.subject import Subject
+from placer.report.page.tables import balance_of, table_rows
+from placer.report.run_files import HISTORY
+from placer.report.step.facts import StepTime
+from placer.report.step.step_time import read_step_time
+
+
+def collect(subject: Subject, command: str) -> tuple[Page, tuple[str, ...]]:
+    """Return the facts of a page, and notes about parts that are missing.
+
+    Args:
+        subject: the build, the runs and the trace.
+        command: the command line, which the page shows.
+
+    Raises:
+        PlacerError: a file of the build, of a run or of the trace is damaged, or the given
+            trace is of another build.
+    """
+    page = Page(
+        subject.build.plan.name if subject.build else subject.runs[0].command.name,
+        command,
+        source=subject.source,
+        runs=run_facts(subject.runs),
+        best=best_sentence(subject.runs),
+        curves=tuple(
+            curve
+            for name, run in zip(run_names(subject.runs), subject.runs, strict=True)
+            for curve in curves_of(name, run.folder / HISTORY)
+        ),
+    )
+    if subject.build is None:
+        return page, ()
+    return _with_build(page, subject, subject.build)
+
+
+def _with_build(
+    page: Page, subject: Subject, build: LoadedBuild
+) -> tuple[Page, tuple[str, ...]]:
+    plan, graphs = build.plan, build.graphs
+    step = graphs[0]
+    notes: tuple[str, ...] = ()
+    untimed = _how_to_measure(subject, build)
+    step_time: StepTime | None = None
+    if subject.trace is not None:
+        try:
+            step_time = read_step_time(subject.trace, plan, step)
+        except PlacerError as error:
+            if not subject.is_own_trace:
+                raise
+            notes = (f"the trace of the run is not used: {error.message}",)
+        else:
+            untimed = "" if step_time else f"'{subject.trace}' contains no whole step."
+    placed = place(build, drawn_graph(graphs))
+    placement = draw(placed, step_time)
+    schedule = declared_schedule(step, plan.settings.train.schedule)
+    return (
+        msgspec.structs.replace(
+            page,
+            totals=tuple(_totals(plan, len(step.ops))),
+            placement=placement,
+            details=list_details(placed),
+            untimed=untimed,
+            step_time=step_time,
+            memory=memory_rows(plan),
+            tables=table_rows(plan),
+            balance=balance_of(plan, step),
+            schedule=schedule,
+            measured_schedule=measured_schedule(step_time, schedule)
+            if step_time
+            else (),
+            layers=tuple(
+                LayerRow(each.name, each.kind, each.output, each.parameters, each.place)
+                for each in find_layers(plan, step)
+            ),
+        ),
+        notes,
+    )
+
+
+def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
+    if len(subject.runs) > 1:
+        return ""
+    path = build.path
+    verb = "launch" if path.is_dir() else "train"
+    what = subject.runs[0].folder if subject.runs else path
+    return (
+        f"Not measured. Run `placer {verb} {path} --trace trace.json`, then"
+        f" `placer report {what} --trace trace.json`."
+    )
+
+
+def _totals(plan: Plan, ops: int) -> list[Total]:
+    nodes = plan.nodes
+    flops = sum(n.flops + n.replicated_flops + n.exchange_flops for n in nodes)
+    sent = sum(edge.nbytes for edge in plan.step_edges)
+    bound = "≤ " if any(edge.is_by_key for edge in plan.step_edges) else ""
+    totals = [
+        Total(format_nodes(node.name for node in nodes), "nodes"),
+        Total(format_count(plan.train.batch), "rows of a step"),
+        Total(format_flops(flops), "in a step"),
+    ]
+    if plan.step_edges:
+        edges = plural(len(plan.step_edges), "edge")
+        totals.append(Total(f"{bound}{format_size(sent)} on {edges}", "sent in a step"))
+    return [*totals, Total(format_count(ops), "ops")]

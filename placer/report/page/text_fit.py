@@ -1,0 +1,58 @@
+"""Estimates the width of a text in a picture, and shortens texts that are too wide.
+
+A picture is drawn before its font is known. The estimates are those of wide fonts, so a
+text needs at most the estimated space.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+CODE_EM: Final = 0.61
+"""The width of a character of a fixed-width font, relative to the font size."""
+_NARROW: Final = frozenset("fijlrtI .,:;|!'()[]{}/-")
+_NARROW_EM: Final = 0.42
+_EM: Final = 0.66
+_WIDE_EM: Final = 1.0
+_WIDE: Final = frozenset("mwMW@%—…")
+
+
+def text_width(
+    text: str, size: float, *, code: bool = False, bold: bool = False
+) -> float:
+    """Return an upper estimate of the width of a text, in pixels.
+
+    Args:
+        size: the font size in pixels.
+        code: True for a fixed-width font.
+        bold: True for bold letters.
+    """
+    em = sum(_em(character, code) for character in text)
+    return em * size * (1.08 if bold else 1.0)
+
+
+def _em(character: str, code: bool) -> float:
+    if ord(character) > 0x2FF:
+        if unicodedata.combining(character):
+            return 0.0
+        return 1.3 if unicodedata.east_asian_width(character) in "WFA" else _WIDE_EM
+    if code:
+        return CODE_EM
+    if character in _NARROW:
+        return _NARROW_EM
+    return _WIDE_EM if character in _WIDE else _EM
+
+
+def shorten(text: str, width: float, size: float, *, code: bool = False) -> str:
+    """Return the text, or its beginning with an ellipsis if it is wider than `width`."""
+    if text_width(text, size, code=code) <= width:
+        return text
+    room = width - text_width("…", size, code=code)
+    kept = 0
+    for character in text:
+        room -= _em(character, code) * size
+        if room < 0:
+            break
+        kept += 1
+    return f"{text[:kept].rstrip()}…"

@@ -1,0 +1,290 @@
+"""Suggests settings that would make a step faster, where the figures of a trace say so.
+
+Each suggestion has a threshold, so a step without a dominant cost gets none. A suggestion
+names the key of the spec to change and the figures behind it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from placer.compiler.graph.graph import Graph
+from placer.compiler.schedule.schedule import Schedule, make_schedule
+from placer.place.node_kinds import SERVER, NodeId
+from placer.plan.plan import Plan
+from placer.report.numbers import format_ms, format_size, plural
+from placer.report.step.critical_path import MESSAGE
+from placer.report.step.facts import Piece, StepTime
+
+GAIN = 0.1
+"""The smallest estimated gain, as a fraction of the step, that is worth a suggestion."""
+BUSY_GAP = 0.1
+"""The smallest difference between promised and measured busy time to mention."""
+MUCH = 0.4
+"""The fraction of the longest chain that makes reading or updating the main cost."""
+SLOWER = 1.5
+"""How much longer than its median peer a straggler works."""
+SMALL_MESSAGE = 1 << 18
+"""Messages below this size cost more time for their number than for their bytes."""
+MANY_MESSAGES = 8
+"""The number of gradient messages of a worker in a step that are many."""
+
+_MOVING = frozenset({MESSAGE, "send", "receive"})
+_WORKING = frozenset({"compute", "read", "update", "rows", "copy", "record", "step"})
+
+
+def advice_of(found: StepTime, plan: Plan, graph: Graph | None) -> Iterator[str]:
+    """Yield suggestions, each as one or two sentences.
+
+    Args:
+        found: the facts about the median step.
+        plan: the plan of the run.
+        graph: the graph of a training step, for the schedule of a pipeline.
+    """
+    schedule = _schedule(plan, graph)
+    yield from _stragglers(found, plan)
+    if schedule is not None:
+        yield from _microbatches(found, plan, schedule)
+    yield from _reading(found)
+    yield from _servers(found, plan)
+    yield from _buckets(found, plan)
+    if schedule is None:
+        yield from _messages(found, plan)
+
+
+def _seconds(chain: Sequence[Piece], *, node: str = "", kinds: frozenset[str]) -> float:
+    return sum(
+        piece.end - piece.start
+        for piece in chain
+        if piece.category in kinds and node in ("", piece.node)
+    )
+
+
+def _schedule(plan: Plan, graph: Graph | None) -> Schedule | None:
+    if graph is None or graph.microbatches == 1:
+        return None
+    schedule = make_schedule(graph, plan.settings.train.schedule)
+    return schedule if schedule.tasks else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The figures of a pipeline in one step.
+
+    Attributes:
+        microbatches: the number of microbatches.
+        stages: the number of stages that a declared step seems to have: 1 if no node
+            ever waits for another.
+        promised: the fraction of the declared step that nodes compute, on average.
+        measured: the fraction of the measured step.
+        compute: the seconds of jitted functions on the longest chain.
+        rest: the other seconds of the chain. They grow with the number of microbatches.
+    """
+
+    microbatches: int
+    stages: float
+    promised: float
+    measured: float
+    compute: float
+    rest: float
+
+    def estimate(self, microbatches: int) -> float:
+        """Return the estimated seconds of a step with another number of microbatches."""
+        before = (self.microbatches + self.stages - 1) / self.microbatches
+        after = (microbatches + self.stages - 1) / microbatches
+        rest = self.rest * microbatches / self.microbatches
+        return self.compute * after / before + rest
+
+
+def pipeline_of(found: StepTime, plan: Plan, schedule: Schedule) -> Pipeline:
+    """Return the figures of a pipeline."""
+    nodes = [node for node, turns in schedule.tasks.items() if turns]
+    busy = {
+        node: sum(turn.end - turn.start for turn in schedule.tasks[node])
+        for node in nodes
+    }
+    declared = max(schedule.tasks[node][-1].end for node in nodes)
+    functions = {node: plan.node(node).functions for node in nodes}
+    computed = {
+        node: sum(
+            seconds
+            for name, seconds in found.measured.get(node, {}).items()
+            if name in functions[node]
+        )
+        for node in nodes
+    }
+    count = schedule.microbatches
+    compute = sum(
+        piece.end - piece.start
+        for piece in found.chain
+        if piece.category == "compute" and piece.name in functions.get(piece.node, ())
+    )
+    return Pipeline(
+        count,
+        1 + count * (declared / max(busy.values()) - 1),
+        sum(busy.values()) / len(nodes) / declared,
+        sum(computed.values()) / len(nodes) / found.seconds,
+        compute,
+        found.seconds - compute,
+    )
+
+
+def _microbatches(found: StepTime, plan: Plan, schedule: Schedule) -> Iterator[str]:
+    pipeline = pipeline_of(found, plan, schedule)
+    count, batch = pipeline.microbatches, plan.train.batch
+    # The model is too simple to compare counts that are far apart.
+    near = [count * 4, count * 2, *(count // n for n in (2, 4) if count % n == 0)]
+    allowed = [
+        each for each in near if each >= 1 and batch % (each * plan.workers or 1) == 0
+    ]
+    best = min(allowed, key=pipeline.estimate, default=count)
+    gain = found.seconds - pipeline.estimate(best)
+    if pipeline.promised - pipeline.measured >= BUSY_GAP:
+        promised = (
+            f"The schedule promises that nodes compute {pipeline.promised:.0%} of a step;"
+            f" they computed {pipeline.measured:.0%}. "
+        )
+    else:
+        promised = ""
+    if gain < GAIN * found.seconds:
+        return
+    if best < count:
+        why = (
+            f"Work for each microbatch besides computing takes"
+            f" {format_ms(pipeline.rest)} of the longest chain"
+        )
+    else:
+        why = (
+            f"Nodes wait for the first and the last microbatch, and other work takes only"
+            f" {format_ms(pipeline.rest)} of the longest chain"
+        )
+    yield (
+        f"{promised}{why}. Set train.microbatches to {best} instead of {count}:"
+        f" a step should take about {format_ms(pipeline.estimate(best))}."
+    )
+
+
+def _stragglers(found: StepTime, plan: Plan) -> Iterator[str]:
+    """Yield a sentence about a worker that works longer than its equals."""
+    peers: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for node in plan.nodes:
+        if node.name in found.shares:
+            peers[NodeId(node.name).kind, node.flops].append(node.name)
+    for nodes in peers.values():
+        if len(nodes) < 2 or NodeId(nodes[0]).kind == SERVER:
+            continue
+        works = {
+            node: found.seconds
+            * sum(s for name, s in found.shares[node].items() if name in _WORKING)
+            for node in nodes
+        }
+        slowest = max(works, key=works.__getitem__)
+        others = median(works[node] for node in nodes if node != slowest)
+        longer = works[slowest] - others
+        if works[slowest] < SLOWER * others or longer < GAIN * found.seconds:
+            continue
+        category = max(
+            _WORKING,
+            key=lambda name: (
+                found.shares[slowest].get(name, 0)
+                - median(
+                    found.shares[node].get(name, 0) for node in nodes if node != slowest
+                )
+            ),
+        )
+        what = {"step": "other work", "rows": "work on rows"}.get(category, category)
+        help_ = (
+            "give it fewer other processes or a faster machine, or let a step skip it with"
+            " the optimizer's update: {sync: {backup: 1}}"
+            if plan.is_synchronous and not plan.has_backup and plan.workers > 2
+            else "give it fewer other processes, or a faster machine"
+        )
+        yield (
+            f"{slowest} is a straggler: it works {format_ms(works[slowest])} of a step and"
+            f" its peers {format_ms(others)}, mostly because of {what}. If the machine is"
+            f" the reason, {help_}."
+        )
+
+
+def _reading(found: StepTime) -> Iterator[str]:
+    seconds = _seconds(found.chain, kinds=frozenset({"read"}))
+    if seconds < MUCH * found.seconds:
+        return
+    nodes: dict[str, float] = defaultdict(float)
+    for piece in found.chain:
+        if piece.category == "read":
+            nodes[piece.node] += piece.end - piece.start
+    slowest = max(nodes, key=nodes.__getitem__)
+    yield (
+        f"Reading rows takes {format_ms(seconds)} of {format_ms(found.seconds)}, most of it"
+        f" on {slowest}. Make the source in data.train faster: compute its columns in"
+        " advance, or store them as Parquet or NPZ."
+    )
+
+
+def _servers(found: StepTime, plan: Plan) -> Iterator[str]:
+    works: Mapping[str, float] = {
+        node.name: _seconds(
+            found.chain, node=node.name, kinds=frozenset({"update", "rows"})
+        )
+        for node in plan.nodes
+        if NodeId(node.name).kind == SERVER
+    }
+    if sum(works.values()) < MUCH * found.seconds:
+        return
+    slowest = max(works, key=works.__getitem__)
+    measured = {
+        node: sum(
+            share
+            for name, share in found.shares.get(node, {}).items()
+            if name in _WORKING
+        )
+        for node in works
+    }
+    others = [share for node, share in measured.items() if node != slowest]
+    figures = (
+        f"Updates and rows on {slowest} take {format_ms(works[slowest])} of"
+        f" {format_ms(found.seconds)}"
+    )
+    if others and measured[slowest] > SLOWER * max(others):
+        yield (
+            f"{figures}, and other servers work less. Divide the parameters more evenly:"
+            " place a large one on another server, or cut it with the optimizer's slicing."
+        )
+    else:
+        more = plural(len(works), "server")
+        yield f"{figures}. Add servers to the {more} (nodes.ps.count)."
+
+
+def _buckets(found: StepTime, plan: Plan) -> Iterator[str]:
+    """Yield a sentence about gradients in many small buckets."""
+    buckets = [edge for edge in plan.step_edges if edge.bucket is not None]
+    if len(buckets) < MANY_MESSAGES:
+        return
+    moving = _seconds(found.chain, kinds=_MOVING)
+    mean = sum(e.nbytes / (len(e.sources) * len(e.targets)) for e in buckets) / len(
+        buckets
+    )
+    if mean < SMALL_MESSAGE and moving >= MUCH / 2 * found.seconds:
+        yield (
+            f"A worker sends its gradients in {plural(len(buckets), 'bucket')} of"
+            f" {format_size(mean)}, and messages take {format_ms(moving)} of the longest"
+            " chain. Raise bucket_cap_mb of the optimizer."
+        )
+
+
+def _messages(found: StepTime, plan: Plan) -> Iterator[str]:
+    """Yield a sentence about a step that moves values rather than computes."""
+    moving = _seconds(found.chain, kinds=_MOVING)
+    computing = _seconds(found.chain, kinds=frozenset({"compute"}))
+    if plan.workers < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
+        return
+    nbytes = sum(edge.nbytes for edge in plan.step_edges)
+    yield (
+        f"Messages take {format_ms(moving)} of the longest chain and computing"
+        f" {format_ms(computing)}, with {format_size(nbytes)} per step. Use fewer workers"
+        " (nodes.worker.count), or a larger batch (data.train.batch)."
+    )

@@ -1,0 +1,124 @@
+"""Collects the facts about the time of a training step from a trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from placer.compiler.graph.graph import Graph
+from placer.plan.plan import Plan
+from placer.report.step.advice import advice_of
+from placer.report.step.critical_path import leaves_of, longest_chain
+from placer.report.step.facts import SliceFacts, StepTime, ThreadRow
+from placer.report.step.sentence import sentence_of
+from placer.report.step.steps import STEP, Step, median_step, spans_of, steps_of
+from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
+from placer.report.step.trace_file import read_trace
+from placer.runtime.control.timeline_window import Window
+from placer.runtime.timeline.part import Part
+from placer.runtime.timeline.recorder import COLUMNS
+from placer.runtime.timeline.timeline import Timeline
+
+
+def read_step_time(path: Path, plan: Plan, graph: Graph | None) -> StepTime | None:
+    """Return the facts about the median step of a trace file; see `step_time`.
+
+    Raises:
+        PlacerError: if the file is no trace of this build.
+    """
+    return step_time(read_trace(path, plan), plan, graph)
+
+
+def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
+    """Return the facts about the median step, or None if the trace has no whole step.
+
+    Args:
+        trace: the trace of a run.
+        plan: the plan of the run.
+        graph: the graph of a training step, for advice about a pipeline; may be None.
+    """
+    steps = steps_of(trace, plan)
+    if not steps:
+        return None
+    step = median_step(steps)
+    chain = longest_chain(trace, step)
+    found = StepTime(
+        step=step.number,
+        seconds=step.duration / 1e9,
+        steps=len(steps),
+        chain=chain,
+        shares=shares_of(trace),
+        rows=tuple(rows_of(trace, step)),
+        sentence=sentence_of(trace, step, len(steps), chain),
+        advice=(),
+        measured=measured_in(trace, step),
+    )
+    return msgspec.structs.replace(found, advice=tuple(advice_of(found, plan, graph)))
+
+
+def shares_of(trace: Trace) -> dict[str, dict[str, float]]:
+    """Return the fraction of the recorded time in each category, by node.
+
+    These are the shares that a run prints after its end; see `Timeline.shares`.
+    """
+    parts = []
+    for node in trace.nodes:
+        threads = [thread for thread in trace.threads if thread.node == node]
+        names = tuple(thread.name for thread in threads)
+        if PROGRAM in names:
+            slices = [_columns(at, thread) for at, thread in enumerate(threads)]
+            joined = np.concatenate(slices)
+            parts.append(Part(node, tuple(trace.labels), names, joined))
+    return Timeline(trace.nodes, parts, Window(1, 1)).shares()
+
+
+def _columns(track: int, thread: Thread) -> Numbers:
+    columns = np.zeros((len(thread.starts), COLUMNS), np.int64)
+    columns[:, 0], columns[:, 1] = track, thread.labels
+    columns[:, 2], columns[:, 3] = thread.starts, thread.ends
+    return columns[::-1]  # a recorder records inner slices first
+
+
+def rows_of(trace: Trace, step: Step) -> Iterator[ThreadRow]:
+    """Yield the slices of each thread that is not idle during a step."""
+    for thread in trace.threads:
+        overlapping = (thread.ends > step.begin) & (thread.starts < step.end)
+        slices, depths = [], {OUTSIDE: -1}
+        for index in overlapping.nonzero()[0].tolist():
+            depths[index] = depth = depths[int(thread.parents[index])] + 1
+            start = max(int(thread.starts[index]), step.begin) - step.begin
+            end = min(int(thread.ends[index]), step.end) - step.begin
+            label = trace.label(thread, index)
+            slices.append(SliceFacts(start / 1e9, end / 1e9, *label, depth))
+        if slices:
+            yield ThreadRow(thread.node, thread.name, tuple(slices))
+
+
+def measured_in(trace: Trace, step: Step) -> dict[str, dict[str, float]]:
+    """Return the own time of each call, by node and by name, in seconds.
+
+    The program of a node with the step in common counts during this step of the node,
+    which may be shifted in time on servers. Other threads count during the time of the
+    step. A wait inside a call does not count as time of the call.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for number, thread in enumerate(trace.threads):
+        begin, end = step.begin, step.end
+        if step.is_common and thread.name == PROGRAM:
+            spans = spans_of(trace, number)
+            begin, end = spans.get(step.number, (begin, end))
+        times: dict[str, int] = defaultdict(int)
+        for leaf in leaves_of(thread, begin, end):
+            if leaf.slice == OUTSIDE:
+                continue
+            category, name = trace.label(thread, leaf.slice)
+            if category != STEP:
+                times[name] += leaf.end - leaf.start
+        of_node = found.setdefault(thread.node, {})
+        for name, nanoseconds in times.items():
+            of_node[name] = of_node.get(name, 0.0) + nanoseconds / 1e9
+    return found
