@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.command.console import echo, echo_views
+from placer.command.console import echo, echo_drawing, echo_views, page
 from placer.command.options import build_or_spec_argument, code_option, set_option
+from placer.errors import BuildError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from placer.compiler.build_or_spec import LoadedBuild
+    from placer.compiler.graph.graph import Graph
     from placer.plan.plan import NodePlan
 
 
@@ -39,7 +41,7 @@ _SUFFIXES = {EVALUATION: ".eval", PREDICTION: ".predict"}
 @click.option(
     "--phase",
     type=click.Choice([STEP, EVALUATION, PREDICTION, ALL]),
-    help="With --graph: the graph to show.  [default: step in a terminal, otherwise all]",
+    help="With --graph: the graph to show. Default: step in a terminal, all otherwise.",
 )
 @click.option(
     "--tables",
@@ -136,9 +138,7 @@ def _graph(build: LoadedBuild, phase: str | None, screen: Console) -> None:
     if not screen.is_terminal:
         echo("\n".join(map(print_graph, graphs)), nl=False)
         return
-    page(
-        (line for graph in graphs for line in show_graph(graph, screen.width)), screen
-    )
+    page((line for graph in graphs for line in show_graph(graph, screen.width)), screen)
 
 
 def _graphs_of(build: LoadedBuild, phase: str) -> list[Graph]:

@@ -104,7 +104,9 @@ def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     for graph in build.graphs:
         names |= {*graph.values, *(op.name for op in graph.ops)}
     close = nearest(name, names)
-    hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"
+    hint = (
+        f"did you mean '{close}'?" if close else "`placer show --graph` lists the names"
+    )
     if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:
         hint = f"'{name}' is a node: see `placer show --node {name}`"
     return PlacerError(

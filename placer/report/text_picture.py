@@ -40,14 +40,14 @@ def draw_placement(placement: Placement, width: int) -> Iterator[str]:
         yield from _Picture(placement, min(cell, _MAX_WIDTH)).lines()
     else:
         for number in range(count):
-            yield from (fit_indented(line, width) for line in _list(placement, number))
+            yield from (_fit_indented(line, width) for line in _list(placement, number))
             yield ""
     if placement.left_out:
         yield placement.left_out
     yield from _legend(placement, listed=cell < _MIN_WIDTH)
 
 
-def fit_indented(line: str, width: int) -> str:
+def _fit_indented(line: str, width: int) -> str:
     """Cut a line to `width` cells, and keep its indentation."""
     text = line.lstrip(" ")
     indent = len(line) - len(text)
@@ -195,11 +195,16 @@ def _shown_lines(box: Box) -> Sequence[Line]:
 
 def _draw_line(line: Line, width: int) -> str:
     """Draw a name at the left and its note at the right, in exactly `width` cells."""
-    note = fit(line.note, max(0, width - cell_len(fit(line.name, width)) - 1))
-    if cell_len(note) < min(4, cell_len(line.note)):
+    note = fit(_note(line), max(0, width - cell_len(fit(line.name, width)) - 1))
+    if cell_len(note) < min(4, cell_len(_note(line))):
         note = ""  # too little of it to read
     name = fit(line.name, width - cell_len(note) - bool(note))
     return name + " " * (width - cell_len(name) - cell_len(note)) + note
+
+
+def _note(line: Line) -> str:
+    """Return the note of a line. A shape without a dtype is of 32-bit floats."""
+    return line.note.removeprefix("float32")
 
 
 def _figures(box: Box) -> str:
@@ -246,7 +251,7 @@ def _list(placement: Placement, number: int) -> Iterator[str]:
     for box in boxes[:_MAX_LISTED]:
         yield "  " + ": ".join(filter(None, (box.title, _figures(box))))
         for line in _shown_lines(box):
-            yield f"      {line.name}  {line.note}".rstrip()
+            yield f"      {line.name}  {_note(line)}".rstrip()
         for arrow in sent.get(box.id, ()):
             target = placement.boxes[arrow.target]
             yield f"    → {_box_place(placement, target)}: {_label(arrow)}"
