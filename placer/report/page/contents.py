@@ -130,10 +130,11 @@ def reason_of(box: Box, reasons: Mapping[str, str]) -> str:
     """
     found: dict[str, int] = {}
     for op in box.ops:
-        if op.structure.sends or op.structure.receives or op.structure.copies:
-            continue
-        why = reasons.get(op.name)
-        if why is not None:
+        results, structure = op.results, op.structure
+        why = reasons.get(results[0].name if results else op.name)
+        if why is not None and not (
+            structure.sends or structure.receives or structure.copies
+        ):
             found[why] = found.get(why, 0) + 1
     if not found:
         return "as written in the spec"

@@ -70,15 +70,13 @@ def _group(box: Box, layers: Layers) -> dict[_Key, list[Op]]:
     """Return the ops of a box by layer, in the order of their first ops."""
     groups: dict[_Key, list[Op]] = {}
     for op in box.ops:
-        groups.setdefault(_key(op, layers), []).append(op)
+        key = layers.key(op) if op.is_computed else _key(op)
+        groups.setdefault(key, []).append(op)
     return groups
 
 
-def _key(op: Op, layers: Layers) -> _Key:
+def _key(op: Op) -> _Key:
     structure = op.structure
-    if op.is_computed:
-        layer = layers.of(op)
-        return layer, layers.kinds.get(layer, op.kind)
     if op.kind == "read":
         return op.attrs["input"], "input"
     if structure.update is not None:
