@@ -112,6 +112,7 @@ class RunEnd(msgspec.Struct, frozen=True):
         best_step: the step of the best evaluation.
         warnings: the warnings of the result, such as failures after the last step.
         failed_late: whether a process failed after the result was complete.
+        best: the path of the checkpoint of the best evaluation, if one was saved.
     """
 
     ended: str
@@ -126,6 +127,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     best_step: int | None = None
     warnings: tuple[str, ...] = ()
     failed_late: bool = False
+    best: str | None = None
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from placer.report.page.contents import (
 )
 from placer.report.page.layers import Layers
 from placer.report.page.rows import set_rows, share_columns
-from placer.report.page.seconds import measured_seconds
+from placer.report.page.seconds import calls_of_boxes
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.step.facts import StepTime
 from placer.system.garbage_collection import garbage_collection_off
@@ -235,12 +235,16 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
         for choice in reversed(plan.choices)
         if not choice.why.startswith("inserted")
     }
-    seconds = measured_seconds(placed.nodes, plan, drawn.boxes, step_time)
+    firsts = [
+        list(dict.fromkeys(placed.columns.groups[column.group][0] for column in own))
+        for _, own in placed.devices
+    ]
+    calls = calls_of_boxes(drawn.boxes, placed.nodes, firsts, plan, step_time)
     boxes = []
     for number, box in enumerate(drawn.boxes):
         nodes = len(placed.nodes[box.column])
         lines, more = lines_of(box, placed.layers)
-        functions, time = seconds[number]
+        functions, seconds = calls[number]
         boxes.append(
             facts.Box(
                 id=number,
@@ -256,7 +260,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
                 nbytes=sent[number],
                 stored=round(stored[number] / nodes),
                 total_stored=stored[number],
-                seconds=time,
+                seconds=seconds,
                 functions=functions,
                 why=reason_of(box, reasons),
             )

@@ -31,6 +31,8 @@ SMALL_MESSAGE = 1 << 18
 """Messages below this size cost more time for their number than for their bytes."""
 MANY_MESSAGES = 8
 """The number of gradient messages of a worker in a step that are many."""
+SLOW = 1e6
+"""The bytes per second of a chain below which its messages wait rather than move."""
 
 _MOVING = frozenset({MESSAGE, "send", "receive"})
 _READING = frozenset({"read"})
@@ -281,11 +283,27 @@ def _messages(found: StepTime, plan: Plan) -> Iterator[str]:
     """Yield a sentence about a step that moves values rather than computes."""
     moving = _seconds(found.chain, kinds=_MOVING)
     computing = _seconds(found.chain, kinds=frozenset({"compute"}))
-    if plan.workers < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
+    if len(plan.nodes) < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
         return
-    nbytes = sum(edge.nbytes for edge in plan.step_edges)
-    yield (
+    sizes = [nbytes for *_, nbytes in dict.fromkeys(_messages_of(found.chain))]
+    figures = (
         f"Messages take {format_ms(moving)} of the longest chain and computing"
-        f" {format_ms(computing)}, with {format_size(nbytes)} per step. Use fewer workers"
-        " (nodes.worker.count), or a larger batch (data.train.batch)."
+        f" {format_ms(computing)}"
     )
+    if sum(sizes) < SLOW * moving:
+        yield (
+            f"{figures}, though they have only {format_size(sum(sizes))}. The nodes share"
+            " too few cores, one receives late, or the network has a long delay. Use fewer"
+            " nodes, more cores, or a larger batch (data.train.batch)."
+        )
+    else:
+        yield (
+            f"{figures}, for {format_size(sum(sizes))}. Use a larger batch"
+            " (data.train.batch), fewer workers (nodes.worker.count), or a faster network."
+        )
+
+
+def _messages_of(chain: Sequence[Piece]) -> Iterator[tuple[str, str, str, int]]:
+    for piece in chain:
+        if piece.target:
+            yield piece.source, piece.target, piece.name, piece.nbytes

@@ -122,15 +122,21 @@ def test_one_busy_server_needs_smaller_parameters(tmp_path, synchronous):
     assert "slicing" in advice
 
 
-def test_a_step_of_messages_needs_larger_batches(tmp_path, synchronous):
+@pytest.mark.parametrize(
+    ("nbytes", "rest"),
+    [
+        (100, "though they have only 100 bytes. The nodes share too few cores"),
+        (10**7, "for 10.0 MB. Use a larger batch (data.train.batch), fewer workers"),
+    ],
+)
+def test_a_step_of_messages_says_how_much_it_moves(tmp_path, synchronous, nbytes, rest):
     drawn = drawn_step(nodes=("worker:0", "ps:0"))
     drawn.add("worker:0", "wait", "wait for ps:0", 1, 80)
-    drawn.send("ps:0", "worker:0", "w", (5, 6), (80, 90))
+    drawn.send("ps:0", "worker:0", "w", (5, 6), (80, 90), nbytes)
     (advice,) = found_in(drawn, tmp_path, synchronous).advice
     assert advice.startswith(
-        "Messages take 85.0 ms of the longest chain and computing 0 ms"
+        f"Messages take 85.0 ms of the longest chain and computing 0 ms, {rest}"
     )
-    assert "data.train.batch" in advice
 
 
 def pipeline_step(task, overhead):
