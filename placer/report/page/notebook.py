@@ -20,6 +20,7 @@ from placer.runtime.control.result import Result
 
 _SVG_TAG = re.compile(r"<svg [^>]*>")
 _NUMBER = re.compile(r' (width|height)="([0-9.]+)"')
+_BACKGROUND = ":root { background: var(--paper); }"
 _LABEL = re.compile(r' aria-label="([^"]*)"')
 
 
@@ -76,6 +77,8 @@ def image(svg: str) -> str:
     """Return an SVG file as an HTML image of the same size."""
     tag = _SVG_TAG.match(svg)
     assert tag is not None
+    # A notebook may be dark while the system is light, so the image has a background.
+    svg = svg.replace(">", f">{element('style', _BACKGROUND)}", 1)
     size = dict(_NUMBER.findall(tag[0]))
     label = _LABEL.search(tag[0])
     data = base64.b64encode(svg.encode()).decode()
