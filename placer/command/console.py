@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -11,6 +13,7 @@ from placer.system.printable import make_printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 
 def echo(
@@ -20,12 +23,31 @@ def echo(
     click.echo(make_printable(text), file=file, err=err, nl=nl)
 
 
-def echo_views(
-    views: Iterable[RenderableType], screen: Console, *, comment: str = ""
-) -> None:
-    """Print tables and texts. Without a terminal, print plain lines that begin with
-    `comment`.
+def echo_drawing(line: str) -> None:
+    """Print a line of a drawing, in ASCII if standard output cannot show Unicode."""
+    from placer.report.text_canvas import to_ascii
+
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    echo(line if is_unicode else to_ascii(line))
+
+
+def page(lines: Iterable[Text], screen: Console) -> None:
+    """Show lines in the pager of the terminal: $PAGER, or `less`, which ends by itself if
+    all lines fit on the screen.
     """
+    os.environ.setdefault("LESS", "FRX")
+
+    def rendered() -> Iterator[str]:
+        for line in lines:
+            with screen.capture() as text:
+                screen.print(line, soft_wrap=True)
+            yield text.get()
+
+    click.echo_via_pager(rendered())
+
+
+def echo_views(views: Iterable[RenderableType], screen: Console) -> None:
+    """Print tables and texts; without a terminal, as plain lines of any length."""
     if screen.is_terminal:
         for view in views:
             screen.print(view)
@@ -34,4 +56,4 @@ def echo_views(
         for view in views:
             screen.print(view, soft_wrap=True)
     for line in text.get().splitlines():
-        echo(f"{comment}{line}".rstrip())
+        echo(line.rstrip())

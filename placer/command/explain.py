@@ -9,6 +9,11 @@ import click
 from placer.command.console import echo
 from placer.command.options import build_or_spec_argument, code_option, set_option
 
+_REST = (
+    "other ops run as written in the spec, and gradient ops at the place of their forward"
+    " op"
+)
+
 
 @click.command(
     "explain", short_help="Explain the place of an op or parameter, and its transfers."
@@ -22,17 +27,18 @@ def explain_command(
 ) -> None:
     """Explain the place of NAME and list its transfers between nodes.
 
-    NAME is an op, a value, a parameter or a block of a parameter. Without NAME, list
-    every choice of the compiler and every op that it inserted.
+    NAME is an op, a value, a parameter or a block of a parameter. Without NAME, list the
+    choices of the compiler and the ops that it inserted, grouped by reason.
     """
     from placer.compiler.build_or_spec import load_build
-    from placer.report.explain import BuildInfo, explain, list_choices
+    from placer.report.choices import list_choices
+    from placer.report.explain import BuildInfo, explain
     from placer.report.repeated_work import repeated_line
 
     loaded = load_build(build, overrides=overrides, code=code)
     if name is None:
         plan, graph = loaded.plan, loaded.graphs[0]
-        lines = [*list_choices(plan), *repeated_line(plan, graph)]
+        lines = [*list_choices(plan), *repeated_line(plan, graph), _REST]
     else:
         info = BuildInfo(loaded.plan, loaded.graphs, loaded.op_positions)
         lines = list(explain(info, name))

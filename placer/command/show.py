@@ -9,22 +9,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.command.console import echo, echo_views
+from placer.command.console import echo, echo_drawing, echo_views, page
 from placer.command.options import build_or_spec_argument, code_option, set_option
+from placer.errors import BuildError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from placer.compiler.build_or_spec import LoadedBuild
+    from placer.compiler.graph.graph import Graph
     from placer.plan.plan import NodePlan
 
 
+STEP, EVALUATION, PREDICTION, ALL = "step", "evaluation", "prediction", "all"
+_SUFFIXES = {EVALUATION: ".eval", PREDICTION: ".predict"}
+"""The end of the name of a graph, by phase. The graph of a step has the model's name."""
+
+
 @click.command(
-    "show", short_help="Show the placed graph, the tables, the schedule or a program."
+    "show", short_help="Show the placement, the graph, the tables or a program."
 )
 @build_or_spec_argument
 @click.option(
-    "--summary", is_flag=True, help="Show only the summary, without the graph."
+    "--summary", is_flag=True, help="Show only the summary, without the placement."
+)
+@click.option(
+    "--graph",
+    is_flag=True,
+    help="Show the ops of the placed graph. Without a terminal, print graph.txt.",
+)
+@click.option(
+    "--phase",
+    type=click.Choice([STEP, EVALUATION, PREDICTION, ALL]),
+    help="With --graph: the graph to show. Default: step in a terminal, all otherwise.",
 )
 @click.option(
     "--tables",
@@ -34,7 +51,7 @@ if TYPE_CHECKING:
 @click.option(
     "--schedule",
     is_flag=True,
-    help="Show when each node runs each microbatch of a step.",
+    help="Draw when each node runs each microbatch of a step.",
 )
 @click.option(
     "--node",
@@ -46,24 +63,31 @@ if TYPE_CHECKING:
 def show_command(
     build: Path,
     summary: bool,
+    graph: bool,
+    phase: str | None,
     tables: bool,
     schedule: bool,
     node: str | None,
     overrides: tuple[str, ...],
     code: bool,
 ) -> None:
-    """Show a summary of a build or a spec, and the placed graph, colored by place.
+    """Show a summary of a build or a spec, and a picture of the placement.
 
-    The summary lists the layers with their output shapes, parameters and places. It also
-    lists the FLOPs and the bytes sent in a step, and the memory of each node. If the
-    output is not a terminal, the summary is a comment before the text of the build's
-    graph.txt.
+    The summary lists the layers with their output shapes and parameters. It says which
+    nodes store the parameters, how many bytes nodes send for a layer in a step, and its
+    share of the FLOPs of the forward and backward pass. It ends with the memory of each
+    process.
+
+    The picture has a column for each group of equal devices. Boxes are parts of the node
+    programs, and arrows are messages.
     """
-    if summary + tables + schedule + (node is not None) > 1:
+    if summary + graph + tables + schedule + (node is not None) > 1:
         raise click.UsageError(
-            "--summary, --tables, --schedule and --node cannot be combined; use one of"
-            " them"
+            "--summary, --graph, --tables, --schedule and --node cannot be combined; use"
+            " one of them"
         )
+    if phase is not None and not graph:
+        raise click.UsageError("--phase needs --graph")
     from placer.compiler.build_or_spec import load_build
     from placer.report.console import console
 
@@ -71,60 +95,97 @@ def show_command(
     screen = console(sys.stdout)
     if node is not None:
         _program(loaded, node, screen)
-    elif summary:
-        _summary(loaded, screen)
+    elif graph:
+        _graph(loaded, phase, screen)
     elif tables:
         _tables(loaded, screen)
     elif schedule:
         _schedule(loaded, screen)
     else:
-        _graphs(loaded, screen)
+        step = loaded.graphs[0]
+        _summary(loaded, step, screen)
+        if not summary:
+            _picture(loaded, step, screen)
 
 
-def _summary(build: LoadedBuild, screen: Console, comment: str = "") -> None:
+def _summary(build: LoadedBuild, step: Graph, screen: Console) -> None:
     from placer.report.summary import summarize
 
-    echo_views(summarize(build.plan, build.graphs[0]), screen, comment=comment)
+    echo_views(summarize(build.plan, step), screen)
 
 
-def _graphs(build: LoadedBuild, screen: Console) -> None:
-    from placer.report.placed_graph import color_graphs, legend
+def _picture(build: LoadedBuild, step: Graph, screen: Console) -> None:
+    from placer.report.console import drawing_width
+    from placer.report.page.placement import placement_of
     from placer.report.repeated_work import repeated_line
+    from placer.report.text_picture import draw_placement
 
-    graphs = build.graphs
-    _summary(build, screen, comment="# ")
-    if screen.is_terminal:
-        screen.print()
-    for line in color_graphs(graphs):
-        screen.print(line, soft_wrap=True)
-    if screen.is_terminal:
-        screen.print(legend(graphs))
-    for note in repeated_line(build.plan, graphs[0]):
-        echo(
-            note, err=True
-        )  # stdout can be parsed as graphs, so the note goes to stderr
+    echo("")
+    for line in draw_placement(placement_of(build, step), drawing_width(screen)):
+        echo_drawing(line)
+    for note in repeated_line(build.plan, step):
+        echo(f"\n{note}")
+
+
+def _graph(build: LoadedBuild, phase: str | None, screen: Console) -> None:
+    from placer.compiler.graph.text import print_graph
+    from placer.report.placed_graph import show_graph
+
+    if not screen.is_terminal and phase in (None, ALL):
+        echo(build.read_text("graph.txt"), nl=False)
+        return
+    graphs = _graphs_of(build, phase or STEP)
+    if not screen.is_terminal:
+        echo("\n".join(map(print_graph, graphs)), nl=False)
+        return
+    page((line for graph in graphs for line in show_graph(graph, screen.width)), screen)
+
+
+def _graphs_of(build: LoadedBuild, phase: str) -> list[Graph]:
+    if phase == ALL:
+        return [*build.graphs]
+    suffix = _SUFFIXES.get(phase, "")
+    graphs = [
+        graph for graph in build.graphs if graph.name == f"{build.plan.name}{suffix}"
+    ]
+    if not graphs:
+        shown = [
+            name
+            for name in (STEP, EVALUATION, PREDICTION)
+            if any(
+                graph.name == f"{build.plan.name}{_SUFFIXES.get(name, '')}"
+                for graph in build.graphs
+            )
+        ]
+        raise BuildError(
+            f"'{build.plan.name}' has no graph of the phase '{phase}'",
+            hint=f"it has {' and '.join(shown)}",
+        )
+    return graphs
 
 
 def _tables(build: LoadedBuild, screen: Console) -> None:
+    from placer.report.page.tables import balance_of, is_balanced
     from placer.report.server_tables import table_views
 
     for view in table_views(build.plan):
         screen.print(view, soft_wrap=not screen.is_terminal)
+    if not is_balanced(build.plan):
+        # Only the graph has the settings of the slicing.
+        reason = balance_of(build.plan, build.graphs[0])
+        screen.print(reason, soft_wrap=not screen.is_terminal, markup=False)
 
 
 def _schedule(build: LoadedBuild, screen: Console) -> None:
     from placer.compiler.schedule.schedule import make_schedule
-    from placer.compiler.schedule.schedule_text import print_schedule
+    from placer.report.console import drawing_width
     from placer.report.pipeline import draw_schedule
 
     if build.plan.settings.train.microbatches == 1:
         echo("no schedule to show: train.microbatches (or gradient_accumulation) is 1")
         return
     schedule = make_schedule(build.graphs[0], build.plan.settings.train.schedule)
-    if not screen.is_terminal:
-        echo(print_schedule(schedule), nl=False)
-        return
-    for line in draw_schedule(schedule, screen.width):
+    for line in draw_schedule(schedule, drawing_width(screen)):
         screen.print(line, soft_wrap=True)
 
 

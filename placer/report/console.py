@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from shutil import get_terminal_size
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -37,6 +38,13 @@ def grid(*names: str, numbers: Collection[str]) -> Table:
     """
     aligned = [Column(n, justify="right" if n in numbers else "left") for n in names]
     return Table(*aligned, box=None, pad_edge=False, header_style="dim")
+
+
+def drawing_width(screen: Console) -> int:
+    """Return the width for a drawing: that of the terminal. Without a terminal, the
+    variable COLUMNS or 80.
+    """
+    return screen.width if screen.is_terminal else get_terminal_size().columns
 
 
 def console(stream: TextIO) -> Console:

@@ -88,12 +88,6 @@ def explain(build: BuildInfo, name: str) -> Iterator[str]:
         raise _unknown_name(build, name)
 
 
-def list_choices(plan: Plan) -> Iterator[str]:
-    """Yield a line for each choice of the compiler and each inserted op."""
-    for choice in plan.choices:
-        yield f"{choice.what}: {choice.why}"
-
-
 def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
     for graph in graphs:
         if name in graph.producers:
@@ -110,7 +104,9 @@ def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     for graph in build.graphs:
         names |= {*graph.values, *(op.name for op in graph.ops)}
     close = nearest(name, names)
-    hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"
+    hint = (
+        f"did you mean '{close}'?" if close else "`placer show --graph` lists the names"
+    )
     if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:
         hint = f"'{name}' is a node: see `placer show --node {name}`"
     return PlacerError(

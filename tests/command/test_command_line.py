@@ -471,18 +471,48 @@ def placer_schema() -> object:
     return json.loads(json.dumps(json_schema()))
 
 
-def test_show_without_a_terminal_prints_the_graph_of_the_build(
-    run_command: RunCommand, build: Path
+def test_show_prints_the_summary_and_a_picture(
+    run_command: RunCommand, build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     result = run_command("show", build)
     assert result.status == 0
-    summary, graph, text = result.out.partition("graph @")
-    assert graph + text == (build / "graph.txt").read_text()
-    # A graph can have comments, so passes can be run on this text.
-    assert all(line.startswith("#") for line in summary.splitlines())
-    assert run_command("show", build, "--summary").out.splitlines() == [
-        line.removeprefix("#").removeprefix(" ") for line in summary.splitlines()
+    summary, _, picture = result.out.partition("\nPlacement of a training step\n\n")
+    assert run_command("show", build, "--summary").out == summary
+    head, *lines = picture.splitlines()
+    assert head.split("  ")[0] == "worker:0-1 (2 nodes)"
+    assert max(map(len, lines)) <= 80
+    assert (
+        "            ◀────── 65.5 kB h1.w ──────┤                          │" in lines
+    )
+
+
+def test_show_graph_without_a_terminal_prints_the_graph_file_of_the_build(
+    run_command: RunCommand, build: Path
+) -> None:
+    text = (build / "graph.txt").read_text()
+    assert run_command("show", build, "--graph").out == text
+    assert run_command("show", build, "--graph", "--phase", "all").out == text
+    graphs = [
+        run_command("show", build, "--graph", "--phase", phase).out
+        for phase in ("step", "evaluation", "prediction")
     ]
+    assert "\n".join(graphs) == text
+
+
+def test_show_graph_of_a_missing_phase_names_the_others(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
+    text = find_file("specs/digits.yaml").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("  eval: {source"))
+    every = "  eval: {every: epoch}\n"
+    assert every in text
+    (tmp_path / "digits.yaml").write_text(text.replace(line, "").replace(every, ""))
+    command = ("show", tmp_path / "digits.yaml", "--graph", "--phase", "evaluation")
+    assert run_command(*command).err == (
+        "'digits' has no graph of the phase 'evaluation'\n"
+        "  hint: it has step and prediction\n"
+    )
 
 
 def test_show_prints_the_same_for_a_spec_and_its_build(
@@ -502,18 +532,16 @@ def test_show_node_prints_the_program_of_the_node(
     )
 
 
-def test_show_schedule_prints_the_schedule_file_of_the_build(
-    run_command: RunCommand, tmp_path: Path
+def test_show_schedule_draws_the_same_without_a_terminal(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (
-        run_command(
-            "compile", "specs/mlp_pipeline.yaml", "--out", tmp_path / "b"
-        ).status
-        == 0
-    )
-    result = run_command("show", tmp_path / "b", "--schedule").out
-    assert result == (tmp_path / "b" / "schedule.txt").read_text()
-    assert result.startswith("schedule 1f1b microbatches(8) {\n  worker:0 forward.0 ")
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run_command("show", "specs/mlp_pipeline.yaml", "--schedule").out
+    first, second, letters, _ = result.splitlines()
+    assert first.startswith("worker:0 |f0|")
+    assert second.startswith("worker:1 ···|fb0  |fb1 ")
+    assert len(first) <= 80
+    assert letters == "f forward  b backward  fb forward_backward"
 
 
 def test_show_schedule_without_microbatches_says_so(
@@ -534,11 +562,13 @@ def test_show_tables_lists_every_block_and_the_balance(
     ]
     assert ["h1.w", "h1.w", "0-8,191", "[64,", "128]", "32,768"] in lines
     assert ["logits.b", "logits.b", "0-9", "[10]", "40"] in lines
-    heads = [line[:5] for line in lines if line and line[0].startswith("ps:")]
+    heads = [line[:5] for line in lines if "table" in line[1:2]]
     table = ["table", "0", "dense"]
     assert heads == [["ps:0", *table, "1"], ["ps:1", *table, "3"]]
     # 32,768 of 38,440 bytes are on one of two servers.
-    assert lines[-1][-1] == "1.705"
+    assert lines[-2][-1] == "1.705"
+    reason = "h1.w is one block, because its 8,192 elements are at most min_block"
+    assert reason in " ".join(lines[-1])
 
 
 def test_show_tables_names_a_server_without_blocks(
@@ -593,7 +623,7 @@ def test_explain_an_inserted_op(run_command: RunCommand, build: Path) -> None:
         ("h2", "did you mean 'h1'?"),
         ("logit.w", "did you mean 'logits.w'?"),
         ("send.h1.w.grd", "did you mean 'send.h1.w.grad'?"),
-        ("nosuch", "`placer show` lists the names"),
+        ("nosuch", "`placer show --graph` lists the names"),
         ("ps:1", "'ps:1' is a node: see `placer show --node ps:1`"),
     ],
 )
@@ -673,13 +703,27 @@ def test_explain_marks_an_op_that_runs_for_each_microbatch(
     ]
 
 
-def test_explain_without_a_name_lists_all_choices(
+def test_explain_without_a_name_groups_the_choices_by_reason(
     run_command: RunCommand, build: Path
 ) -> None:
-    plan = json.loads((build / "plan.json").read_text())
-    lines = run_command("explain", build).out.splitlines()
-    assert lines == [f"{choice['what']}: {choice['why']}" for choice in plan["choices"]]
-    assert len(lines) > 10
+    assert (
+        run_command("explain", build).out
+        == """\
+the short tail of a training epoch: left out, because data.train.remainder is drop
+batches of an evaluation: 128 rows, remainder keep
+a parameter is stored with its optimizer (adam):
+  4 ops (parameter) at /node:ps:0/cpu, /node:ps:1/cpu: h1.w, h1.b, logits.w and 1 more
+inserted: … needed at /node:worker/cpu (edge …):
+  2 ops (send) at /node:ps:0/cpu, /node:ps:1/cpu: send.h1.w, send.h1.b
+each node reads its own inputs: inputs are not sent:
+  2 ops (read) at /node:worker/cpu: image, label
+inserted: … needed at /node:ps:0/cpu (edge …):
+  2 ops (send) at /node:worker/cpu, /node:ps:1/cpu: send.h1.w.grad, send.clip.square.1
+inserted: … needed at /node:ps:1/cpu (edge …):
+  2 ops (send) at /node:worker/cpu, /node:ps:0/cpu: send.h1.b.grad, send.clip.scale
+other ops run as written in the spec, and gradient ops at the place of their forward op
+"""
+    )
 
 
 @pytest.mark.parametrize(
@@ -687,7 +731,7 @@ def test_explain_without_a_name_lists_all_choices(
     [
         ("h1.ww", "did you mean 'h1.w'?"),
         ("worker:0", "'worker:0' is a node: see `placer show --node worker:0`"),
-        ("qqqqqq", "`placer show` lists the names"),
+        ("qqqqqq", "`placer show --graph` lists the names"),
     ],
 )
 def test_explain_an_unknown_name(

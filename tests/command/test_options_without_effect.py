@@ -265,6 +265,8 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             option: Refused(f"{option} --summary --tables", "cannot be combined")
             for option in ("--summary", "--tables", "--schedule")
         },
+        "--graph": Refused("--graph --tables", "cannot be combined"),
+        "--phase": Refused("--phase step", "--phase needs --graph"),
         "--node": Refused("--node worker:0 --tables", "cannot be combined"),
     },
     "explain": VIEW,

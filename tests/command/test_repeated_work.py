@@ -78,9 +78,7 @@ def test_an_op_that_mixes_rows_is_reported(
     run_command("explain", build)
     assert "repeated on several nodes: pairs, loss" in capsys.readouterr().out
     run_command("show", build)
-    shown = capsys.readouterr()
-    assert shown.out.endswith((build / "graph.txt").read_text())
-    assert "repeated on several nodes: pairs, loss" in shown.err
+    assert "repeated on several nodes: pairs, loss" in capsys.readouterr().out
 
 
 def test_a_traced_function_with_batch_rule_whole_gets_a_hint(

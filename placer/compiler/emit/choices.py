@@ -11,6 +11,9 @@ from placer.compiler.schedule.node_classes import node_tuples
 from placer.place import SERVER
 from placer.plan.plan import Choice
 
+CONVERSION_REASON = "inserted: converts '{operands}' to layout {layout}"
+"""The reason for a conversion; a template of the op's attributes."""
+
 
 def explain_choices(model: Model, step: Graph) -> tuple[Choice, ...]:
     """Return the choices of the compiler for a step, in program order."""
@@ -63,7 +66,7 @@ def _why_inserted(step: Graph, op: Op) -> str:
     """Return the reason for an inserted op; empty for other ops."""
     template = op.structure.why
     if is_conversion(op.kind):
-        template = "inserted: converts '{operands}' to layout {layout}"
+        template = CONVERSION_REASON
     return template.format(
         operands=", ".join(op.operands),
         devices=step.devices(op),

@@ -39,14 +39,7 @@ _NUMBERS = frozenset({"inf", "nan"})
 def print_graph(graph: Graph, *, reasons: bool = False) -> str:
     """Return the graph as text, one op per line, in program order. With `reasons`, a
     comment at the end of a line says why a pass placed the op there."""
-    head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
-    if graph.evaluation_batch is not None:
-        head += f" evaluation({graph.evaluation_batch})"
-    if graph.microbatches > 1:
-        head += f" microbatches({graph.microbatches})"
-    if graph.first_edge > 1:
-        head += f" first_edge({graph.first_edge})"
-    lines = [f"{head} {{"]
+    lines = [f"{print_graph_head(graph)} {{"]
     for op in graph.ops:
         line = print_op(op)
         if reasons and op.why:
@@ -56,16 +49,37 @@ def print_graph(graph: Graph, *, reasons: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def print_graph_head(graph: Graph) -> str:
+    """Return the first line of a graph without its brace: name, nodes, sizes."""
+    head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
+    if graph.evaluation_batch is not None:
+        head += f" evaluation({graph.evaluation_batch})"
+    if graph.microbatches > 1:
+        head += f" microbatches({graph.microbatches})"
+    if graph.first_edge > 1:
+        head += f" first_edge({graph.first_edge})"
+    return head
+
+
 def print_op(op: Op) -> str:
     """Return one op as a line of text."""
-    line = f"{op.kind}({', '.join('%' + name for name in op.operands)})"
-    if op.results:
-        line = f"{', '.join(map(_format_value, op.results))} = {line}"
+    use = print_use(op)
+    return f"{print_results(op)} = {use}" if op.results else use
+
+
+def print_results(op: Op) -> str:
+    """Return the results of an op with their types: the text before the `=`."""
+    return ", ".join(map(_format_value, op.results))
+
+
+def print_use(op: Op) -> str:
+    """Return the text of an op after the `=`: kind, operands, attributes and place."""
+    text = f"{op.kind}({', '.join('%' + name for name in op.operands)})"
     if op.attrs:
-        line += " " + _format_attr(op.attrs)
+        text += " " + _format_attr(op.attrs)
     if op.place is not None:
-        line += f" @{op.place}"
-    return line
+        text += f" @{op.place}"
+    return text
 
 
 def _format_value(value: Value) -> str:

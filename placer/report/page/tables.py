@@ -42,6 +42,14 @@ def _blocks(node: NodePlan) -> list[Block]:
     return [block for table in tables for block in table.blocks]
 
 
+def is_balanced(plan: Plan) -> bool:
+    """Whether no node stores much more than the mean of its kind."""
+    return all(
+        len(loads) * max(loads.values()) <= BALANCED * sum(loads.values())
+        for loads in stored_by_kind(plan).values()
+    )
+
+
 def balance_of(plan: Plan, graph: Graph) -> str:
     """Return why nodes store different amounts, as sentences; empty if balanced.
 

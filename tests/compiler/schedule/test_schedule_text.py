@@ -25,14 +25,14 @@ def test_the_drawing_has_a_row_for_each_node():
             ScheduledTask("forward", 0, 0, 4),
             ScheduledTask("backward", 0, 8, 12),
         ),
-        "worker:1": (ScheduledTask("both", 0, 4, 8),),
+        "worker:1": (ScheduledTask("totals", 0, 4, 8),),
     }
     rows = [line.plain for line in draw_schedule(Schedule("1f1b", 1, tasks), 28)]
     assert rows[:2] == [
-        "worker:0 0   ····0     67 %",
-        "worker:1 ····0   ····  33 %",
+        "worker:0 |f0 |···|b0   67 %",
+        "worker:1 ····|t0 |···  33 %",
     ]
-    assert rows[2].split()[:3] == ["forward", "backward", "both"]
+    assert rows[2] == "f forward  b backward  t totals"
 
 
 def test_the_drawing_has_a_row_for_each_device_of_a_node():
@@ -46,8 +46,19 @@ def test_the_drawing_has_a_row_for_each_device_of_a_node():
     }
     rows = [line.plain for line in draw_schedule(Schedule("1f1b", 1, tasks), 36)]
     assert rows[:4] == [
-        "worker:0 gpu:0   0   ····0     67 %",
-        "worker:0 gpu:1   ····0   ····  33 %",
-        "worker:0 gpu:2-3 ····0   ····  33 %",
-        "worker:1         ····0   ····  33 %",
+        "worker:0 gpu:0   |f0 |···|b0   67 %",
+        "worker:0 gpu:1   ····|fb0|···  33 %",
+        "worker:0 gpu:2-3 ····|fb0|···  33 %",
+        "worker:1         ····|b0 |···  33 %",
     ]
+
+
+def test_tasks_next_to_each_other_have_a_border():
+    tasks = {
+        "worker:0": tuple(
+            ScheduledTask("forward_2", i, start, start + 3)
+            for i, start in enumerate((0, 3, 7))
+        )
+    }
+    rows = [line.plain for line in draw_schedule(Schedule("1f1b", 1, tasks), 36)]
+    assert rows[0] == "worker:0 |f2.0 |f2.1 |·|f2.2   90 %"

@@ -48,8 +48,9 @@ from placer.readers import Column, Order, open_pieces, open_source
 from placer.readers.windows import WindowReader
 from placer.report.checkpoint_details import details_view
 from placer.report.checkpoints import checkpoint_facts, find_checkpoints, list_view
+from placer.report.choices import list_choices
 from placer.report.console import console
-from placer.report.explain import BuildInfo, explain, list_choices
+from placer.report.explain import BuildInfo, explain
 from placer.report.server_tables import table_views
 from placer.runtime.process.entry_point import default_endpoints
 from placer.runtime.saving import parameter_files

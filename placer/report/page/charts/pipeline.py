@@ -24,6 +24,7 @@ from placer.report.page.charts.figure import (
 from placer.report.page.charts.patterns import hatched, hatches
 from placer.report.page.facts import PipelineRow, TaskFacts
 from placer.report.page.svg import class_name
+from placer.report.pipeline import task_letters
 
 MOST_ROWS = 24
 MOST_TASKS = 4000
@@ -46,7 +47,7 @@ def pipeline_chart(rows: Sequence[PipelineRow], *, seconds: float = 0.0) -> str:
     name = "measured" if seconds else "declared"
     drawn = _first(rows)
     tasks = list(dict.fromkeys(task.name for row in rows for task in row.tasks))
-    codes = {task: _code(task) for task in tasks}
+    codes = {task: task_letters(task) for task in tasks}
     left = label_width(row.label for row in drawn)
     scale = Scale(0, seconds or 1.0, left, WIDTH - _BUSY)
     axis = time_axis if seconds else share_axis
@@ -111,13 +112,6 @@ def _title(task: TaskFacts, seconds: float) -> str:
         return f"{task.name}{of}: {100 * (task.end - task.start):.1f} % of the step"
     at = format_ms(seconds * task.start)
     return f"{task.name}{of}: {format_ms(seconds * (task.end - task.start))}, at {at}"
-
-
-def _code(task: str) -> str:
-    """Return the letters of a task: "fb" for forward_backward, "f2." for forward_2."""
-    words = task.split("_")
-    letters = "".join(word[:1] for word in words if not word.isdecimal())
-    return f"{letters}{words[-1]}." if words[-1].isdecimal() else letters
 
 
 def _class(task: str) -> str:

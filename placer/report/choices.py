@@ -1,0 +1,77 @@
+"""Lists the choices of the compiler, grouped by reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from string import Formatter
+
+from placer.compiler.emit.choices import CONVERSION_REASON
+from placer.compiler.graph.structural_ops import KINDS, is_conversion
+from placer.plan.plan import Choice, Plan
+from placer.report.numbers import plural
+
+_OF_OP = re.compile(r"(?P<name>.+) \((?P<kind>[\w.]+)\) at (?P<place>\S+)")
+_MAX_NAMED = 3
+"""The largest number of ops and of places that a group names."""
+_MAX_REASON = 160
+"""The largest length of a reason that is shown with all names."""
+_NAMES = ("operands", "whole", "edge", "back")
+"""The fields of a reason that differ from op to op."""
+
+
+def list_choices(plan: Plan) -> Iterator[str]:
+    """Yield lines about the choices of the compiler and the ops that it inserted.
+
+    Ops with the same reason are one group, with their number, kinds, places and first
+    names. Large groups come first.
+    """
+    groups: dict[str, list[tuple[Choice, re.Match[str]]]] = {}
+    for choice in plan.choices:
+        match = _OF_OP.fullmatch(choice.what)
+        if match is None:
+            yield f"{choice.what}: {choice.why}"
+        else:
+            reason = _general_reason(match["kind"], choice.why)
+            groups.setdefault(reason, []).append((choice, match))
+    for reason, members in sorted(groups.items(), key=lambda group: -len(group[1])):
+        if len(members) == 1:
+            ((choice, _),) = members
+            why = choice.why if len(choice.why) <= _MAX_REASON else reason
+            yield f"{choice.what}: {why}"
+            continue
+        kinds, places, names = (
+            _first([*dict.fromkeys(match[part] for _, match in members)])
+            for part in ("kind", "place", "name")
+        )
+        yield f"{reason}:"
+        yield f"  {plural(len(members), 'op')} ({kinds}) at {places}: {names}"
+
+
+def _first(names: list[str]) -> str:
+    more = len(names) - _MAX_NAMED
+    text = ", ".join(names[:_MAX_NAMED])
+    return f"{text} and {more:,} more" if more > 0 else text
+
+
+def _general_reason(kind: str, why: str) -> str:
+    """Replace the names of values and edges in the reason for an op by an ellipsis."""
+    template = CONVERSION_REASON
+    if not is_conversion(kind):
+        template = KINDS[kind].why if kind in KINDS else ""
+    match = _pattern(template).fullmatch(why)
+    if match is None:
+        return why
+    return template.format_map({**match.groupdict(), **dict.fromkeys(_NAMES, "…")})
+
+
+@cache
+def _pattern(template: str) -> re.Pattern[str]:
+    """Return an expression that matches the texts of a template."""
+    parts: list[str] = []
+    for text, field, _, _ in Formatter().parse(template):
+        parts.append(re.escape(text))
+        if field:
+            parts.append(f"(?P<{field}>.+)")
+    return re.compile("".join(parts))
