@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import webbrowser
 import xml.etree.ElementTree as ET
@@ -22,6 +23,7 @@ from placer.errors import PlacerError
 from placer.plan.plan import read_plan
 from placer.report.page.collect import collect
 from placer.report.page.facts import Page
+from placer.report.page.picture import read_style
 from placer.report.page.subject import Subject, find_subject
 from placer.report.page.write import page_html
 from placer.report.run_files import Command, RunEnd
@@ -255,3 +257,11 @@ def test_a_build_that_only_predicts(folder: Path) -> None:
     assert [layer.name for layer in page.layers] == ["x", "h"]
     assert page.untimed == ""
     assert "<h2" in page_html(page)
+
+
+def test_a_page_needs_nothing_else(folder: Path) -> None:
+    report("build")
+    page = Path("report.html").read_text()
+    addresses = set(re.findall(r"[a-z]+://[^\"' <)]*", page))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert len(read_style("page.js")) < 30_000
