@@ -111,14 +111,6 @@ def test_a_run_without_a_compared_metric_shows_its_last_evaluation() -> None:
     assert not compared.is_last
 
 
-def test_settings_that_always_change_together_are_listed_once() -> None:
-    runs = [
-        run("a", 0.9, rate=1, **{"train.rate": 1, "seed": 1}),
-        run("b", 0.8, rate=2, **{"train.rate": 2, "seed": 1}),
-    ]
-    assert [each.settings for each in run_facts(runs)] == [{"rate": "1"}, {"rate": "2"}]
-
-
 def test_runs_with_equal_folder_names_have_distinct_names() -> None:
     runs = [run("a/digits-1"), run("b/digits-1"), run("b/digits-2")]
     names = ["runs/a/digits-1", "runs/b/digits-1", "digits-2"]
