@@ -32,7 +32,7 @@ def echo_drawing(line: str) -> None:
 
 
 def page(lines: Iterable[Text], screen: Console) -> None:
-    """Show lines in the pager of the terminal: $PAGER, or `less`, which ends by itself if
+    """Show lines in the pager of the terminal: $PAGER, or `less`. `less` ends at once if
     all lines fit on the screen.
     """
     os.environ.setdefault("LESS", "FRX")
