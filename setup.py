@@ -20,6 +20,7 @@ setup(
     package_dir={f"placer._data.{folder}": folder for folder in FOLDERS},
     package_data={
         "placer": ["py.typed"],
+        "placer.report.page": ["*.css", "*.html", "*.js"],
         **{f"placer._data.{folder}": ["*"] for folder in FOLDERS},
     },
 )

@@ -47,6 +47,7 @@ def main() -> None:
         ]
         for check in checks:
             check.result()
+    check_report(specs / "digits.yaml")
     run_tutorial("tutorial.md")
     extras = sorted(set(EXTRAS.values()))
     (archive,) = Path(sys.argv[1]).glob("*.whl")
@@ -96,6 +97,15 @@ def check_says_what_to_install(spec: Path, extra: str) -> None:
         done = placer("compile", spec, "--out", Path(folder) / "build", status=2)
     assert f"pip install '.[{extra}]'" in done.stderr, done.stderr
     print(f"{spec.name}: says what to install", flush=True)
+
+
+def check_report(spec: Path) -> None:
+    """Check that the wheel has the files of a report page."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        placer("report", spec, "--out", page)
+        assert "</html>" in page.read_text()
+    print(f"{spec.name}: has a report", flush=True)
 
 
 def placer(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:

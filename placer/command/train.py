@@ -26,7 +26,8 @@ from placer.command.options import compile_options, spec_argument
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the run: new or empty. Default: runs/NAME-N in the working folder, with the "
-    "name of the model and the next number.",
+    "name of the model and the next number. With --resume, the default is the folder of the "
+    "run that saved the checkpoint.",
 )
 @compile_options
 @launch_options

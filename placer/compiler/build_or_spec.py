@@ -14,7 +14,7 @@ from placer.compiler.graph.graph import Graph
 from placer.compiler.graph.text import parse_graphs
 from placer.errors import BuildError
 from placer.plan.folder import read_file
-from placer.plan.plan import SOURCES, Plan, decode_sources, read_plan
+from placer.plan.plan import SOURCES, Plan, Positions, decode_positions, read_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,17 @@ class LoadedBuild:
     @property
     def op_positions(self) -> dict[str, str]:
         """The position of each op in the spec, such as `digits.yaml:28:16`."""
-        sources = decode_sources(self.read(SOURCES), self.path / SOURCES)
-        file = Path(sources.spec).name
+        positions = self.positions
+        file = Path(positions.spec).name
         return {
             name: f"{file}:{line}:{column}"
-            for name, (line, column) in sources.ops.items()
+            for name, (line, column) in positions.ops.items()
         }
+
+    @property
+    def positions(self) -> Positions:
+        """The line and column of each op in the spec."""
+        return decode_positions(self.read(SOURCES), self.path / SOURCES)
 
 
 def load_build(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,6 +62,7 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.write import write_build
 from placer.system.files.regular import read_regular
 from placer.system.files.utf8 import check_utf8
+from placer.system.garbage_collection import garbage_collection_off
 from placer.system.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def compile_in_memory(
             "'nodes' (--nodes) and 'single_process' (--single-process) cannot be combined",
             hint="leave one of them out: a single process ignores the spec's nodes",
         )
-    with _garbage_collection_off():
+    with garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.compiler.frontend.python.read import read_model
 
@@ -221,7 +220,7 @@ def compile_prediction(build: Path) -> CompiledBuild:
     Raises:
         BuildError: the folder is not a build, or was edited.
     """
-    with _garbage_collection_off():
+    with garbage_collection_off():
         plan, sources = read_plan(build), read_sources(build)
         model = predicting_model(build, plan, sources)
         compiled = _emit(model, lower_prediction(model.graph), {})
@@ -323,16 +322,3 @@ def _read_module(path: Path) -> str:
         return read_regular(path, MAX_MODULE_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BuildError(f"cannot read module '{path}' of the spec: {error}") from error
-
-
-@contextmanager
-def _garbage_collection_off() -> Iterator[None]:
-    """Disable the garbage collector: a compilation creates many small objects, but few
-    cycles, so collections would be slow and useless."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -33,6 +33,7 @@ from placer.report.run_files import (
     read_lines,
 )
 from placer.runtime.control.events import (
+    CheckpointSaved,
     Event,
     NodeFailure,
     Output,
@@ -91,6 +92,7 @@ class RunRecord:
         self._resumed: Resumed | None = None
         self._summary = RunSummary(command.monitor)
         self._result: Result | None = None
+        self._best: str | None = None
         self._problem: OSError | PlacerError | None = None
         # The nodes of a run in one process report from their own threads.
         self._lock = Lock()
@@ -162,6 +164,8 @@ class RunRecord:
             case _:
                 if isinstance(event, Resumed):
                     self._resumed = event
+                if isinstance(event, CheckpointSaved) and event.best:
+                    self._best = event.path
                 always = isinstance(event, NodeFailure | SignalReceived)
                 self._add_event(msgspec.to_builtins(event), always=always)
         self._flush()
@@ -226,7 +230,7 @@ class RunRecord:
             ended = FAILED if isinstance(error, Exception) else INTERRUPTED
             text = _message(error)
         end = self._summary.end(ended, text)
-        shown: dict[str, Any] = msgspec.to_builtins(end)
+        shown: dict[str, Any] = {**msgspec.to_builtins(end), "best": self._best}
         if self._result is not None:
             shown |= msgspec.to_builtins(self._result)
             del shown["event"]

@@ -52,7 +52,8 @@ def train(
     Args:
         spec: a YAML file, a Program, or `FILE.py:FUNCTION`, as in `compile`.
         out: the folder of the run: new or empty. Default: `runs/NAME-N` in the working
-            folder, with the name of the model and the next number.
+            folder, with the name of the model and the next number. With `resume`, the
+            default is the folder of the run that saved the checkpoint.
         nodes, overrides, single_process, outputs, code: as in `compile`.
         in_process, logs, watch, progress, return_params, callbacks, tensorboard: as in
             `launch`.

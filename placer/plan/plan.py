@@ -315,6 +315,8 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
         activation_bytes: the peak size of the values of a step.
         device_bytes: the peak size of tables and values on each device.
         memory: the host memory in bytes that the spec grants the node's process, if any.
+        device_memory: the memory in bytes of each accelerator, by device kind, if the spec
+            gives it.
         flops: the declared FLOPs of one training step.
         replicated_flops: the part of `flops` that repeats work of other nodes.
         exchange_flops: the part of `flops` spent on exchanges.
@@ -334,6 +336,7 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     activation_bytes: Size = 0
     device_bytes: dict[str, Size] = {}
     memory: Size | None = None
+    device_memory: dict[str, Size] = {}
     flops: Size = 0
     replicated_flops: Size = 0
     exchange_flops: Size = 0
@@ -796,6 +799,24 @@ def decode_sources(content: bytes, file: Path) -> Sources:
     """
     try:
         return msgspec.json.decode(content, type=Sources)
+    except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
+        raise BuildError(f"'{file}' cannot be read: {error}") from error
+
+
+class Positions(msgspec.Struct, frozen=True):
+    """The positions of ops in sources.json; see `Sources`."""
+
+    spec: str
+    ops: dict[str, tuple[int, int]]
+
+
+def decode_positions(content: bytes, file: Path) -> Positions:
+    """Decode only the positions of ops in sources.json; `file` names it in errors.
+
+    Raises BuildError if they cannot be decoded.
+    """
+    try:
+        return msgspec.json.decode(content, type=Positions)
     except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
         raise BuildError(f"'{file}' cannot be read: {error}") from error
 

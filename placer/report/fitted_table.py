@@ -28,19 +28,23 @@ class ListColumn:
 
 def fitted_table(columns: Iterable[ListColumn], screen: Console) -> Table:
     """Return a table with the columns that fit on the screen."""
+    return list_table(fitting_columns(columns, screen))
+
+
+def fitting_columns(columns: Iterable[ListColumn], screen: Console) -> list[ListColumn]:
+    """Return the columns of a table that fit on the screen."""
     kept = list(columns)
     options = screen.options.update(max_width=_ANY_WIDTH)
-    table = _table(kept)
-    while Measurement.get(screen, options, table).maximum > screen.width:
+    while Measurement.get(screen, options, list_table(kept)).maximum > screen.width:
         droppable = [column for column in kept if column.drop]
         if not droppable:
             break
         kept.remove(max(droppable, key=lambda column: column.drop))
-        table = _table(kept)
-    return table
+    return kept
 
 
-def _table(columns: Sequence[ListColumn]) -> Table:
+def list_table(columns: Sequence[ListColumn]) -> Table:
+    """Return a table with these columns."""
     table = grid(*(column.name for column in columns), numbers=())
     for shown, column in zip(table.columns, columns, strict=True):
         shown.no_wrap = True

@@ -112,6 +112,7 @@ class RunEnd(msgspec.Struct, frozen=True):
         best_step: the step of the best evaluation.
         warnings: the warnings of the result, such as failures after the last step.
         failed_late: whether a process failed after the result was complete.
+        best: the path of the checkpoint of the best evaluation, if one was saved.
     """
 
     ended: str
@@ -126,6 +127,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     best_step: int | None = None
     warnings: tuple[str, ...] = ()
     failed_late: bool = False
+    best: str | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -148,7 +150,7 @@ class Run(msgspec.Struct, frozen=True):
         return {**command.settings, **command.options, **command.set}
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines of the history, which docs/training.md describes.
+        """Yield the lines of the history, which docs/runs.md describes.
 
         Raises:
             PlacerError: the file is damaged or cannot be read.
@@ -156,7 +158,7 @@ class Run(msgspec.Struct, frozen=True):
         return read_lines(self.folder / HISTORY)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events, which docs/training.md describes.
+        """Yield the events, which docs/runs.md describes.
 
         Raises:
             PlacerError: the file is damaged or cannot be read.

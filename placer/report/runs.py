@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from placer.report.fitted_table import ListColumn, fitted_table
+from placer.report.fitted_table import ListColumn, fitting_columns, list_table
 from placer.report.numbers import format_count, format_time
 from placer.report.run_files import (
     FAILED,
@@ -111,15 +111,37 @@ def _explain(
 
 
 def runs_view(runs: Sequence[Run], screen: Console) -> Iterator[RenderableType]:
-    """Yield a table of the runs of each model, and the errors of failed runs. On a narrow
-    screen the start is left out first, then the metrics of training, then settings."""
+    """Yield a table of the runs of each model, and the errors of failed runs.
+
+    On a narrow screen, the start is left out first, then the metrics of training, then
+    settings. The settings that are left out of the table follow in lines.
+    """
     for of_model in by_model(runs).values():
-        yield fitted_table(_columns(of_model), screen)
+        columns = [*_columns(of_model)]
+        kept = fitting_columns(columns, screen)
+        yield list_table(kept)
+        settings = [each for each in columns if _SETTINGS <= each.drop < _TRAIN]
+        yield from _left_out(of_model, [each for each in settings if each not in kept])
         for run in of_model:
             if run.end.ended in (FAILED, INTERRUPTED) and run.end.error:
                 line = run.end.error.partition("\n")[0]
                 style = "red" if run.end.ended == FAILED else ""
                 yield Text(f"{run.folder.name}: {line}", style)
+
+
+def _left_out(
+    runs: Sequence[Run], settings: Sequence[ListColumn]
+) -> Iterator[RenderableType]:
+    """Yield a line with settings of the first run, and for each later run a line with the
+    settings in which it differs from the first run."""
+    for i, run in enumerate(runs if settings else ()):
+        shown = [
+            f"{each.name}={each.cells[i] or 'unset'}"
+            for each in settings
+            if i == 0 or each.cells[i] != each.cells[0]
+        ]
+        same = f"as {runs[0].folder.name}"
+        yield Text(f"{run.folder.name}: {'  '.join(shown) or same}")
 
 
 def _columns(runs: Sequence[Run]) -> Iterator[ListColumn]:

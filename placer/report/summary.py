@@ -34,25 +34,31 @@ class ProcessMemory:
     Attributes:
         values, slots: The bytes in its tables.
         peaks: The peak memory of each device, or of equal devices such as "gpu:0-7".
-        limit: The host memory that the spec grants; None if it sets no limit.
+        limits: The memory of a device that the spec gives, by device kind.
     """
 
     values: int
     slots: int
     activations: int
     peaks: tuple[tuple[str, int], ...]
-    limit: int | None
+    limits: tuple[tuple[str, int], ...]
     flops: int
 
     @property
     def devices(self) -> str:
-        """The peak of each device and the limit of the host memory, as text."""
-        granted = "" if self.limit is None else f" of {format_size(self.limit)}"
+        """The peak of each device and its limit, as text."""
         return ", ".join(
             f"{name} {format_size(peak)}"
-            f"{granted if name.partition(':')[0] == CPU else ''}"
-            for name, peak in self.peaks
+            f"{f' of {format_size(limit)}' if limit is not None else ''}"
+            for name, peak, limit in self.limited_peaks
         )
+
+    @property
+    def limited_peaks(self) -> Iterator[tuple[str, int, int | None]]:
+        """The name, the peak and the limit of each device, or of equal devices."""
+        limits = dict(self.limits)
+        for name, peak in self.peaks:
+            yield name, peak, limits.get(name.partition(":")[0])
 
 
 def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
@@ -91,9 +97,14 @@ def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMe
         sum(node.table_bytes for node in nodes) - values,
         sum(node.activation_bytes for node in nodes),
         _peaks(nodes),
-        nodes[0].memory,
+        _limits(nodes[0]),
         sum(n.flops + n.replicated_flops + n.exchange_flops for n in nodes),
     )
+
+
+def _limits(node: NodePlan) -> tuple[tuple[str, int], ...]:
+    host = () if node.memory is None else ((CPU, node.memory),)
+    return (*host, *node.device_memory.items())
 
 
 def _peaks(nodes: Sequence[NodePlan]) -> tuple[tuple[str, int], ...]:

@@ -61,7 +61,7 @@ class OwnedThreads:
     """
 
     def __init__(self) -> None:
-        self.changed = Changes()
+        self.changed = Changes(threading.RLock())
         self.error: BaseException | None = None
         self._threads: list[threading.Thread] = []
 

@@ -60,6 +60,7 @@ BEGINNINGS: Mapping[str, str] = {
     "launch": "{build}",
     "predict": "{build} --params {params} --out {new}.csv",
     "export": "{build} --params {params} --out {new}",
+    "report": "{build}",
     "show": "{build}",
     "explain": "{build}",
     "check": "{spec}",
@@ -246,6 +247,14 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--batch": "the files of StableHLO that are written",
     },
     "runs": {"--json": "the form of the list"},
+    "report": {
+        **VIEW,
+        "--trace": "what the page shows; a trace of another build is refused",
+        "--out": Refused("--out {new} --json", "--out has no effect with --json"),
+        "--open": Refused("--open --json", "--open has no effect with --json"),
+        "--json": "the form of the result",
+        "--svg": Refused("--svg --json", "--svg has no effect with --json"),
+    },
     "checkpoints": {
         "--no-verify": "the files are not read",
         "--json": "the form of the list",

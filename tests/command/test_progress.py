@@ -265,7 +265,8 @@ def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(
     assert "worker:7          running      301" in lines
     assert lines[-1].split() == ["290", "1", "0.29"]
     assert "26 before" in [line.strip() for line in lines]
-    assert len(screen(table, 200, 2000)) > 1029
+    assert len(screen(table, 100, 2000)) > 1029
+    assert 1000 < len(screen(table, 200, 2000)) < 1010
 
 
 def test_every_size_of_a_terminal_is_enough(terminal: Console) -> None:

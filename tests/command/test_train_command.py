@@ -245,7 +245,9 @@ def test_checkpoints_without_a_folder_are_beside_the_build(
     run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(*TRAIN, "--set", BEST) == 0
-    found = capsys.readouterr().out.splitlines()[-2:]
+    lines = capsys.readouterr().out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("  best"))
+    found = lines[at : at + 2]
     assert found[0].startswith("  best        loss ")
     assert found[0].endswith("(step 1)")
     assert found[1] == "              is in runs/digits-1/checkpoints/best"

@@ -25,6 +25,7 @@ from placer.plan.settings.evaluation_and_stopping import Best
 from placer.plan.settings.sparse.table import SparseTable
 from placer.report.run_files import Command, Run, find_runs
 from placer.runtime.control.events import (
+    CheckpointSaved,
     Event,
     NodeFailure,
     NodeWarning,
@@ -253,9 +254,13 @@ def test_a_failed_run_keeps_its_root_cause(tmp_path: Path) -> None:
     assert (run.end.steps, run.end.seconds, run.end.eval) == (3, 1.5, {"loss": 0.25})
 
 
-def test_an_interrupted_run_keeps_its_steps(tmp_path: Path) -> None:
-    record(tmp_path, step(1), error=KeyboardInterrupt("nothing was saved"))
+def test_an_interrupted_run_keeps_its_steps_and_its_best_checkpoint(
+    tmp_path: Path,
+) -> None:
+    saved = CheckpointSaved(1, "kept/step-000001", best=True), CheckpointSaved(1, "b")
+    record(tmp_path, step(1), *saved, error=KeyboardInterrupt("nothing was saved"))
     (run,) = find_runs(tmp_path)
+    assert run.end.best == "kept/step-000001"
     assert (run.end.ended, run.end.error) == ("interrupted", "nothing was saved")
     assert run.end.steps == 1
 

@@ -9,6 +9,7 @@ from support.plan_mistakes import find_mistakes, plant_mistakes
 
 from placer.compiler.driver import compile as compile_model
 from placer.compiler.frontend import load
+from placer.plan.hooks import HOOKS
 from placer.plan.plan import (
     VERSION,
     json_schema,
@@ -17,6 +18,7 @@ from placer.plan.plan import (
     to_json,
     with_digest,
 )
+from placer.runtime.timeline.traced_node import CALLS, ITERATORS
 from placer.system.resources import find_file
 
 SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))
@@ -113,6 +115,20 @@ def test_each_jitted_function_of_a_step_has_its_segment(compiled):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
         }
         assert node.functions.keys() == jitted & called, node.name
+
+
+def test_every_call_of_a_program_is_recorded_with_trace(compiled):
+    plan, folder = compiled
+    for path in {node.program for node in plan.nodes}:
+        module = ast.parse((folder / path).read_text(encoding="utf-8"))
+        called = {
+            ast.unparse(call.func)
+            for hook in module.body
+            if isinstance(hook, ast.FunctionDef) and hook.name in HOOKS
+            for call in ast.walk(hook)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        }
+        assert called <= {f"node.{name}" for name in CALLS.keys() | ITERATORS}, path
 
 
 def test_sources_have_one_op_a_line(compiled):

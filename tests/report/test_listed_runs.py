@@ -111,9 +111,10 @@ def test_a_narrow_list_keeps_evaluations_and_ends(runs: Path) -> None:
     screen = Console(file=StringIO(), width=66)
     for view in runs_view(find_runs(runs)[:2], screen):
         screen.print(view)
-    (head, first, *_) = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    head, first, _, *left_out, _ = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert " ".join(head.split()) == "run eval loss at step steps samples/s rate"
     assert first.split()[-1] == "finished"
+    assert left_out == ["digits-9: --steps=unset", "digits-10: --steps=9"]
 
 
 def test_json_has_all_facts(runs: Path) -> None:

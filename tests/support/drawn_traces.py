@@ -79,8 +79,10 @@ class DrawnTrace:
     def hand_over(
         self, source: tuple[str, str], target: tuple[str, str], at: float, until: float
     ) -> None:
-        """Add an arrow between threads: handed over at a time, received at a time."""
-        self._arrow("thread", source, at, target, until)
+        """Add an arrow between threads: a value is handed over at a time, and ends the
+        wait until another time."""
+        nanosecond = 1e-6
+        self._arrow("thread", source, at, target, until - nanosecond)
 
     def _arrow(
         self,

@@ -64,7 +64,7 @@ inputs:
 data:
   train: {{source: "python:slow_rows:train", batch: {batch}}}
 graph:
-  - {{name: h, op: fc, in: x, size: 8, activation: tanh, place: "{first}"}}
+  - {{name: h, op: fc, in: x, size: {width}, activation: tanh, place: "{first}"}}
 {extra}
   - place: "{second}"
     ops:
@@ -73,13 +73,13 @@ graph:
       - {{name: loss, op: mean_squared_error, in: [prediction, y]}}
 train:
   minimize: loss
-  epochs: 4
+  epochs: {epochs}
 {train}
   optimizer: {{op: sgd, learning_rate: 0.01{optimizer}}}
 """
 
 SLOW_OP = """\
-  - {{name: slow, op: call, fn: "slow_op:slow", in: h, out: "float32[batch, 8]", batch: whole, place: "{place}"}}
+  - {{name: slow, op: call, fn: "slow_op:slow", in: h, out: "float32[batch, {width}]", batch: whole, place: "{place}"}}
 """
 
 SPARSE = """\
@@ -97,6 +97,8 @@ def compile_slowed(
     reader: int | None = None,
     op: str | None = None,
     seconds: float = SECONDS,
+    width: int = 8,
+    epochs: int = 4,
 ) -> Path:
     """Compile the model; return the build folder.
 
@@ -106,6 +108,8 @@ def compile_slowed(
         reader: the number of the worker with the slow reader.
         op: the node that computes the slow op.
         seconds: how long the slow part sleeps.
+        width: the units of the first layer. They determine the bytes of messages.
+        epochs: how often the 64 rows are read.
     """
     slow_row = -1 if reader is None else reader * BATCH // 2
     rows = ROWS.format(batch=BATCH, slow_row=slow_row, seconds=seconds)
@@ -121,11 +125,13 @@ def compile_slowed(
     elif mode == "async":
         optimizer += ", update: async"
     if op is not None:
-        extra, into = SLOW_OP.format(place=f"/node:{op}/cpu"), "slow"
+        extra, into = SLOW_OP.format(place=f"/node:{op}/cpu", width=width), "slow"
     spec = folder / "slowed.yaml"
     spec.write_text(
         SPEC.format(
             batch=BATCH,
+            width=width,
+            epochs=epochs,
             first=first,
             second=second,
             extra=extra.rstrip(),

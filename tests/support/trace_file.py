@@ -19,18 +19,28 @@ class TraceFile:
     Attributes:
         about: what the file says of itself.
         slices: the slices by the name of the node and that of the thread.
-        arrows: the two ends of each arrow, by its number.
+        arrows: the two ends of each arrow between nodes, by its number.
+        wakes: the two ends of each arrow between the threads of a node, by its number.
         nodes: the names of the nodes, in the order in which they are shown.
     """
 
     about: Event
     slices: dict[tuple[str, str], list[Event]] = field(default_factory=dict)
     arrows: dict[int, tuple[Event, Event]] = field(default_factory=dict)
+    wakes: dict[int, tuple[Event, Event]] = field(default_factory=dict)
     nodes: list[str] = field(default_factory=list)
 
     def names(self, node: str, thread: str = "program") -> Counter[str]:
         """How many slices of a thread have each name."""
         return Counter(each["name"] for each in self.slices.get((node, thread), ()))
+
+    def woken(self, node: str, thread: str = "program") -> Counter[tuple[str, str]]:
+        """How often a slice of another thread has ended a wait of a thread of a node."""
+        return Counter(
+            (start["slice"]["name"], end["slice"]["name"])
+            for start, end in self.wakes.values()
+            if end["place"] == (node, thread)
+        )
 
     def messages(self, end: str) -> Counter[tuple[Any, ...]]:
         """The messages that slices have: of those that send, `end` is "target", of those
@@ -77,10 +87,14 @@ def read_trace(path: Path) -> TraceFile:
             assert each["ph"] not in ends[each["id"]]
             ends[each["id"]][each["ph"]] = each
             place = processes[each["pid"]], threads[each["tid"]]
-            around = innermost(trace.slices[place], each["ts"])
-            assert ("target" if each["ph"] == "s" else "source") in around["args"]
-            each["slice"] = around
+            each["slice"] = innermost(trace.slices[place], each["ts"])
+            each["place"] = place
     for number, both in ends.items():
+        if both["s"]["cat"] == "thread":
+            check_wake(both["s"], both["f"])
+            trace.wakes[number] = both["s"], both["f"]
+            continue
+        assert both["s"]["cat"] == both["f"]["cat"] == "message"
         sent, received = both["s"]["slice"]["args"], both["f"]["slice"]["args"]
         for name in ("edge", "step", "microbatch"):
             assert sent[name] == received[name]
@@ -88,6 +102,20 @@ def read_trace(path: Path) -> TraceFile:
         assert received["source"] == processes[both["s"]["pid"]]
         trace.arrows[number] = both["s"], both["f"]
     return trace
+
+
+def check_wake(start: Event, end: Event) -> None:
+    """Check that an arrow goes from one thread to the end of a wait of another one."""
+    assert end["cat"] == "thread"
+    (node, thread), (other, waiting) = start["place"], end["place"]
+    assert node == other
+    assert thread != waiting
+    assert start["ts"] <= end["ts"]
+    wait = end["slice"]
+    assert wait["cat"] == "wait"
+    assert wait["name"] == f"wait for {thread}"
+    assert wait["args"] == {"for": [node]}
+    assert end["ts"] == wait["ts"] + wait["dur"] - Decimal("0.001")
 
 
 def check_nested(slices: list[Event]) -> None:

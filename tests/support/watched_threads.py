@@ -25,8 +25,12 @@ PAGE = Path(__file__).parents[2] / "docs/architecture.md"
 NODES = r"[a-z]\w*:[\d.]+(, [a-z]\w*:[\d.]+)*"
 STAYS = "stays with the process"
 """What the page says of a thread that no run joins."""
-EVENTS = "placer.runtime.callbacks.event_queue:"
-"""Where the lock of the queue of events is created: code of all packages reports events."""
+LAST = (
+    "placer.runtime.callbacks.event_queue:",
+    "placer.runtime.timeline.recorder:",
+)
+"""Where locks are created that are always the last: code of all packages reports events, and
+waits at any lock are recorded."""
 
 
 @dataclass(frozen=True)
@@ -208,9 +212,9 @@ def _ranks() -> dict[str, dict[str, int]]:
 
 def climbs(held: str, taken: str) -> bool:
     """Whether a lock that is taken is of a higher package than one that is held; or one is
-    taken at all while that of the events is held, which itself may be taken anywhere."""
-    if held.startswith(EVENTS) or taken.startswith(EVENTS):
-        return held.startswith(EVENTS)
+    taken at all while one of the last is held, which itself may be taken anywhere."""
+    if held.startswith(LAST) or taken.startswith(LAST):
+        return held.startswith(LAST)
     for container, ranks in _ranks().items():
         names = [each[len(container) + 1 :].split(".")[0] for each in (held, taken)]
         inside = all(each.startswith(f"{container}.") for each in (held, taken))

@@ -95,6 +95,7 @@ def make_plan(
             activation_bytes=memory.activation_bytes(node),
             device_bytes=memory.device_bytes(node, tables[node]),
             memory=_host_memory(model, node),
+            device_memory=_device_memory(model, node),
             flops=cost.model,
             replicated_flops=cost.replicated,
             exchange_flops=cost.exchange,
@@ -126,6 +127,15 @@ def _host_memory(model: Model, node: NodeId) -> int | None:
     """Return the host memory of a node in bytes, from the spec."""
     memory = model.memory.get((node.kind, CPU))
     return None if memory is None else memory.nbytes
+
+
+def _device_memory(model: Model, node: NodeId) -> dict[str, int]:
+    """Return the memory of each accelerator of a node in bytes, from the spec."""
+    return {
+        device: memory.nbytes
+        for (kind, device), memory in model.memory.items()
+        if kind == node.kind and device != CPU
+    }
 
 
 def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]:

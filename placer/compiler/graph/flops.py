@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer import ops
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.keyed import count_keys, is_keyed
+from placer.compiler.graph.keyed import count_keys
 from placer.compiler.graph.structural_ops import is_update, is_update_direction
 from placer.ops.attributes import complete
 from placer.place.types import TensorType
@@ -27,23 +27,29 @@ def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
     """Return the declared FLOPs of an op for `rows` local rows. The op is a computed
     op, an update or an update direction. The declaration of the forward op also counts
     its gradient op."""
-    by_rows = cache.of_op.get(op)
-    if by_rows is None:
-        by_rows = cache.of_op[op] = cache.of_signature.setdefault(
-            _signature(graph, op), {}
-        )
+    by_rows = flops_by_rows(graph, op, cache)
     if rows not in by_rows:
         by_rows[rows] = _compute_flops(graph, op, rows)
     return by_rows[rows]
 
 
+def flops_by_rows(graph: Graph, op: Op, cache: FlopsCache) -> dict[int, int]:
+    """Return the known FLOPs of an op by the number of rows. Equal ops share the object."""
+    by_rows = cache.of_op.get(op)
+    if by_rows is None:
+        by_rows = cache.of_op[op] = cache.of_signature.setdefault(
+            _signature(graph, op), {}
+        )
+    return by_rows
+
+
 def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     attrs = {} if op.structure.update else declared_attrs(forward)
-    types = (
-        _sized(graph, name, 1) if is_keyed(graph, name) else graph.tensor_type(name)
-        for name in forward.operands
-    )
+    types = []
+    for name in forward.operands:
+        kind = graph.tensor_type(name)
+        types.append(_sized(graph, name, 1) if kind.is_keyed else kind)
     return op.kind, op.attrs.get("wrt", ()), repr(attrs) if attrs else "", *types
 
 

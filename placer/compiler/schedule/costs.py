@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from placer.compiler.graph.flops import FlopsCache, op_flops
+from placer.compiler.graph.flops import FlopsCache, flops_by_rows, op_flops
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import SCALES, is_conversion
 from placer.compiler.schedule.node_classes import NodeClasses, node_tuples
@@ -61,6 +61,7 @@ def op_costs(
     counted: dict[int, list[tuple[int, str, int]]] = {}
     known = FlopsCache()
     pushes = _pushes(graph, nodes)
+    shared: dict[tuple[object, ...], list[tuple[str, Cost]]] = {}
     for op in graph.ops:
         if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
             continue
@@ -75,29 +76,64 @@ def op_costs(
         if op.operands and graph.values[op.operands[0]].flat is not None:
             yield from _ranges_costs(graph, op, nodes, known)
             continue
-        split = _is_split(graph, op)
-        for i, node, own_rows in at:
-            rows = own_rows if split else graph.batch
-            total, repeated = _step_flops(graph, op, rows, known)
-            push = pushes.get(op)
-            times = len(graph.nodes(push)) if push else 1
-            if push and "every" in push.attrs:
-                yield op, node, Cost(exchange=total * times // push.attrs["every"])
-                continue
-            again = total * (times - 1)
-            if op.kind in SCALES:
-                yield op, node, Cost(replicated=again, exchange=total)
-                continue
-            if op.attrs.get("again", False):
-                repeated = total
-            elif i > 0:
-                repeated = repeated + _fixed_flops(graph, op, known) if split else total
-            # `repeated` may be negative: for a gradient that sums over rows, the parts
-            # have fewer additions in sum than the whole batch.
-            yield op, node, Cost(total - repeated, again + max(0, repeated))
+        split, push = _is_split(graph, op), pushes.get(op)
+        repeated = graph.is_repeated(op)
+        key = (
+            id(flops_by_rows(graph, op, known)),
+            id(of_op),
+            split,
+            push,
+            op.attrs.get("again", False),
+            repeated and (1 + _differs(graph, op)),
+        )
+        costs = shared.get(key)
+        if costs is None:
+            costs = shared[key] = [
+                (node, _node_cost(graph, op, own if split else None, i, push, known))
+                for i, node, own in at
+            ]
+        for node, cost in costs:
+            yield op, node, cost
     for edge in edges:
         for node, added in _sums(graph, edge, nodes):
             yield graph.receives[edge.id], node, Cost(exchange=added)
+
+
+def _node_cost(
+    graph: Graph,
+    op: Op,
+    own_rows: int | None,
+    index: int,
+    push: Op | None,
+    known: FlopsCache,
+) -> Cost:
+    """Return the cost of an op on the node with an index in the op's place.
+
+    Args:
+        graph: the graph.
+        op: the op.
+        own_rows: the rows of the node; None if each node computes all rows.
+        index: the index of the node.
+        push: the message for which a server runs the op, if it runs for each message.
+        known: the known FLOPs.
+    """
+    rows = graph.batch if own_rows is None else own_rows
+    total, repeated = _step_flops(graph, op, rows, known)
+    times = len(graph.nodes(push)) if push else 1
+    if push and "every" in push.attrs:
+        return Cost(exchange=total * times // push.attrs["every"])
+    again = total * (times - 1)
+    if op.kind in SCALES:
+        return Cost(replicated=again, exchange=total)
+    if op.attrs.get("again", False):
+        repeated = total
+    elif index > 0:
+        repeated = (
+            total if own_rows is None else repeated + _fixed_flops(graph, op, known)
+        )
+    # `repeated` may be negative: for a gradient that sums over rows, the parts have fewer
+    # additions in sum than the whole batch.
+    return Cost(total - repeated, again + max(0, repeated))
 
 
 def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:

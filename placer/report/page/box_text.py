@@ -46,13 +46,15 @@ class BoxText:
         return count * LINE + 2 * PAD - 4
 
 
-def box_text(box: Box) -> BoxText:
-    """Return the text of a box, shortened to its width."""
+def box_text(box: Box, most_lines: int) -> BoxText:
+    """Return the text of a box, shortened to its width and to some of its lines."""
+    lines = box.lines[:most_lines]
+    more = box.more + len(box.lines) - len(lines)
     return BoxText(
         shorten(box.title, _INNER / 1.08, TITLE),
         tuple(_wrapped(figures(box))),
-        tuple(_line(line.name, line.note) for line in box.lines),
-        f"and {format_count(box.more)} more" if box.more else "",
+        tuple(_line(line.name, line.note) for line in lines),
+        f"and {format_count(more)} more" if more else "",
     )
 
 

@@ -166,8 +166,9 @@ class _Builder:
             for group, column in self.columns.of(op):
                 if role == "compute" or op.kind in _SOURCES:
                     repeated = has_microbatches and graph.is_repeated(op)
-                    segment = op.attrs.get("segment")
-                    key = column, role, segment, repeated, op.is_once
+                    attrs = op.attrs
+                    once = attrs.get("once", False)
+                    key = column, role, attrs.get("segment"), repeated, once
                     number = self.shared.get(key)
                     if number is None:
                         number = self.shared[key] = self._new(

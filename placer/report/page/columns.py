@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.schedule.node_classes import node_tuples
-from placer.place.ids import format_ids
 from placer.place.node_kinds import CPU, NodeId
 
 MAX_COLUMNS = 16
@@ -116,37 +115,18 @@ def fold_columns(
         kinds: the node kind of each column.
 
     Returns:
-        for each column, None if it has a drawn column alone, else the number of the kind
-        of which it shares the column.
+        for each column, None if it is drawn alone, else the number of its node kind, whose
+        column it shares.
     """
     names = list(dict.fromkeys(kinds))
-    if len(columns) <= MAX_COLUMNS:
-        return [None] * len(columns)
-    waiting = {kind: kinds.count(kind) for kind in names}
-    alone = dict.fromkeys(names, 0)
-    room = max(0, MAX_COLUMNS - len(names))
-    while room and any(waiting.values()):
-        for kind in names:
-            if room and waiting[kind]:
-                waiting[kind] -= 1
-                alone[kind] += 1
-                room -= 1
+    if len(names) > MAX_COLUMNS:  # all kinds share one column
+        names, kinds = [""], [""] * len(kinds)
+    counts = {kind: kinds.count(kind) for kind in names}
+    alone = dict(counts)
+    while sum(alone[k] + (alone[k] < counts[k]) for k in names) > MAX_COLUMNS:
+        alone[max(names, key=alone.__getitem__)] -= 1
     folded: list[int | None] = []
     for kind in kinds:
-        # A kind of which a single column is left keeps it.
-        fits = alone[kind] > 0 or waiting[kind] == 1
+        folded.append(None if alone[kind] > 0 else names.index(kind))
         alone[kind] -= 1
-        folded.append(None if fits else names.index(kind))
     return folded
-
-
-def format_devices(count: int, columns: Sequence[DeviceColumn]) -> str:
-    """Return the devices of a shared column in short form."""
-    titles = list(dict.fromkeys(column.title for column in columns))
-    if len(titles) == 1:
-        return titles[0]
-    return f"{count} devices" if count else ", ".join(titles)
-
-
-def list_ids(numbers: Sequence[int]) -> str:
-    return format_ids(sorted(numbers))

@@ -128,14 +128,12 @@ def reason_of(box: Box, reasons: Mapping[str, str]) -> str:
         reasons: the reason of each op with a choice of the compiler, by name.
     """
     found: dict[str, int] = {}
-    count = 0
     for op in box.ops:
         if op.structure.sends or op.structure.receives or op.structure.copies:
             continue
-        why = reasons.get(op.name, "")
-        if why and not why.startswith("inserted"):
+        why = reasons.get(op.name)
+        if why is not None:
             found[why] = found.get(why, 0) + 1
-            count += 1
     if not found:
         return "as written in the spec"
     first = sorted(found, key=lambda why: -found[why])[:_MAX_REASONS]

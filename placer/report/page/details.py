@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from placer.compiler.build_or_spec import LoadedBuild
 from placer.compiler.graph.graph import Graph, Op
@@ -10,6 +11,7 @@ from placer.report.page import facts
 from placer.report.page.boxes import Box
 from placer.report.page.layers import Layers
 from placer.report.page.placement import PlacedGraph, place
+from placer.system.garbage_collection import garbage_collection_off
 
 _Key = tuple[str, str]
 """The name and the kind of a layer."""
@@ -25,10 +27,15 @@ def details_of(build: LoadedBuild, graph: Graph | None = None) -> facts.Details:
 
 def list_details(placed: PlacedGraph) -> facts.Details:
     """Return the content of all boxes."""
+    with garbage_collection_off():
+        return _list_details(placed)
+
+
+def _list_details(placed: PlacedGraph) -> facts.Details:
     graph = placed.graph
     texts = dict(zip(graph.ops, _op_lines(placed), strict=True))
-    layers = Layers(graph)
-    positions = placed.build.op_positions
+    layers, positions = placed.layers, placed.build.positions
+    file = Path(positions.spec).name
     ops: list[str] = []
     boxes: list[tuple[facts.LayerFacts, ...]] = []
     for box, flops in zip(placed.drawn.boxes, placed.flops, strict=True):
@@ -43,7 +50,7 @@ def list_details(placed: PlacedGraph) -> facts.Details:
                     kind,
                     _output(members[0], name, layers),
                     round(sum(flops.get(op, 0) for op in members) / nodes),
-                    _line(positions, name),
+                    _line(positions.ops, file, name),
                     (start, len(ops)),
                 )
             )
@@ -99,10 +106,10 @@ def _output(op: Op, name: str, layers: Layers) -> str:
     return str(op.results[0].type) if op.results else ""
 
 
-def _line(positions: Mapping[str, str], name: str) -> str:
-    """Return the position of a layer, without the column."""
-    position = positions.get(name) or positions.get(name.partition(".")[0], "")
-    return position.rpartition(":")[0]
+def _line(positions: Mapping[str, tuple[int, int]], file: str, name: str) -> str:
+    """Return the line of a layer in the spec; empty if it is unknown."""
+    position = positions.get(name) or positions.get(name.partition(".")[0])
+    return f"{file}:{position[0]}" if position else ""
 
 
 def _holders(placed: PlacedGraph) -> dict[str, tuple[int, ...]]:

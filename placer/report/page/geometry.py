@@ -25,6 +25,10 @@ _MIN_GUTTER: Final = 2 * MARGIN + 12.0
 _HEADER: Final = 52.0
 _DEVICE_HEADER: Final = 20.0
 """The additional height of the header if a group has several columns."""
+_MOST_LINES: Final = 6
+_FEW_LINES: Final = 2
+_MANY_ROWS: Final = 30
+"""Boxes have fewer lines in a picture with more rows."""
 _FOOTER: Final = 26.0
 
 
@@ -50,8 +54,9 @@ class Geometry:
 
 def place_boxes(placement: Placement) -> Geometry:
     """Return the positions of the boxes and arrows of a placement."""
-    texts = tuple(box_text(box) for box in placement.boxes)
     used = sorted({box.row for box in placement.boxes})
+    most_lines = _MOST_LINES if len(used) <= _MANY_ROWS else _FEW_LINES
+    texts = tuple(box_text(box, most_lines) for box in placement.boxes)
     row_of = {row: index for index, row in enumerate(used)}
     rows = [row_of[box.row] for box in placement.boxes]
     columns = [box.column for box in placement.boxes]
@@ -154,5 +159,8 @@ def column_name(device: str, count: int) -> str:
 
     >>> column_name("cpu", 1), column_name("gpu:0-3", 4)
     ('cpu', 'gpu:0-3, 4 equal devices')
+
+    The name of a shared column, such as "51 devices", has the number already.
     """
-    return device if count == 1 else f"{device}, {count} equal devices"
+    has_number = device.startswith(str(count))
+    return device if count == 1 or has_number else f"{device}, {count} equal devices"

@@ -17,15 +17,10 @@ def memory_rows(plan: Plan) -> tuple[MemoryRow, ...]:
             slots=memory.slots,
             activations=memory.activations,
             flops=memory.flops,
-            limit=memory.limit or 0,
+            limit=dict(memory.limits).get(CPU, 0),
             devices={
-                name: (peak, memory.limit or 0 if _is_host(name) else 0)
-                for name, peak in memory.peaks
+                name: (peak, limit or 0) for name, peak, limit in memory.limited_peaks
             },
         )
         for processes, memory in process_memory(plan).items()
     )
-
-
-def _is_host(device: str) -> bool:
-    return device.partition(":")[0] == CPU

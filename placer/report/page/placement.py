@@ -28,9 +28,10 @@ from placer.report.page.contents import (
 )
 from placer.report.page.layers import Layers
 from placer.report.page.rows import set_rows, share_columns
-from placer.report.page.seconds import measured_seconds
+from placer.report.page.seconds import calls_of_boxes
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.step.facts import StepTime
+from placer.system.garbage_collection import garbage_collection_off
 
 MAX_BOXES = 2000
 _MAX_VALUES = 4
@@ -53,6 +54,8 @@ class PlacedGraph:
         groups: the nodes of each drawn group.
         devices: for each drawn column, its group and its columns in `columns`.
         flops: the FLOPs of the ops of each drawn box, on all nodes of its column.
+        layers: the layers of the graph.
+        node_classes: the classes of its nodes.
     """
 
     build: LoadedBuild
@@ -66,6 +69,8 @@ class PlacedGraph:
     groups: Sequence[tuple[str, ...]]
     devices: Sequence[tuple[int, Sequence[DeviceColumn]]]
     flops: Sequence[Mapping[Op, int]]
+    layers: Layers
+    node_classes: NodeClasses
 
     @property
     def nodes(self) -> list[tuple[str, ...]]:
@@ -89,8 +94,11 @@ def placement_of(
 
 def place(build: LoadedBuild, graph: Graph | None = None) -> PlacedGraph:
     """Return the boxes of a build. Arguments as in `placement_of`."""
-    if graph is None:
-        graph = drawn_graph(build.graphs)
+    with garbage_collection_off():
+        return _place(build, drawn_graph(build.graphs) if graph is None else graph)
+
+
+def _place(build: LoadedBuild, graph: Graph) -> PlacedGraph:
     plan = build.plan
     predicts = graph.name == f"{plan.name}.predict"
     columns = Columns(graph)
@@ -115,6 +123,7 @@ def place(build: LoadedBuild, graph: Graph | None = None) -> PlacedGraph:
     for box in result.boxes.boxes:
         box.ops = unique(box.ops)
     edges = plan.prediction_edges if predicts else plan.step_edges
+    node_classes = NodeClasses([graph])
     return PlacedGraph(
         build,
         graph,
@@ -126,7 +135,9 @@ def place(build: LoadedBuild, graph: Graph | None = None) -> PlacedGraph:
         result.of,
         groups,
         devices,
-        _flops(graph, edges, columns, boxes, result.of),
+        _flops(graph, edges, columns, boxes, result.of, node_classes),
+        Layers(graph),
+        node_classes,
     )
 
 
@@ -211,7 +222,7 @@ def _drawn_columns(
 
 def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placement:
     """Return the facts of the picture."""
-    graph, plan, drawn = placed.graph, placed.build.plan, placed.drawn
+    plan, drawn = placed.build.plan, placed.drawn
     flops = [sum(of_ops.values()) for of_ops in placed.flops]
     stored = _stored(placed)
     arrows = list(_arrows(placed))
@@ -220,15 +231,20 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
         if not arrow.between_devices:
             sent[arrow.source] += arrow.nbytes
     reasons = {
-        choice.what.partition(" (")[0]: choice.why for choice in reversed(plan.choices)
+        choice.what.partition(" (")[0]: choice.why
+        for choice in reversed(plan.choices)
+        if not choice.why.startswith("inserted")
     }
-    layers = Layers(graph)
-    seconds = measured_seconds(placed.nodes, plan, drawn.boxes, step_time)
+    firsts = [
+        list(dict.fromkeys(placed.columns.groups[column.group][0] for column in own))
+        for _, own in placed.devices
+    ]
+    calls = calls_of_boxes(drawn.boxes, placed.nodes, firsts, plan, step_time)
     boxes = []
     for number, box in enumerate(drawn.boxes):
         nodes = len(placed.nodes[box.column])
-        lines, more = lines_of(box, layers)
-        functions, time = seconds[number]
+        lines, more = lines_of(box, placed.layers)
+        functions, seconds = calls[number]
         boxes.append(
             facts.Box(
                 id=number,
@@ -244,7 +260,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
                 nbytes=sent[number],
                 stored=round(stored[number] / nodes),
                 total_stored=stored[number],
-                seconds=time,
+                seconds=seconds,
                 functions=functions,
                 why=reason_of(box, reasons),
             )
@@ -281,11 +297,11 @@ def _flops(
     columns: Columns,
     boxes: Boxes,
     of: Sequence[int],
+    node_classes: NodeClasses,
 ) -> list[dict[Op, int]]:
     """Return the FLOPs of the ops of each drawn box, on all nodes."""
-    classes = NodeClasses([graph])
     nodes: dict[str, int] = defaultdict(int)
-    for first in group_by_cost(graph, classes).values():
+    for first in group_by_cost(graph, node_classes).values():
         nodes[first] += 1
     box_of = _boxes_of_ops(graph, columns, boxes, of)
     total: list[dict[Op, int]] = [{} for _ in range(max(of, default=-1) + 1)]
@@ -334,7 +350,7 @@ def _stored(placed: PlacedGraph) -> dict[int, int]:
 def _arrows(placed: PlacedGraph) -> Iterator[facts.Arrow]:
     """Yield the messages and the copies between devices, one for each two boxes."""
     messages: dict[tuple[int, int], list[tuple[Edge, int]]] = {}
-    classes = NodeClasses([placed.graph])
+    classes = placed.node_classes
     for edge in placed.edges:
         senders, receivers = (
             placed.drawn.senders[edge.id],

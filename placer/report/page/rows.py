@@ -30,7 +30,7 @@ def set_rows(boxes: Boxes, first: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SharedBoxes:
-    """Boxes of which some share a box, because their columns share a column.
+    """The boxes after columns share a column.
 
     Attributes:
         boxes: the boxes.

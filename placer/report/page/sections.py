@@ -21,7 +21,9 @@ from placer.report.step.facts import StepTime
 
 MOST_LAYERS: Final = 500
 """The number of rows in the table of layers. The search finds all layers."""
-_MOST_NAMES: Final = 60
+_OPEN_LAYERS: Final = 60
+"""A longer table of layers is closed until it is opened or printed."""
+_MOST_NAMES: Final = 16
 """The number of names in a cell of a table."""
 
 
@@ -309,16 +311,18 @@ def _layers(layers: Sequence[LayerRow]) -> str:
         for layer in layers[:MOST_LAYERS]
     ]
     more = len(layers) - len(rows)
-    return html_table(
+    table = html_table(
         ("layer", "kind", "output", "parameters", "place"),
         rows,
         numbers={3},
         code={0, 2, 4},
-    ) + (
-        _paragraph(f"{plural(more, 'more layer')}: the search finds them.")
-        if more
-        else ""
     )
+    if more:
+        table += _paragraph(f"{plural(more, 'more layer')}: the search finds them.")
+    if len(layers) <= _OPEN_LAYERS:
+        return table
+    summary = element("summary", text(f"All {plural(len(layers), 'layer')}"))
+    return element("details", summary, table)
 
 
 def html_table(

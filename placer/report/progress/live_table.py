@@ -49,7 +49,7 @@ WIDE = 70
 tables."""
 
 
-RESULT_LINES: Final = 8
+RESULT_LINES: Final = 11
 """Lines that are left for the result below the table after the run."""
 _BAR: Final = 10
 """The characters of the bar for a share of waiting."""
@@ -117,31 +117,40 @@ class LiveTable:
         room = max(0, self.console.height - 1 - len(head) - len(tables))
         if self._ended:
             room = max(0, room - RESULT_LINES)
-            rows = class_rows(self.run)[: max(1, room - 1)]
-        else:
-            evaluations = len(self.run.evaluations) and len(self.run.evaluations) + 1
-            for_nodes = 1 + len(self.run.nodes)
-            if for_nodes + evaluations > room:
-                for_nodes = max(room - evaluations, room // 2)
-            rows = node_rows(self.run, max(1, for_nodes - 1))
-        if self._ended and not any(row.share for row in rows):
-            return Group(*head, *self._evaluations(room))
-        nodes = self._nodes(rows)
-        height = len(rows) + 1
-        if beside := self._side_by_side(nodes, height, room):
+        if beside := self._side_by_side(room):
             return Group(*head, beside)
-        return Group(*head, nodes, *self._evaluations(room - height))
+        evaluations = len(self.run.evaluations) and len(self.run.evaluations) + 1
+        for_nodes = 1 + len(self.run.nodes)
+        if self._ended:
+            for_nodes = room
+        elif for_nodes + evaluations > room:
+            for_nodes = max(room - evaluations, room // 2)
+        rows = self._rows(for_nodes)
+        if not rows:
+            return Group(*head, *self._evaluations(room))
+        return Group(*head, self._nodes(rows), *self._evaluations(room - len(rows) - 1))
 
-    def _side_by_side(self, nodes: Table, height: int, room: int) -> Table | None:
+    def _rows(self, room: int) -> list[NodeRow]:
+        """Return the rows of a table of nodes that fits in `room` lines. After the run,
+        return a row for each class of nodes, if their waiting is known."""
+        most = max(1, room - 1)
+        if not self._ended:
+            return node_rows(self.run, most)
+        return [row for row in class_rows(self.run) if row.shares][:most]
+
+    def _side_by_side(self, room: int) -> Table | None:
         """Return the nodes and the evaluations next to each other; None if the terminal
         is too narrow."""
         from rich.table import Table
 
-        right = [*self._evaluations(max(height, room))]
-        if not right or height > room or self.console.width < SIDE_BY_SIDE:
+        if self.console.width < SIDE_BY_SIDE:
             return None
+        rows, right = self._rows(room), [*self._evaluations(room)]
+        if not rows or not right:
+            return None
+        nodes = self._nodes(rows)
         width = sum(self._width(table) for table in (nodes, *right)) + _GAP
-        if width > self.console.width:
+        if width > self.console.width or len(rows) >= room:
             return None
         both = Table.grid(padding=(0, _GAP, 0, 0))
         both.add_row(nodes, *right)

@@ -31,21 +31,30 @@ SMALL_MESSAGE = 1 << 18
 """Messages below this size cost more time for their number than for their bytes."""
 MANY_MESSAGES = 8
 """The number of gradient messages of a worker in a step that are many."""
+SLOW = 1e6
+"""The bytes per second of a chain below which its messages wait rather than move."""
 
 _MOVING = frozenset({MESSAGE, "send", "receive"})
-_WORKING = frozenset({"compute", "read", "update", "rows", "copy", "record", "step"})
+_READING = frozenset({"read"})
+_UPDATING = frozenset({"update", "rows"})
 
 
-def advice_of(found: StepTime, plan: Plan, graph: Graph | None) -> Iterator[str]:
-    """Yield suggestions, each as one or two sentences.
+def advice_of(
+    found: StepTime,
+    works: Mapping[str, Mapping[str, float]],
+    plan: Plan,
+    graph: Graph | None,
+) -> Iterator[str]:
+    """Yield suggestions, each as one to three sentences.
 
     Args:
         found: the facts about the median step.
+        works: the result of `works_of`.
         plan: the plan of the run.
         graph: the graph of a training step, for the schedule of a pipeline.
     """
     schedule = _schedule(plan, graph)
-    yield from _stragglers(found, plan)
+    yield from _stragglers(found, works, plan)
     if schedule is not None:
         yield from _microbatches(found, plan, schedule)
     yield from _reading(found)
@@ -80,7 +89,8 @@ class Pipeline:
             ever waits for another.
         promised: the fraction of the declared step that nodes compute, on average.
         measured: the fraction of the measured step.
-        compute: the seconds of jitted functions on the longest chain.
+        compute: the seconds of the longest chain that depend on the rows of a batch: those
+            of jitted functions and of reading.
         rest: the other seconds of the chain. They grow with the number of microbatches.
     """
 
@@ -120,7 +130,8 @@ def pipeline_of(found: StepTime, plan: Plan, schedule: Schedule) -> Pipeline:
     compute = sum(
         piece.end - piece.start
         for piece in found.chain
-        if piece.category == "compute" and piece.name in functions.get(piece.node, ())
+        if piece.category == "read"
+        or (piece.category == "compute" and piece.name in functions.get(piece.node, ()))
     )
     return Pipeline(
         count,
@@ -133,6 +144,7 @@ def pipeline_of(found: StepTime, plan: Plan, schedule: Schedule) -> Pipeline:
 
 
 def _microbatches(found: StepTime, plan: Plan, schedule: Schedule) -> Iterator[str]:
+    """Yield a sentence about a number of microbatches with a shorter estimated step."""
     pipeline = pipeline_of(found, plan, schedule)
     count, batch = pipeline.microbatches, plan.train.batch
     # The model is too simple to compare counts that are far apart.
@@ -167,57 +179,53 @@ def _microbatches(found: StepTime, plan: Plan, schedule: Schedule) -> Iterator[s
     )
 
 
-def _stragglers(found: StepTime, plan: Plan) -> Iterator[str]:
-    """Yield a sentence about a worker that works longer than its equals."""
+def _stragglers(
+    found: StepTime, works: Mapping[str, Mapping[str, float]], plan: Plan
+) -> Iterator[str]:
+    """Yield a sentence about a node that works longer than its equals."""
     peers: dict[tuple[str, int], list[str]] = defaultdict(list)
     for node in plan.nodes:
-        if node.name in found.shares:
-            peers[NodeId(node.name).kind, node.flops].append(node.name)
+        kind = NodeId(node.name).kind
+        if node.name in works and kind != SERVER:
+            peers[kind, node.flops].append(node.name)
     for nodes in peers.values():
-        if len(nodes) < 2 or NodeId(nodes[0]).kind == SERVER:
+        totals = {node: sum(works[node].values()) for node in nodes}
+        slowest = max(nodes, key=totals.__getitem__)
+        others = [node for node in nodes if node != slowest]
+        usual = median(totals[node] for node in others) if others else totals[slowest]
+        longer = totals[slowest] - usual
+        if totals[slowest] < SLOWER * usual or longer < GAIN * found.seconds:
             continue
-        works = {
-            node: found.seconds
-            * sum(s for name, s in found.shares[node].items() if name in _WORKING)
-            for node in nodes
+        extra = {
+            category: seconds - median(works[node][category] for node in others)
+            for category, seconds in works[slowest].items()
         }
-        slowest = max(works, key=works.__getitem__)
-        others = median(works[node] for node in nodes if node != slowest)
-        longer = works[slowest] - others
-        if works[slowest] < SLOWER * others or longer < GAIN * found.seconds:
+        reason = max(extra, key=extra.__getitem__)
+        if reason == "read":  # another sentence is about slow sources
             continue
-        category = max(
-            _WORKING,
-            key=lambda name: (
-                found.shares[slowest].get(name, 0)
-                - median(
-                    found.shares[node].get(name, 0) for node in nodes if node != slowest
-                )
-            ),
-        )
-        what = {"step": "other work", "rows": "work on rows"}.get(category, category)
-        help_ = (
-            "give it fewer other processes or a faster machine, or let a step skip it with"
-            " the optimizer's update: {sync: {backup: 1}}"
-            if plan.is_synchronous and not plan.has_backup and plan.workers > 2
-            else "give it fewer other processes, or a faster machine"
-        )
+        what = {"step": "other work", "rows": "work on rows"}.get(reason, reason)
+        advice = "Run it on a machine of its own, or move work to the others"
+        if plan.is_synchronous and not plan.has_backup and len(nodes) > 2:
+            advice += (
+                "; if it is another worker each time, set the optimizer's"
+                " update: {sync: {backup: 1}}"
+            )
         yield (
-            f"{slowest} is a straggler: it works {format_ms(works[slowest])} of a step and"
-            f" its peers {format_ms(others)}, mostly because of {what}. If the machine is"
-            f" the reason, {help_}."
+            f"{slowest} works {format_ms(totals[slowest])} in a step, and its peers"
+            f" {format_ms(usual)}, mostly because of {what}. {advice}."
         )
 
 
 def _reading(found: StepTime) -> Iterator[str]:
-    seconds = _seconds(found.chain, kinds=frozenset({"read"}))
+    """Yield a sentence about a slow source of rows."""
+    seconds = _seconds(found.chain, kinds=_READING)
     if seconds < MUCH * found.seconds:
         return
-    nodes: dict[str, float] = defaultdict(float)
-    for piece in found.chain:
-        if piece.category == "read":
-            nodes[piece.node] += piece.end - piece.start
-    slowest = max(nodes, key=nodes.__getitem__)
+    nodes = {piece.node for piece in found.chain if piece.category == "read"}
+    slowest = max(
+        sorted(nodes),
+        key=lambda node: _seconds(found.chain, node=node, kinds=_READING),
+    )
     yield (
         f"Reading rows takes {format_ms(seconds)} of {format_ms(found.seconds)}, most of it"
         f" on {slowest}. Make the source in data.train faster: compute its columns in"
@@ -226,37 +234,32 @@ def _reading(found: StepTime) -> Iterator[str]:
 
 
 def _servers(found: StepTime, plan: Plan) -> Iterator[str]:
-    works: Mapping[str, float] = {
-        node.name: _seconds(
-            found.chain, node=node.name, kinds=frozenset({"update", "rows"})
-        )
+    """Yield a sentence about servers that update for most of a step."""
+    works = {
+        node.name: _seconds(found.chain, node=node.name, kinds=_UPDATING)
         for node in plan.nodes
         if NodeId(node.name).kind == SERVER
     }
     if sum(works.values()) < MUCH * found.seconds:
         return
     slowest = max(works, key=works.__getitem__)
-    measured = {
-        node: sum(
-            share
-            for name, share in found.shares.get(node, {}).items()
-            if name in _WORKING
-        )
+    shares = {
+        node: sum(found.shares.get(node, {}).get(name, 0.0) for name in _UPDATING)
         for node in works
     }
-    others = [share for node, share in measured.items() if node != slowest]
+    others = [share for node, share in shares.items() if node != slowest]
     figures = (
-        f"Updates and rows on {slowest} take {format_ms(works[slowest])} of"
+        f"Updates and lookups on {slowest} take {format_ms(works[slowest])} of"
         f" {format_ms(found.seconds)}"
     )
-    if others and measured[slowest] > SLOWER * max(others):
+    if others and shares[slowest] > SLOWER * max(others):
         yield (
-            f"{figures}, and other servers work less. Divide the parameters more evenly:"
-            " place a large one on another server, or cut it with the optimizer's slicing."
+            f"{figures}. It spends {shares[slowest]:.0%} of its time on them, and other"
+            f" servers at most {max(others):.0%}. Cut large parameters with slicing of the"
+            " optimizer, or place them on other servers."
         )
     else:
-        more = plural(len(works), "server")
-        yield f"{figures}. Add servers to the {more} (nodes.ps.count)."
+        yield f"{figures}. Use more than {plural(len(works), 'server')} (nodes.ps.count)."
 
 
 def _buckets(found: StepTime, plan: Plan) -> Iterator[str]:
@@ -280,11 +283,27 @@ def _messages(found: StepTime, plan: Plan) -> Iterator[str]:
     """Yield a sentence about a step that moves values rather than computes."""
     moving = _seconds(found.chain, kinds=_MOVING)
     computing = _seconds(found.chain, kinds=frozenset({"compute"}))
-    if plan.workers < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
+    if len(plan.nodes) < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
         return
-    nbytes = sum(edge.nbytes for edge in plan.step_edges)
-    yield (
+    sizes = [nbytes for *_, nbytes in dict.fromkeys(_messages_of(found.chain))]
+    figures = (
         f"Messages take {format_ms(moving)} of the longest chain and computing"
-        f" {format_ms(computing)}, with {format_size(nbytes)} per step. Use fewer workers"
-        " (nodes.worker.count), or a larger batch (data.train.batch)."
+        f" {format_ms(computing)}"
     )
+    if sum(sizes) < SLOW * moving:
+        yield (
+            f"{figures}, though they have only {format_size(sum(sizes))}. The nodes share"
+            " too few cores, one receives late, or the network has a long delay. Use fewer"
+            " nodes, more cores, or a larger batch (data.train.batch)."
+        )
+    else:
+        yield (
+            f"{figures}, for {format_size(sum(sizes))}. Use a larger batch"
+            " (data.train.batch), fewer workers (nodes.worker.count), or a faster network."
+        )
+
+
+def _messages_of(chain: Sequence[Piece]) -> Iterator[tuple[str, str, str, int]]:
+    for piece in chain:
+        if piece.target:
+            yield piece.source, piece.target, piece.name, piece.nbytes

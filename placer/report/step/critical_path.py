@@ -104,7 +104,7 @@ class _Walk:
             if (arrow := self._cause(here, leaf, at)) is not None:
                 self._followed.add(arrow)
                 if not self._is_late(arrow, leaf):
-                    return self._follow(arrow, at)
+                    return self._follow(arrow, at, label.name)
                 message = self._of(arrow) if arrow.is_message else None
                 category = MESSAGE if message else label.category
                 self._add(leaf.start, at, here, category, label.name, message)
@@ -170,14 +170,17 @@ class _Walk:
     def _route(self, arrow: Arrow) -> tuple[int, int, str]:
         return arrow.source, arrow.target, self._of(arrow).values
 
-    def _follow(self, arrow: Arrow, at: int) -> tuple[int, int]:
-        """Go to the other end of an arrow; the time between the ends becomes a piece."""
+    def _follow(self, arrow: Arrow, at: int, name: str) -> tuple[int, int]:
+        """Go to the other end of an arrow; the time between the ends becomes a piece.
+
+        `name` is the name of the wait that the arrow ended.
+        """
         sent = self._sent(arrow)
         before = max(self.step.begin, min(at, sent))
         if arrow.is_message:
             self._add_message(before, at, arrow.target, self._of(arrow))
         else:
-            self._add(before, at, arrow.target, OTHER, OTHER)
+            self._add(before, at, arrow.target, _WAIT, name)
         return before, arrow.source
 
     def _sent(self, arrow: Arrow) -> int:

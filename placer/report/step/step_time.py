@@ -18,6 +18,7 @@ from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import STEP, Step, median_step, spans_of, steps_of
 from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
 from placer.report.step.trace_file import read_trace
+from placer.report.step.works import works_of
 from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.part import Part
 from placer.runtime.timeline.recorder import COLUMNS
@@ -57,7 +58,8 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         advice=(),
         measured=measured_in(trace, step),
     )
-    return msgspec.structs.replace(found, advice=tuple(advice_of(found, plan, graph)))
+    advice = advice_of(found, works_of(trace), plan, graph)
+    return msgspec.structs.replace(found, advice=tuple(advice))
 
 
 def shares_of(trace: Trace) -> dict[str, dict[str, float]]:

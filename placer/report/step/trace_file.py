@@ -149,7 +149,7 @@ class _Reader:
         )
 
     def _sort(self, event: _Event) -> None:
-        if not (0 <= event.ts <= _MAX_TIME and 0 <= event.dur <= _MAX_TIME):
+        if not (abs(event.ts) <= _MAX_TIME and 0 <= event.dur <= _MAX_TIME):
             raise ValueError(f"the time of '{event.name}' is out of range")
         if event.ph == "X":
             self._slices[event.tid].append(event)

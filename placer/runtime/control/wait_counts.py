@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 
@@ -24,14 +22,3 @@ class WaitCounts(msgspec.Struct, frozen=True):
     def share(self) -> float | None:
         """The share of waiting; None without samples."""
         return self.waiting / self.samples if self.samples else None
-
-
-def add_waits(parts: Iterable[WaitCounts]) -> WaitCounts:
-    """Return the counts of several nodes together."""
-    total = WaitCounts()
-    for part in parts:
-        peers = dict.fromkeys((*total.mostly_for, *part.mostly_for))
-        total = WaitCounts(
-            total.samples + part.samples, total.waiting + part.waiting, tuple(peers)
-        )
-    return total

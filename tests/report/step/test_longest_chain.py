@@ -206,8 +206,8 @@ def test_a_wait_for_an_own_thread_leads_to_it(tmp_path, asynchronous):
     service = ("ps:0", "service of ps:0")
     drawn = DrawnTrace()
     drawn.add("worker:0", "step", "step 1", 0, 30)
-    drawn.add("worker:0", "wait", "pull", 0, 21)
-    drawn.add("worker:0", "wait", "wait for worker:0", 1, 20)
+    drawn.add("worker:0", "receive", "pull", 0, 21)
+    drawn.add("worker:0", "wait", "wait for exchange with ps:0", 1, 20)
     drawn.add("worker:0", "compute", "forward_backward", 21, 30)
     drawn.add(exchange, "wait", "wait for ps:0", 0, 16)
     drawn.send(service, exchange, "w", (13, 14), (16, 18))
@@ -220,8 +220,8 @@ def test_a_wait_for_an_own_thread_leads_to_it(tmp_path, asynchronous):
         ("worker:0", "message", "w", 14, 16),
         ("worker:0", "receive", "w", 16, 18),
         ("worker:0", "other", "other", 18, 19),
-        ("worker:0", "other", "other", 19, 20),
-        ("worker:0", "wait", "pull", 20, 21),
+        ("worker:0", "wait", "wait for exchange with ps:0", 19, 20),
+        ("worker:0", "receive", "pull", 20, 21),
         ("worker:0", "compute", "forward_backward", 21, 30),
     ]
 

@@ -74,7 +74,7 @@ def with_event(**event):
         ({"traceEvents": []}, "does not name its build"),
         (with_event(pid=1, tid=77, ts=0.0), "the thread 77 has no name"),
         (with_event(pid=1, tid=1000, ts=1e300), "the time of 'x' is out of range"),
-        (with_event(pid=1, tid=1000, ts=-1.0), "the time of 'x' is out of range"),
+        (with_event(pid=1, tid=1000, dur=-1.0), "the time of 'x' is out of range"),
         (with_event(pid=1, tid=1000, ts="now"), "Expected `float`, got `str`"),
         (with_event(pid=1, tid=1000, args={"values": 3}), "Expected `array`"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, floor, log10
 
 from placer.report.numbers import format_count
@@ -39,7 +40,7 @@ def nice_ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
     Their distance is 1, 2 or 5 times a power of ten.
 
     >>> nice_ticks(0, 85.7), nice_ticks(0.013, 0.492, most=5)
-    ((0.0, 20.0, 40.0, 60.0, 80.0), (0.1, 0.2, 0.3, 0.4))
+    ((0.0, 20.0, 40.0, 60.0, 80.0), (0.2, 0.4))
     """
     if high <= low:
         return (low,)
@@ -73,10 +74,11 @@ def format_ticks(ticks: Sequence[float]) -> tuple[str, ...]:
     (('0', '0.05', '0.10'), ('0', '2,000'), ('1e-07',))
     """
     largest = max(map(abs, ticks), default=0.0)
+    step = min((b - a for a, b in pairwise(ticks)), default=largest) or 1.0
     if largest and not 1e-4 <= largest < 1e9:
-        return tuple(f"{tick:.3g}" for tick in ticks)
-    texts = [f"{tick:.6f}".rstrip("0") for tick in ticks]
-    digits = max(len(each.partition(".")[2]) for each in texts)
+        digits = 1 + max(0, round(log10(largest / step)))
+        return tuple(f"{tick:.{digits}g}" if tick else "0" for tick in ticks)
+    digits = max(0, -floor(log10(step) + 1e-9))
     return tuple(f"{tick:,.{digits}f}" if tick else "0" for tick in ticks)
 
 

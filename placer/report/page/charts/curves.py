@@ -31,8 +31,9 @@ _WIDTH, _HEIGHT = 536, 260
 _TOP, _BOTTOM = 42, 26
 _DRAWN = 600
 _MANY_DOTS = 60
-_SPIKE = 3.0
-"""The first values are cut off if they exceed the rest this many times."""
+_FIRST, _SPIKE = 0.1, 3.0
+"""The first steps, as a part of all, are cut off if the range of all values is this many
+times the range of the others."""
 
 Point = tuple[int, float]
 
@@ -66,7 +67,7 @@ def curve_charts(curves: Sequence[Curve], runs: Sequence[RunFacts] = ()) -> str:
     ]
     shown = _legend(drawn, len(names) - len(drawn))
     more = notes[0] if len(metrics) > MOST_METRICS else ""
-    return element("div", shown, *charts, more, class_="curves")
+    return element("div", shown, element("div", *charts, more, class_="curves"))
 
 
 def _legend(names: Sequence[str], left_out: int) -> str:
@@ -144,24 +145,26 @@ def _identifier(metric: str) -> str:
 
 
 def _range(curves: Sequence[Curve]) -> tuple[float, float, str]:
-    """Return the range of the y axis, and a note if the first values are above it."""
-    values = [value for curve in curves for _, value in curve.points]
-    low, high = min(values), max(values)
-    cut = ""
-    last = max(step for curve in curves for step, _ in curve.points)
-    later = [
-        value
-        for curve in curves
-        for step, value in curve.points
-        if step > last / 20 or curve.is_evaluation
-    ]
-    top = max(later, default=high)
-    if later and low >= 0 and high > _SPIKE * top > 0:
-        cut = f"first values up to {high:.3g} are cut off"
-        high = top
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    """Return the range of the y axis, and a note if the first steps are outside."""
+    points = [point for curve in curves for point in curve.points]
+    low, high = _extent(points)
+    first, last = min(step for step, _ in points), max(step for step, _ in points)
+    begin = first + (last - first) * _FIRST
+    later_low, later_high = _extent([point for point in points if point[0] >= begin])
+    note = ""
+    if high - low > _SPIKE * (later_high - later_low) > 0:
+        is_above = high - later_high > later_low - low
+        outside = f"up to {high:.3g}" if is_above else f"from {low:.3g}"
+        note = f"first steps {outside} are cut off"
+        low, high = later_low, later_high
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
     bottom = low - margin
-    return (max(0.0, bottom) if low >= 0 else bottom), high + margin, cut
+    return (max(0.0, bottom) if low >= 0 else bottom), high + margin, note
+
+
+def _extent(points: Sequence[Point]) -> tuple[float, float]:
+    values = [value for _, value in points]
+    return min(values), max(values)
 
 
 def _axes(

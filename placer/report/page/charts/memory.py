@@ -25,69 +25,63 @@ _KINDS = {
     "memory-activations": "activations",
 }
 _HATCHED = {"memory-slots": "/", "memory-activations": "-"}
-_ROW, _BAR, _THIN = 34, 20, 10
+_ROW, _DEVICE = 34, 20
+_BAR, _THIN = 20, 10
 
 
 def memory_chart(rows: Sequence[MemoryRow]) -> str:
-    """Draw a bar per process: parameters, slots and values of a step, with the limit as a
-    mark. Processes with accelerators also have a bar for each device."""
+    """Draw a bar per process: parameters, slots and activations, with the limit as a mark.
+    A process with several devices has a bar for each, with its own limit."""
     if not rows:
         return ""
     texts = [_numbers(row) for row in rows]
-    notes = [_peak(*each) for row in rows for each in _accelerators(row)]
+    notes = [_peak(*each) for row in rows for each in _devices(row)]
     numbers = max(text_width(each, SMALL) for each in (*texts, *notes)) + 16
     left = label_width(row.processes for row in rows)
-    totals = [_total(row) for row in rows]
-    peaks = [peak for row in rows for _, peak in _accelerators(row)]
-    largest = max(*totals, *peaks, 1)
+    peaks = [peak for row in rows for _, peak, _ in _devices(row)]
+    largest = max(*map(_total, rows), *peaks, 1)
+    limits = [limit for row in rows for _, limit in row.devices.values()]
     # A limit far above the bars would make them invisible.
-    shown = [row.limit for row in rows if row.limit <= 3 * largest]
+    shown = [limit for limit in limits if limit <= 3 * largest]
     scale = Scale(0, max(largest, *shown, 0), left, WIDTH - numbers)
     top, y = legend(_KINDS.items(), left)
     parts, y = [top, hatches("memory", _HATCHED)], y + 8
-    for row, total, text in zip(rows, totals, texts, strict=True):
-        parts.append(row_label(y + 15, row.processes))
-        parts += _bar(row, scale, y)
-        x = scale(total)
-        if row.limit and row.limit <= scale.high:
-            x = max(x, scale(row.limit))
-            at = scale(row.limit)
-            parts.append(line(at, y - 4, at, y + _BAR + 4, "limit"))
-        parts.append(label_at(x + 8, y + 15, text, _class(row)))
+    for row, text in zip(rows, texts, strict=True):
+        parts += [row_label(y + 15, row.processes), *_bar(row, scale, y)]
+        limit = 0 if len(row.devices) > 1 else row.limit
+        parts += _end(scale, _total(row), limit, y, _BAR, text)
         y += _ROW
-        for name, peak in _accelerators(row):
-            note = _peak(name, peak)
-            parts.append(
-                box(left, y - 8, scale(peak) - left, _THIN, "memory-device", note)
-            )
-            parts.append(label_at(scale(peak) + 8, y + 1, note, "t2"))
-            y += 20
+        for name, peak, limit in _devices(row):
+            note = _peak(name, peak, limit)
+            width = scale(peak) - left
+            parts.append(box(left, y - 8, width, _THIN, "memory-device", note))
+            parts += _end(scale, peak, limit, y - 8, _THIN, note)
+            y += _DEVICE
     sizes = "; ".join(
         f"{row.processes} {text}" for row, text in zip(rows, texts, strict=True)
     )
     return chart(f"Memory of each process: {sizes}.", y, *parts)
 
 
+def _end(
+    scale: Scale, nbytes: int, limit: int, y: float, height: float, text: str
+) -> Iterator[str]:
+    """Yield the mark of a limit, and the text after a bar and its mark."""
+    end = scale(nbytes)
+    if 0 < limit <= scale.high:
+        at = scale(limit)
+        end = max(end, at)
+        yield line(at, y - 3, at, y + height + 3, "limit")
+    yield label_at(end + 8, y + height / 2 + 4, text, "t2")
+
+
 def _total(row: MemoryRow) -> int:
     return row.parameters + row.slots + row.activations
 
 
-def _host_peak(row: MemoryRow) -> int:
-    """Return the peak of the host memory."""
-    return next((peak for peak, limit in row.devices.values() if limit), _total(row))
-
-
-def _class(row: MemoryRow) -> str:
-    return "t2 exceeded" if row.limit and _host_peak(row) > row.limit else "t2"
-
-
 def _numbers(row: MemoryRow) -> str:
-    limit = ""
-    if row.limit:
-        peak = _host_peak(row)
-        of = "" if peak == _total(row) else f"{format_size(peak)} in host memory, "
-        limit = f" ({of}limit {format_size(row.limit)}"
-        limit += ", exceeded)" if peak > row.limit else ")"
+    has_limit = row.limit and len(row.devices) <= 1
+    limit = f" of {format_size(row.limit)}" if has_limit else ""
     return f"{format_size(_total(row))}{limit}, {format_flops(row.flops)}"
 
 
@@ -106,12 +100,14 @@ def _bar(row: MemoryRow, scale: Scale, y: float) -> Iterator[str]:
         before += nbytes
 
 
-def _accelerators(row: MemoryRow) -> Iterator[tuple[str, int]]:
-    """Yield the peak of each device of a process that has several."""
-    for name, (peak, _) in row.devices.items():
+def _devices(row: MemoryRow) -> Iterator[tuple[str, int, int]]:
+    """Yield the peak and the limit of each device of a process that has several."""
+    for name, (peak, limit) in row.devices.items():
         if len(row.devices) > 1:
-            yield name, peak
+            yield name, peak, limit
 
 
-def _peak(device: str, peak: int) -> str:
-    return f"{device}: peak {format_size(peak)}{' each' if '-' in device else ''}"
+def _peak(device: str, peak: int, limit: int) -> str:
+    each = " each" if "-" in device or "," in device else ""
+    of = f" of {format_size(limit)}" if limit else ""
+    return f"{device}: peak {format_size(peak)}{of}{each}"

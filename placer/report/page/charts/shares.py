@@ -36,12 +36,13 @@ def shares_chart(shares: Mapping[str, Mapping[str, float]]) -> str:
     names = categories_in(name for node in nodes for name in shares[node])
     entries = [(class_name("cat", name), _word(name)) for name in names]
     top, axis_y = legend(entries, left)
-    parts, y = [top], axis_y + 26
+    y = axis_y + 26
+    axis = share_axis(scale, axis_y + 16, y + len(nodes) * _ROW - 4)
+    parts = [top, axis]
     for node in nodes:
         parts.append(row_label(y + 13, node))
         parts += _bars(node, shares[node], names, scale, y)
         y += _ROW
-    parts.append(share_axis(scale, axis_y + 16, y - 4))
     if len(nodes) < len(shares):
         rest = plural(len(shares) - len(nodes), "node")
         parts.append(label_at(left, y + 8, f"and {rest} more", "t2"))

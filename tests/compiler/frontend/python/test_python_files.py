@@ -125,7 +125,10 @@ def test_its_yaml_is_compiled_to_the_same_bytes(
 def test_the_other_commands_accept_it(run_command: RunCommand) -> None:
     result = run_command("check", "model.py:build")
     assert result.out.startswith("model.py:build: ok: 3 programs")
-    assert "softmax_cross_entropy" in run_command("show", "model.py:build", "--summary").out
+    assert (
+        "softmax_cross_entropy"
+        in run_command("show", "model.py:build", "--summary").out
+    )
     result = run_command("explain", "model.py:build", "fc_1")
     assert "written at model.py:22:22" in result.out
     result = run_command("check", "model.py:build", "--nodes", "worker=4")

@@ -1,0 +1,28 @@
+"""Real runs with one slow part: the longest chain names it first."""
+
+import pytest
+from support.slowed_runs import compile_slowed
+
+import placer
+from placer.plan.plan import read_plan
+from placer.report.step.sentence import items_of
+from placer.report.step.step_time import read_step_time
+
+
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize(
+    ("mode", "slow", "first", "advice"),
+    [
+        ("sync", {"reader": 1}, "reading rows on worker:1", "Reading rows takes"),
+        ("async", {"reader": 0}, "reading rows on worker:0", "Reading rows takes"),
+        ("pipeline", {"op": "worker:1"}, "forward on worker:1", None),
+    ],
+)
+def test_the_slow_part_is_named_first(tmp_path, mode, slow, first, advice):
+    build = compile_slowed(tmp_path, mode, **slow)
+    trace = tmp_path / "trace.json"
+    placer.launch(build, in_process=True, trace=trace, trace_steps="3:9", steps=9)
+    found = read_step_time(trace, read_plan(build), None)
+    assert items_of(found.chain)[0].text == first
+    assert f"Its longest chain: {first}" in found.sentence
+    assert advice is None or any(each.startswith(advice) for each in found.advice)

@@ -1,0 +1,166 @@
+"""The sentence about a step, and advice where the figures of a trace say so."""
+
+import pytest
+from support.drawn_traces import DrawnTrace
+
+from placer.compiler.driver import compile_in_memory
+from placer.compiler.graph.text import parse_graphs
+from placer.report.step.step_time import step_time
+from placer.system.resources import find_file
+
+
+def compiled(name, **options):
+    build = compile_in_memory(find_file(f"specs/{name}.yaml"), **options)
+    return build.plan, parse_graphs(build.files["graph.txt"].decode(), "graph.txt")[0]
+
+
+@pytest.fixture(scope="module")
+def synchronous():
+    return compiled("digits", nodes={"worker": 4})
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    return compiled("mlp_pipeline")
+
+
+def drawn_step(*slices, end=100, nodes=("worker:0", "worker:1", "worker:2", "ps:0")):
+    drawn = DrawnTrace(nodes=nodes)
+    for node in nodes:
+        if node.startswith("worker"):
+            drawn.add(node, "step", "step 1", 0, end if node == "worker:0" else end - 1)
+    for each in slices:
+        drawn.add(*each)
+    return drawn
+
+
+def found_in(drawn, folder, build):
+    plan, graph = build
+    return step_time(drawn.read(folder, plan), plan, graph)
+
+
+def test_the_sentence_names_the_longest_items_first(tmp_path, synchronous):
+    works = [
+        ("worker:0", "compute", name, start, end)
+        for name, start, end in (
+            ("a", 0, 3),
+            ("b", 3, 33),
+            ("c", 33, 36),
+            ("d", 36, 56),
+            ("b", 56, 70),
+            ("e", 70, 71),
+            ("f", 71, 90),
+        )
+    ]
+    found = found_in(drawn_step(*works), tmp_path, synchronous)
+    assert found.sentence == (
+        "A step takes 100 ms (step 1). Its longest chain: b on worker:0 44.0 ms, d on"
+        " worker:0 20.0 ms, f on worker:0 19.0 ms, other work on worker:0 10.0 ms, a on"
+        " worker:0 3.0 ms, and 4.0 ms of 2 other pieces."
+    )
+
+
+def test_the_sentence_says_how_wrong_clocks_may_be(tmp_path, synchronous):
+    drawn = drawn_step()
+    drawn.about["clock uncertainty in microseconds"] = {"worker:1": 7000.0}
+    found = found_in(drawn, tmp_path, synchronous)
+    assert found.sentence.endswith("Clocks of machines agree within 7.0 ms.")
+
+
+def test_a_balanced_step_gets_no_advice(tmp_path, synchronous):
+    works = [(f"worker:{n}", "compute", "forward_backward", 0, 95) for n in range(3)]
+    assert found_in(drawn_step(*works), tmp_path, synchronous).advice == ()
+
+
+def test_a_straggler_is_named_with_its_excess(tmp_path, synchronous):
+    drawn = drawn_step(end=90)
+    for number, end in enumerate((90, 30, 40)):
+        node = f"worker:{number}"
+        drawn.add(node, "compute", "forward_backward", 0, end)
+        drawn.add(node, "wait", "wait for ps:0", end, 90)
+    (advice,) = found_in(drawn, tmp_path, synchronous).advice
+    assert advice == (
+        "worker:0 works 90.0 ms in a step, and its peers 35.0 ms, mostly because of"
+        " compute. Run it on a machine of its own, or move work to the others; if it is"
+        " another worker each time, set the optimizer's update: {sync: {backup: 1}}."
+    )
+
+
+def test_a_slow_source_is_named(tmp_path, synchronous):
+    works = [(f"worker:{n}", "read", "read", 0, 60) for n in range(3)]
+    (advice,) = found_in(drawn_step(*works), tmp_path, synchronous).advice
+    assert advice.startswith(
+        "Reading rows takes 60.0 ms of 100 ms, most of it on worker:0"
+    )
+    assert "data.train" in advice
+
+
+def with_server(updates):
+    """A step in which a worker waits for a server; another server updates, too."""
+    drawn = drawn_step(nodes=("worker:0", "ps:0", "ps:1"))
+    drawn.add("worker:0", "wait", "wait for ps:0", 1, 80)
+    drawn.send("ps:0", "worker:0", "w", (75, 76), (80, 82))
+    for node, (start, end) in updates.items():
+        drawn.add(node, "step", "step 1", 0, 99)
+        drawn.add(node, "update", "update dense", start, end)
+    return drawn
+
+
+def test_busy_servers_need_more_servers(tmp_path, synchronous):
+    drawn = with_server({"ps:0": (5, 75), "ps:1": (5, 70)})
+    (advice,) = found_in(drawn, tmp_path, synchronous).advice
+    assert advice == (
+        "Updates and lookups on ps:0 take 70.0 ms of 100 ms. Use more than 2 servers"
+        " (nodes.ps.count)."
+    )
+
+
+def test_one_busy_server_needs_smaller_parameters(tmp_path, synchronous):
+    drawn = with_server({"ps:0": (5, 75), "ps:1": (5, 15)})
+    (advice,) = found_in(drawn, tmp_path, synchronous).advice
+    assert "It spends 71% of its time on them, and other servers at most 10%." in advice
+    assert "slicing" in advice
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "rest"),
+    [
+        (100, "though they have only 100 bytes. The nodes share too few cores"),
+        (10**7, "for 10.0 MB. Use a larger batch (data.train.batch), fewer workers"),
+    ],
+)
+def test_a_step_of_messages_says_how_much_it_moves(tmp_path, synchronous, nbytes, rest):
+    drawn = drawn_step(nodes=("worker:0", "ps:0"))
+    drawn.add("worker:0", "wait", "wait for ps:0", 1, 80)
+    drawn.send("ps:0", "worker:0", "w", (5, 6), (80, 90), nbytes)
+    (advice,) = found_in(drawn, tmp_path, synchronous).advice
+    assert advice.startswith(
+        f"Messages take 85.0 ms of the longest chain and computing 0 ms, {rest}"
+    )
+
+
+def pipeline_step(task, overhead):
+    """A step of eight microbatches on one thread after the other, in milliseconds."""
+    drawn = DrawnTrace(nodes=("worker:0", "worker:1"))
+    at = 0.0
+    for number in range(8):
+        for node, name in (("worker:0", "forward"), ("worker:1", "forward_backward")):
+            drawn.add(node, "step", f"{name}.{number}", at, at + task + overhead)
+            drawn.add(node, "compute", name, at, at + task)
+        at += task + overhead
+    for node in drawn.nodes:
+        drawn.add(node, "step", "step 1", 0, at)
+    return drawn
+
+
+def test_much_work_per_microbatch_needs_fewer_of_them(tmp_path, pipeline):
+    (advice,) = found_in(pipeline_step(2, 6), tmp_path, pipeline).advice
+    assert advice.startswith(
+        "The schedule promises that nodes compute 86% of a step; they computed 25%. Work"
+        " for each microbatch besides computing takes 48.0 ms of the longest chain. Set"
+        " train.microbatches to 2 instead of 8"
+    )
+
+
+def test_little_work_per_microbatch_leaves_them_as_they_are(tmp_path, pipeline):
+    assert found_in(pipeline_step(8, 0.2), tmp_path, pipeline).advice == ()
