@@ -252,6 +252,14 @@ def test_an_all_reduce_is_an_arrow_within_a_column() -> None:
     assert placement.groups[0].title == "worker:0-1"
 
 
+def test_a_node_that_sums_for_others_has_a_box() -> None:
+    placement = draw(placed_spec("digits_all_reduce.yaml"))
+    box = box_of(placement, "worker:0", "sums over nodes")
+    assert [(line.name, line.note) for line in box.lines] == [
+        ("clip.square", "sum of 2 nodes")
+    ]
+
+
 RING = """
 name: ring
 nodes: {worker: {count: 4}}

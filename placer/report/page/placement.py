@@ -253,7 +253,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
     boxes = []
     for number, box in enumerate(placed.top_boxes):
         nodes = len(placed.nodes[box.column])
-        lines, more = lines_of(box, placed.layers)
+        lines, more = lines_of(placed.graph, box, placed.layers)
         functions, seconds = calls[number]
         boxes.append(
             facts.Box(
@@ -261,7 +261,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
                 column=box.column,
                 row=box.row,
                 purpose=box.purpose,
-                title=title_of(box),
+                title=title_of(placed.graph, box),
                 lines=lines,
                 more=more,
                 ops=len(box.ops),
