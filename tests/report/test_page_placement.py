@@ -382,7 +382,7 @@ def test_layers_have_their_line_in_the_spec() -> None:
 def test_boxes_have_the_mean_time_of_their_nodes() -> None:
     measured = {
         "worker:0": {"forward_backward": 0.25, "read": 0.5, "wait for ps:0": 7.0},
-        "worker:1": {"forward_backward": 0.75, "read": 0.5, "send": 1.0},
+        "worker:1": {"forward_backward": 0.75, "send": 1.0},
         "ps:0": {"update dense": 0.125, "parameters": 0.0625},
     }
     time = StepTime(1, 1.0, 1, (), {}, (), "", (), measured)
