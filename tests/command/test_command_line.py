@@ -91,6 +91,7 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
         "export",
         "runs",
         "checkpoints",
+        "report",
         "show",
         "explain",
         "check",
