@@ -126,6 +126,14 @@ def test_asynchronous_the_threads_that_send_and_serve_are_shown(tmp_path):
     assert result.shares["ps:0"]["update"] > 0
 
 
+def test_updates_by_received_gradients_belong_to_the_step_that_they_precede(tmp_path):
+    build = compile_spec("digits_without_server", tmp_path)
+    trace, result = trace_of(build, tmp_path, steps=4)
+    assert trace.names("worker:0")["update_from dense"]
+    assert result.shares["worker:0"]["update"] > 0
+    assert trace.names("worker:0")["end step"] == 4
+
+
 def test_tasks_of_a_pipeline_are_slices_and_each_microbatch_has_its_arrow(tmp_path):
     build = compile_spec("transformer_pipeline", tmp_path)
     trace, _ = trace_of(build, tmp_path, steps=1)
