@@ -82,7 +82,7 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
     assert result.status == 0
     listed = result.out.split("Commands:")[1].splitlines()
     names = [line.split()[0] for line in listed if line.startswith("  ")]
-    assert names[:13] == [
+    assert names[:14] == [
         "init",
         "train",
         "compile",
@@ -91,6 +91,7 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
         "export",
         "runs",
         "checkpoints",
+        "report",
         "show",
         "explain",
         "check",

@@ -67,7 +67,7 @@ def test_the_page_of_a_spec(name: str, browser: Browser, tmp_path: Path) -> None
             for layer in content.details.boxes[box.id]:
                 assert layer.name in shown
                 assert layer.line in shown
-        for name, holders in content.details.parameters.items():
+        for name, holders in [*content.details.parameters.items()][:3]:
             page.locator("#search").fill(name)
             hits = page.locator("#found [role=option]", has_text="parameter")
             hits.first.wait_for()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,6 +189,17 @@ class RunView:
             return f"learning rate {next(iter(rates.values())):.4g}"
         listed = ", ".join(f"{name} {rate:.4g}" for name, rate in rates.items())
         return f"learning rates: {listed}"
+
+    def staleness(self) -> str:
+        """Return the mean and the largest staleness of all gradients as text; "" for
+        synchronous training."""
+        counts: Counter[int] = Counter()
+        for state in self.states.values():
+            counts.update({int(value): n for value, n in state.staleness.items()})
+        if not counts:
+            return ""
+        mean = sum(value * n for value, n in counts.items()) / counts.total()
+        return f"staleness: mean {mean:.2f}, maximum {max(counts)}"
 
     def folder_text(self) -> str:
         """Return the folder of the run as text; "" if the run has none."""
