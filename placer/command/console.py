@@ -32,8 +32,8 @@ def echo_drawing(line: str) -> None:
 
 
 def page(lines: Iterable[Text], screen: Console) -> None:
-    """Show lines in the pager of the terminal: $PAGER, or `less`, which quits at once
-    if all lines fit on the screen.
+    """Show lines in the pager of the terminal: $PAGER, or `less`. `less` ends at once if
+    all lines fit on the screen.
     """
     os.environ.setdefault("LESS", "FRX")
 

@@ -248,13 +248,20 @@ def _list(placement: Placement, number: int) -> Iterator[str]:
     sent: dict[int, list[Arrow]] = {}
     for arrow in placement.arrows:
         sent.setdefault(arrow.source, []).append(arrow)
+    if not boxes:
+        yield "  idle"
     for box in boxes[:_MAX_LISTED]:
         yield "  " + ": ".join(filter(None, (box.title, _figures(box))))
         for line in _shown_lines(box):
             yield f"      {line.name}  {_note(line)}".rstrip()
-        for arrow in sent.get(box.id, ()):
+        arrows = sent.get(box.id, [])
+        shown = len(arrows) if len(arrows) <= _MAX_LINES else _MAX_LINES - 1
+        for arrow in arrows[:shown]:
             target = placement.boxes[arrow.target]
             yield f"    → {_box_place(placement, target)}: {_label(arrow)}"
+        if rest := arrows[shown:]:
+            nbytes = format_size(sum(arrow.nbytes for arrow in rest))
+            yield f"    → {len(rest):,} other boxes: {nbytes}"
     if len(boxes) > _MAX_LISTED:
         count = len(boxes) - _MAX_LISTED
         yield f"  {plural(count, 'more box', 'more boxes')} not listed"
@@ -272,6 +279,8 @@ def _legend(placement: Placement, *, listed: bool) -> Iterator[str]:
     if any(not arrow.between_devices for arrow in between):
         sign = "→" if listed else "─▶"
         yield f"{sign} message, with the bytes that all nodes send in a step"
+    if any(map(_figures, boxes)):
+        yield f"{'' if listed else '└─ '}figures of a box: one node, in a step"
     if not listed and any(arrow.between_devices for arrow in between):
         yield "╌▶ copy between devices of a node"
     if not listed and len(between) < len(arrows):

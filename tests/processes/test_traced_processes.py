@@ -36,6 +36,8 @@ def test_processes_send_their_slices_to_the_control_node(tmp_path: Path) -> None
     assert trace.about["clock uncertainty in microseconds"] == {}
     assert str(tmp_path) not in path.read_text()
     assert list(json.loads(done.out)["shares"]) == trace.nodes
+    assert "  A step takes " in done.err
+    assert "Its longest chain: " in " ".join(done.err.split())
 
 
 def test_a_failed_run_of_processes_leaves_a_trace(tmp_path: Path) -> None:

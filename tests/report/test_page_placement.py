@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import placer
+import placer.report.page.placement as placement_module
 from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.compiler.driver import compile_in_memory, compile_prediction
 from placer.compiler.frontend import load_text
@@ -307,6 +308,19 @@ def test_many_devices_share_a_column(tmp_path: Path) -> None:
     placement = draw(placed)
     assert len(placement.columns) == MAX_COLUMNS
     assert placement.left_out == "11 devices of worker:1-2 share a column"
+
+
+def test_boxes_above_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement_module, "MAX_BOXES", 5)
+    placed = placed_spec("digits.yaml")
+    placement, details = draw(placed), list_details(placed)
+    assert len(placement.boxes) == len(details.boxes) == 5
+    assert max(box.row for box in placement.boxes) == 2
+    assert [column.left_out for column in placement.columns] == [0, 1, 2]
+    assert placement.left_out == "3 boxes are not drawn, from row 2 on"
+    assert {number for a in placement.arrows for number in (a.source, a.target)} <= {
+        *range(5)
+    }
 
 
 def test_a_box_of_many_layers_names_ranges(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_a_picture_has_columns_boxes_and_messages() -> None:
         "                                └─ 10.0 ms ──────────────────┘",
         "2 of 4 servers are not drawn",
         "─▶ message, with the bytes that all nodes send in a step",
+        "└─ figures of a box: one node, in a step",
         "≤  upper bound, as if all keys of a batch were different",
     ]
 
@@ -76,6 +77,7 @@ def test_columns_that_do_not_fit_are_listed() -> None:
         "",
         "2 of 4 servers are not drawn",
         "→ message, with the bytes that all nodes send in a step",
+        "figures of a box: one node, in a step",
         "≤  upper bound, as if all keys of a batch were different",
     ]
 

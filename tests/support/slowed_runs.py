@@ -7,7 +7,7 @@ from pathlib import Path
 from placer.compiler.driver import compile
 
 BATCH = 8
-SECONDS = 0.02
+SECONDS = 0.1
 """How long a slow part sleeps in a step."""
 
 ROWS = """\

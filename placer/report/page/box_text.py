@@ -74,7 +74,8 @@ def figures(box: Box) -> list[str]:
     if box.stored:
         found.append(f"{format_size(box.stored)} stored")
     if box.nbytes:
-        found.append(f"{format_size(box.nbytes)} sent")
+        bound = "≤ " if box.estimated else ""
+        found.append(f"{bound}{format_size(box.nbytes)} sent")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from placer.compiler.graph.graph import Op
 from placer.place.types import TensorType
+from placer.plan.settings.data.sources import POSITION
 from placer.report.numbers import plural
 from placer.report.page.boxes import Box
 from placer.report.page.facts import Line
@@ -90,7 +91,7 @@ def _own_lines(box: Box) -> tuple[list[str], list[str]]:
     lines: dict[str, str] = {}
     for op in box.ops:
         structure = op.structure
-        if op.kind == "read":
+        if op.kind == "read" and op.attrs["input"] != POSITION:
             lines[op.attrs["input"]] = str(op.result.type)
         elif op.kind in ("parameter", "sparse_table", "local_parameter"):
             lines[op.name] = str(op.result.type)
@@ -129,10 +130,11 @@ def reason_of(box: Box, reasons: Mapping[str, str]) -> str:
     """
     found: dict[str, int] = {}
     for op in box.ops:
-        if op.structure.sends or op.structure.receives or op.structure.copies:
-            continue
-        why = reasons.get(op.name)
-        if why is not None:
+        results, structure = op.results, op.structure
+        why = reasons.get(results[0].name if results else op.name)
+        if why is not None and not (
+            structure.sends or structure.receives or structure.copies
+        ):
             found[why] = found.get(why, 0) + 1
     if not found:
         return "as written in the spec"

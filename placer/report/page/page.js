@@ -104,7 +104,7 @@
     const pairs = [
       ["ops", counted(box.ops ?? 0)],
       ["FLOPs", box.flops ? scaled(box.flops, "flops").replace("FLOPs", "").trim() : null],
-      ["sent in a step", box.nbytes ? scaled(box.nbytes, "bytes") : null],
+      ["sent in a step", box.nbytes ? (box.estimated ? "≤ " : "") + scaled(box.nbytes, "bytes") : null],
       ["stored", box.stored ? scaled(box.stored, "bytes") : null],
       ["median step", box.seconds != null ? `${(1000 * box.seconds).toFixed(2)} ms` : null],
     ];

@@ -247,6 +247,8 @@ def _servers(found: StepTime, plan: Plan) -> Iterator[str]:
         node: sum(found.shares.get(node, {}).get(name, 0.0) for name in _UPDATING)
         for node in works
     }
+    if shares[slowest] < MUCH:  # the median step is an exception
+        return
     others = [share for node, share in shares.items() if node != slowest]
     figures = (
         f"Updates and lookups on {slowest} take {format_ms(works[slowest])} of"

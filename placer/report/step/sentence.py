@@ -29,8 +29,7 @@ class Item:
     Attributes:
         text: the work and its node, or the message and its nodes.
         seconds: the time of all its pieces.
-        count: the number of its pieces.
-        pieces: the pieces.
+        pieces: the pieces, in the order of their start.
     """
 
     text: str

@@ -1,5 +1,6 @@
 """The sentence about a step, and advice where the figures of a trace say so."""
 
+import msgspec
 import pytest
 from support.drawn_traces import DrawnTrace
 
@@ -136,6 +137,26 @@ def test_a_step_of_messages_says_how_much_it_moves(tmp_path, synchronous, nbytes
     (advice,) = found_in(drawn, tmp_path, synchronous).advice
     assert advice.startswith(
         f"Messages take 85.0 ms of the longest chain and computing 0 ms, {rest}"
+    )
+
+
+def test_many_small_buckets_need_a_larger_cap(tmp_path, synchronous):
+    plan, graph = synchronous
+    edge = next(edge for edge in plan.step_edges if "worker:0" in edge.sources)
+    small = msgspec.structs.replace(
+        edge, sources=("worker:0",), targets=("ps:0",), nbytes=4000
+    )
+    edges = tuple(msgspec.structs.replace(small, id=n, bucket=n) for n in range(1, 10))
+    plan = msgspec.structs.replace(plan, step_edges=edges)
+    drawn = drawn_step(nodes=("worker:0", "ps:0"))
+    drawn.add("worker:0", "compute", "forward_backward", 0, 50)
+    for number in range(9):
+        at = 50 + 5 * number
+        drawn.send("worker:0", "ps:0", f"g{number}", (at, at + 4), (at + 5, at + 6))
+    (advice,) = found_in(drawn, tmp_path, (plan, graph)).advice
+    assert advice == (
+        "A worker sends its gradients in 9 buckets of 4.0 kB, and messages take 36.0 ms of"
+        " the longest chain. Raise bucket_cap_mb of the optimizer."
     )
 
 

@@ -39,7 +39,17 @@ Point = tuple[int, float]
 
 
 def curve_charts(curves: Sequence[Curve], runs: Sequence[RunFacts] = ()) -> str:
-    """Draw a chart per metric in one HTML element, with a legend of the runs.
+    """Draw the legend and the charts of `draw_curves` in one HTML element."""
+    drawn = draw_curves(curves, runs)
+    if not drawn:
+        return ""
+    return element("div", drawn[0], element("div", *drawn[1:], class_="curves"))
+
+
+def draw_curves(
+    curves: Sequence[Curve], runs: Sequence[RunFacts] = ()
+) -> tuple[str, ...]:
+    """Draw a legend of the runs, and a chart per metric; nothing without curves.
 
     A thin line is the value of each step and a thick line its average; a line with
     markers has the evaluations. The best evaluation is marked.
@@ -54,23 +64,19 @@ def curve_charts(curves: Sequence[Curve], runs: Sequence[RunFacts] = ()) -> str:
     drawn = sorted(names, key=lambda name: name not in best)[:MOST_RUNS]
     drawn = [name for name in names if name in drawn]
     metrics = list(dict.fromkeys(curve.metric for curve in curves))
-    charts = [
+    if not metrics:
+        return ()
+    charts = (
         _chart(
             [c for c in curves if c.metric == metric and c.run in drawn], drawn, runs
         )
         for metric in metrics[:MOST_METRICS]
-    ]
-    if not charts:
-        return ""
-    notes = [
-        f"{plural(len(rest), 'metric')} more" for rest in (metrics[MOST_METRICS:],)
-    ]
-    shown = _legend(drawn, len(names) - len(drawn))
-    more = notes[0] if len(metrics) > MOST_METRICS else ""
-    return element("div", shown, element("div", *charts, more, class_="curves"))
+    )
+    left_out = len(metrics) - MOST_METRICS
+    return (_legend(drawn, len(names) - len(drawn), left_out), *charts)
 
 
-def _legend(names: Sequence[str], left_out: int) -> str:
+def _legend(names: Sequence[str], runs_left: int, metrics_left: int) -> str:
     """Draw a legend of all runs as a chart, a line per run."""
     parts, y = [], 14.0
     notes = "thin: each step; thick: average; markers: evaluations; ring: the best one"
@@ -81,9 +87,11 @@ def _legend(names: Sequence[str], left_out: int) -> str:
             label_at(54, y, shorten(name, 460, 13)),
         ]
         y += 20
-    if left_out:
-        parts.append(label_at(54, y, f"and {plural(left_out, 'run')} more", "t2"))
+    if runs_left:
+        parts.append(label_at(54, y, f"and {plural(runs_left, 'run')} more", "t2"))
         y += 20
+    if metrics_left > 0:
+        notes += f"; {plural(metrics_left, 'metric')} more without a chart"
     parts.append(label_at(0, y, notes, "t2"))
     label = f"Legend of {plural(len(names), 'run')}."
     return chart(label, y + 8, *parts, width=2 * _WIDTH + 28)
