@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from support.drawn.graphs import DrawnModel, models
 from support.marks import MAY_PAIR_ROWS
 from support.run_ways import write_spec
@@ -462,6 +462,7 @@ def test_measured_rows_replace_their_bounds() -> None:
     deadline=None,
     max_examples=6,
     derandomize=True,
+    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 def test_the_picture_of_a_drawn_model_agrees_with_its_plan(drawn: DrawnModel) -> None:
