@@ -133,7 +133,7 @@
     }
     parts.push(...moves(all, box));
     if (layers.length) {
-      parts.push(make("h4", {}, plural(layers.length, "layer")), layerTable(layers, layer));
+      parts.push(make("h4", {}, "Layers and other parts"), layerTable(layers, layer));
     }
     const ranges = layers.map((each) => each.ops);
     const indices = ranges.flatMap(([start, stop]) =>
@@ -181,7 +181,7 @@
       make("td", { class: "code" }, layer.output),
       make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : ""),
       make("td", { class: "code" }, layer.line)));
-    const head = make("tr", {}, ...["layer", "kind", "output", "FLOPs", "spec"].map(
+    const head = make("tr", {}, ...["name", "kind", "output", "FLOPs", "spec"].map(
       (name) => make("th", { scope: "col", class: name === "FLOPs" ? "n" : null }, name)));
     const left = layers.length - part.length;
     return make("div", { class: "many" },

@@ -65,7 +65,7 @@ def sections(page: Page) -> Iterator[Section]:
     if page.schedule:
         yield Section("pipeline", "Pipeline", "Pipeline", _pipeline(page))
     if page.curves:
-        content = curve_charts(page.curves, page.runs)
+        content = _scroll(curve_charts(page.curves, page.runs))
         yield Section("curves", "Curves", "Curves", content)
     if page.runs:
         title = "Runs" if len(page.runs) > 1 else "Run"
