@@ -123,5 +123,11 @@ def __getattr__(name: str) -> object:
     return value
 
 
+def _html(value: object) -> str:
+    """Return a plan or a result as HTML, for a notebook."""
+    show = import_module("placer.report.page.notebook").html_of
+    return show(value)  # type: ignore[no-any-return]
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

@@ -130,6 +130,7 @@ def compile(
         after_pass=after_pass,
     )
     write_build(Path(out), build.files_in(Path(out)))
+    build.plan.keep_folder(Path(out))
     return build.plan
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+import placer
 from placer.errors import BuildError
 from placer.place.ids import format_nodes, node_hint
 from placer.place.layouts import Layout
@@ -401,7 +402,7 @@ class Choice(PlanStruct, frozen=True):
     why: str
 
 
-class Plan(PlanStruct, frozen=True, kw_only=True):
+class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     """The content of plan.json."""
 
     version: int
@@ -436,6 +437,19 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
             f"<Plan of {self.name}: {nodes}; {elements:,} parameters{sparse};"
             f" {len(self.step_edges)} edges, {nbytes:,} bytes per step>"
         )
+
+    @property
+    def folder(self) -> Path | None:
+        """The build folder, if `placer.compile` has written it. Not part of plan.json."""
+        return self.__dict__.get("build_folder")
+
+    def keep_folder(self, folder: Path) -> None:
+        """Keep the path of the build folder, whose graph a notebook shows."""
+        self.__dict__["build_folder"] = folder.resolve()
+
+    def _repr_html_(self) -> str:
+        """Return the picture of the placement, which a notebook shows."""
+        return placer._html(self)
 
     def node(self, name: str) -> NodePlan:
         """Return a node by name. Raises BuildError for an unknown name."""

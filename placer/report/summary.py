@@ -22,6 +22,9 @@ from placer.report.numbers import format_count, format_flops, format_size, plura
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.sparse_tables import summarize_table
 
+_MAX_LAYERS = 400
+"""The largest number of layers in a summary: the first and the last ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
@@ -120,17 +123,24 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
     """Return the table of layers. Equal places and equal nodes with parameters have no
     columns; `_totals` names them once."""
     total = sum(layer.flops for layer in layers)
+    shares_place, stored = len(_places(layers)) == 1, _stored(layers)
+    sends = any(layer.sent for layer in layers)
+    left_out = len(layers) - _MAX_LAYERS
+    if left_out > 0:
+        half = _MAX_LAYERS // 2
+        gap = Layer(f"… {left_out:,} more layers …", "", "", 0, False, "")
+        layers = [*layers[:half], gap, *layers[-half:]]
     columns: dict[str, list[str]] = {
         "layer": [layer.name for layer in layers],
         "kind": [layer.kind for layer in layers],
         "output": [layer.output for layer in layers],
         "params": [_count(layer) for layer in layers],
     }
-    if len(_places(layers)) > 1:
+    if not shares_place:
         columns["place"] = [_short_place(layer.place) for layer in layers]
-    if _stored(layers) is None:
+    if stored is None:
         columns["stored"] = [layer.stored for layer in layers]
-    if any(layer.sent for layer in layers):
+    if sends:
         sent = (format_size(layer.sent) if layer.sent else "" for layer in layers)
         columns["sends"] = [*sent]
     if total:
@@ -166,7 +176,7 @@ def _short_place(place: str) -> str:
 
 def _count(layer: Layer) -> str:
     """Format the number of elements in the parameters of a layer."""
-    if layer.kind == INPUT:
+    if layer.kind in (INPUT, ""):
         return ""
     if layer.shares:
         return "shared"

@@ -4,42 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Final
 
 END_LIMIT: Final = 2.0
 """Seconds that an owner waits for a thread that may be stuck, for example in a disk read."""
-
-
-class ThreadWatch(Protocol):
-    """Observes the waits of threads for each other. All calls hold the lock of the condition."""
-
-    def notifies(self) -> None:
-        """Note that this thread wakes waiting threads."""
-
-    def waiting(self) -> AbstractContextManager[None]:
-        """Return a context manager around a wait of this thread."""
-
-
-class Changes(threading.Condition):
-    """A condition whose waits can be observed.
-
-    Attributes:
-        watch: observes the waits; None without an observer.
-    """
-
-    watch: ThreadWatch | None = None
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if self.watch is None:
-            return super().wait(timeout)
-        with self.watch.waiting():
-            return super().wait(timeout)
-
-    def notify_all(self) -> None:
-        if self.watch is not None:
-            self.watch.notifies()
-        super().notify_all()
 
 
 class OwnedThreads:
@@ -61,7 +29,7 @@ class OwnedThreads:
     """
 
     def __init__(self) -> None:
-        self.changed = Changes(threading.RLock())
+        self.changed = threading.Condition()
         self.error: BaseException | None = None
         self._threads: list[threading.Thread] = []
 

@@ -82,7 +82,7 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
     assert result.status == 0
     listed = result.out.split("Commands:")[1].splitlines()
     names = [line.split()[0] for line in listed if line.startswith("  ")]
-    assert names[:13] == [
+    assert names[:14] == [
         "init",
         "train",
         "compile",
@@ -91,6 +91,7 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
         "export",
         "runs",
         "checkpoints",
+        "report",
         "show",
         "explain",
         "check",
@@ -715,12 +716,12 @@ a parameter is stored with its optimizer (adam):
   4 ops (parameter) at /node:ps:0/cpu, /node:ps:1/cpu: h1.w, h1.b, logits.w and 1 more
 inserted: … needed at /node:worker/cpu (edge …):
   2 ops (send) at /node:ps:0/cpu, /node:ps:1/cpu: send.h1.w, send.h1.b
-each node reads its own inputs: inputs are not sent:
-  2 ops (read) at /node:worker/cpu: image, label
 inserted: … needed at /node:ps:0/cpu (edge …):
   2 ops (send) at /node:worker/cpu, /node:ps:1/cpu: send.h1.w.grad, send.clip.square.1
 inserted: … needed at /node:ps:1/cpu (edge …):
   2 ops (send) at /node:worker/cpu, /node:ps:0/cpu: send.h1.b.grad, send.clip.scale
+each node reads its own inputs: inputs are not sent:
+  2 ops (read) at /node:worker/cpu: image, label
 other ops run as written in the spec, and gradient ops at the place of their forward op
 """
     )

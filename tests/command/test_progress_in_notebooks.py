@@ -41,7 +41,7 @@ def test_a_cell_shows_one_output_that_is_updated(
     compiled, launched = run_cells(
         tmp_path,
         f"import placer\nplacer.compile({str(spec)!r}, 'build')",
-        "result = placer.launch('build', steps=30)\nlen(result.history)",
+        "result = placer.launch('build', steps=30)\nresult",
     )
     assert compiled[0].data["text/plain"].startswith("<Plan of two_workers: worker:0-1")
     progress, value = launched
@@ -50,7 +50,9 @@ def test_a_cell_shows_one_output_that_is_updated(
     assert "<progress" in progress.data["text/html"]
     assert progress.data["text/plain"].startswith("two_workers  step 30 of 30")
     assert "evaluation after step" in progress.data["text/plain"]
-    assert value.data["text/plain"] == "30"
+    assert value.data["text/plain"].startswith("Result: 30 steps")
+    for shown in (compiled[0], value):
+        assert '<img src="data:image/svg+xml;base64,' in shown.data["text/html"]
 
 
 def test_an_output_has_what_each_node_does_as_html_and_as_text() -> None:

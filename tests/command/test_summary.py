@@ -10,6 +10,7 @@ from rich.console import Console
 
 from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.plan.settings.training.optimizers import RULES
+from placer.report import summary
 from placer.report.layers import Layer, find_layers
 from placer.report.numbers import format_size
 from placer.report.summary import process_memory, summarize
@@ -92,6 +93,16 @@ def test_the_nodes_that_store_the_parameters_are_named_once(
 ) -> None:
     (line,) = (line for line in text(load(spec), 120) if line.startswith("parameters "))
     assert line.endswith(f"trainable; {where}")
+
+
+def test_a_summary_counts_the_layers_that_it_leaves_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(summary, "_MAX_LAYERS", 4)
+    lines = text(load("digits"))
+    names = [line.split("  ")[0] for line in lines[3:8]]
+    assert names == ["image", "label", "… 2 more layers …", "loss", "accuracy"]
+    assert lines[5].split("  ")[1:] == []
 
 
 @pytest.mark.parametrize("spec", ["digits", "digits_geo", "wide_deep", "deepfm"])

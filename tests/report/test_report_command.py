@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import webbrowser
 import xml.etree.ElementTree as ET
@@ -16,10 +17,15 @@ from click.testing import CliRunner
 
 import placer
 from placer.command.report import report_command
+from placer.compiler.build_or_spec import LoadedBuild
+from placer.compiler.driver import compile_prediction
 from placer.errors import PlacerError
 from placer.plan.plan import read_plan
+from placer.report.page.collect import collect
 from placer.report.page.facts import Page
-from placer.report.page.subject import find_subject
+from placer.report.page.picture import read_style
+from placer.report.page.subject import Subject, find_subject
+from placer.report.page.write import page_html
 from placer.report.run_files import Command, RunEnd
 
 SPEC = """\
@@ -237,3 +243,25 @@ def test_a_subject_of_a_folder_with_a_build(folder: Path) -> None:
     (folder / "old").mkdir()
     shutil.move("build", "old/build")
     assert find_subject((Path("old"),)).build is not None
+
+
+def test_a_build_that_only_predicts(folder: Path) -> None:
+    placer.compile("small.yaml", "predicting", outputs=["h"])
+    build = compile_prediction(Path("predicting"))
+    files = build.files_in(Path("predicting"))
+    loaded = LoadedBuild(Path("predicting"), build.plan, files.__getitem__)
+    page, _ = collect(Subject(loaded), "placer report")
+    assert page.placement is not None
+    assert page.placement.phase == "a prediction batch"
+    assert ("20 FLOPs", "in a batch") in [(t.value, t.label) for t in page.totals]
+    assert [layer.name for layer in page.layers] == ["x", "h"]
+    assert page.untimed == ""
+    assert "<h2" in page_html(page)
+
+
+def test_a_page_needs_nothing_else(folder: Path) -> None:
+    report("build")
+    page = Path("report.html").read_text()
+    addresses = set(re.findall(r"[a-z]+://[^\"' <)]*", page))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert len(read_style("page.js")) < 30_000

@@ -119,17 +119,24 @@ def check_wake(start: Event, end: Event) -> None:
 
 
 def check_nested(slices: list[Event]) -> None:
-    """Check that the slices of a thread come in order, each within those around it."""
-    around: list[Decimal] = []
+    """Check that the slices of a thread come in order, each within those around it; and
+    that a wait has no inner slices and does not belong to the message that ends it."""
+    around: list[tuple[Decimal, Event]] = []
     last = Decimal(0)
     for each in slices:
         start, end = each["ts"], each["ts"] + each["dur"]
         assert start >= last, "not in order"
         last = start
-        while around and around[-1] <= start:
+        while around and around[-1][0] <= start:
             around.pop()
-        assert not around or end <= around[-1], f"{each} crosses a slice"
-        around.append(end)
+        if around:
+            outer_end, outer = around[-1]
+            assert end <= outer_end, f"{each} crosses {outer}"
+            args = outer.get("args", {})
+            assert "for" not in args, f"{each} is in {outer}"
+            if "source" in args and each["cat"] == "wait":
+                assert start > outer["ts"], f"{outer} begins with {each}"
+        around.append((end, each))
 
 
 def innermost(slices: list[Event], time: Decimal) -> Event:

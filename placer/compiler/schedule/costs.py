@@ -62,8 +62,9 @@ def op_costs(
     known = FlopsCache()
     pushes = _pushes(graph, nodes)
     shared: dict[tuple[object, ...], list[tuple[str, Cost]]] = {}
+    has_microbatches = graph.microbatches > 1
     for op in graph.ops:
-        if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
+        if not (op.is_computed or op.structure.update) or is_conversion(op.kind):
             continue
         of_op = graph.nodes(op)
         at = counted.get(id(of_op))
@@ -77,7 +78,7 @@ def op_costs(
             yield from _ranges_costs(graph, op, nodes, known)
             continue
         split, push = _is_split(graph, op), pushes.get(op)
-        repeated = graph.is_repeated(op)
+        repeated = has_microbatches and graph.is_repeated(op)
         key = (
             id(flops_by_rows(graph, op, known)),
             id(of_op),

@@ -53,10 +53,8 @@ def _group_nodes(signatures: Mapping[str, Sequence[Hashable]]) -> dict[str, list
 
 def node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
     """Return every distinct tuple of nodes that runs an op."""
-    of_place = {
-        id(op.place): graph.nodes(op) for op in graph.ops if not op.structure.directive
-    }
-    return dict.fromkeys(of_place.values())
+    of_place = {id(op.place): op for op in graph.ops if not op.structure.directive}
+    return dict.fromkeys(map(graph.nodes, of_place.values()))
 
 
 def _roles(graph: Graph, nodes: Sequence[str]) -> Iterator[Hashable]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from placer.report.numbers import format_count, format_flops, format_size, plural
+from placer.report.numbers import (
+    format_count,
+    format_flops,
+    format_ms,
+    format_size,
+    plural,
+)
 from placer.report.page.facts import Box
 from placer.report.page.text_fit import shorten, text_width
 
@@ -64,11 +70,12 @@ def figures(box: Box) -> list[str]:
     if box.flops:
         found.append(format_flops(box.flops))
     if box.seconds is not None:
-        found.append(_ms(box.seconds))
+        found.append(format_ms(box.seconds))
     if box.stored:
         found.append(f"{format_size(box.stored)} stored")
     if box.nbytes:
-        found.append(f"{format_size(box.nbytes)} sent")
+        bound = "≤ " if box.estimated else ""
+        found.append(f"{bound}{format_size(box.nbytes)} sent")
     return found
 
 
@@ -82,10 +89,6 @@ def describe(box: Box, column: str) -> str:
     more = f" and {format_count(box.more)} more" if box.more else ""
     parts = [f"{box.title} on {column}", *figures(box), plural(box.ops, "op")]
     return "; ".join([*parts, f"{names}{more}"] if names else parts)
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.1f} ms"
 
 
 def _wrapped(parts: list[str]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from placer.compiler.build_or_spec import LoadedBuild
@@ -12,7 +14,7 @@ from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
 from placer.report.page.details import list_details
-from placer.report.page.facts import LayerRow, Page, Total
+from placer.report.page.facts import LayerRow, Page, Placement, Total
 from placer.report.page.memory import memory_rows
 from placer.report.page.placement import draw, drawn_graph, place
 from placer.report.page.runs import best_sentence, run_facts, run_names
@@ -56,9 +58,10 @@ def _with_build(
     page: Page, subject: Subject, build: LoadedBuild
 ) -> tuple[Page, tuple[str, ...]]:
     plan, graphs = build.plan, build.graphs
-    step = graphs[0]
+    step, drawn = graphs[0], drawn_graph(graphs)
+    trains = drawn is step
     notes: tuple[str, ...] = ()
-    untimed = _how_to_measure(subject, build)
+    untimed = _how_to_measure(subject, build) if trains else ""
     step_time: StepTime | None = None
     if subject.trace is not None:
         try:
@@ -69,13 +72,13 @@ def _with_build(
             notes = (f"the trace of the run is not used: {error.message}",)
         else:
             untimed = "" if step_time else f"'{subject.trace}' contains no whole step."
-    placed = place(build, drawn_graph(graphs))
+    placed = place(build, drawn)
     placement = draw(placed, step_time)
     schedule = declared_schedule(step, plan.settings.train.schedule)
     return (
         msgspec.structs.replace(
             page,
-            totals=tuple(_totals(plan, len(step.ops))),
+            totals=tuple(_totals(plan, placement, len(drawn.ops), trains=trains)),
             placement=placement,
             details=list_details(placed),
             untimed=untimed,
@@ -89,7 +92,7 @@ def _with_build(
             else (),
             layers=tuple(
                 LayerRow(each.name, each.kind, each.output, each.parameters, each.place)
-                for each in find_layers(plan, step)
+                for each in find_layers(plan, drawn)
             ),
         ),
         notes,
@@ -108,17 +111,18 @@ def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
     )
 
 
-def _totals(plan: Plan, ops: int) -> list[Total]:
-    nodes = plan.nodes
-    flops = sum(n.flops + n.replicated_flops + n.exchange_flops for n in nodes)
-    sent = sum(edge.nbytes for edge in plan.step_edges)
-    bound = "≤ " if any(edge.is_by_key for edge in plan.step_edges) else ""
-    totals = [
-        Total(format_nodes(node.name for node in nodes), "nodes"),
-        Total(format_count(plan.train.batch), "rows of a step"),
-        Total(format_flops(flops), "in a step"),
-    ]
-    if plan.step_edges:
-        edges = plural(len(plan.step_edges), "edge")
-        totals.append(Total(f"{bound}{format_size(sent)} on {edges}", "sent in a step"))
-    return [*totals, Total(format_count(ops), "ops")]
+def _totals(
+    plan: Plan, placement: Placement, ops: int, *, trains: bool
+) -> Iterator[Total]:
+    edges = plan.step_edges if trains else plan.prediction_edges
+    whole = "a step" if trains else "a batch"
+    yield Total(format_nodes(node.name for node in plan.nodes), "nodes")
+    yield Total(format_count(plan.train.batch), f"rows of {whole}")
+    flops = sum(box.total_flops for box in placement.boxes)
+    yield Total(format_flops(flops), f"in {whole}")
+    if edges:
+        bound = "≤ " if any(edge.is_by_key for edge in edges) else ""
+        sent = format_size(sum(edge.nbytes for edge in edges))
+        value = f"{bound}{sent} on {plural(len(edges), 'edge')}"
+        yield Total(value, f"sent in {whole}")
+    yield Total(format_count(ops), "ops")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -37,9 +38,14 @@ def curves_of(run: str, history: Path) -> tuple[Curve, ...]:
     Raises:
         PlacerError: the file cannot be read, or a line is damaged.
     """
+    return curves_from(run, _lines(history))
+
+
+def curves_from(run: str, lines: Iterable[HistoryLine]) -> tuple[Curve, ...]:
+    """Return the curve of each metric, from the lines of a history."""
     trained: dict[str, list[Point]] = {}
     evaluated: dict[str, list[Point]] = {}
-    for line in _lines(history):
+    for line in lines:
         _add(trained, line.step, line.metrics)
         _add(evaluated, line.step, line.eval or {})
     return tuple(
@@ -53,7 +59,7 @@ def _add(
     curves: dict[str, list[Point]], step: int, metrics: Mapping[str, float | None]
 ) -> None:
     for metric, value in metrics.items():
-        if value is not None:
+        if value is not None and isfinite(value):
             curves.setdefault(metric, []).append((step, value))
 
 

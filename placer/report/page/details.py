@@ -38,7 +38,7 @@ def _list_details(placed: PlacedGraph) -> facts.Details:
     file = Path(positions.spec).name
     ops: list[str] = []
     boxes: list[tuple[facts.LayerFacts, ...]] = []
-    for box, flops in zip(placed.drawn.boxes, placed.flops, strict=True):
+    for box, flops in zip(placed.top_boxes, placed.flops, strict=False):
         nodes = len(placed.nodes[box.column])
         found = []
         for (name, kind), members in _group(box, layers).items():
@@ -70,15 +70,13 @@ def _group(box: Box, layers: Layers) -> dict[_Key, list[Op]]:
     """Return the ops of a box by layer, in the order of their first ops."""
     groups: dict[_Key, list[Op]] = {}
     for op in box.ops:
-        groups.setdefault(_key(op, layers), []).append(op)
+        key = layers.key(op) if op.is_computed else _key(op)
+        groups.setdefault(key, []).append(op)
     return groups
 
 
-def _key(op: Op, layers: Layers) -> _Key:
+def _key(op: Op) -> _Key:
     structure = op.structure
-    if op.is_computed:
-        layer = layers.of(op)
-        return layer, layers.kinds.get(layer, op.kind)
     if op.kind == "read":
         return op.attrs["input"], "input"
     if structure.update is not None:
@@ -115,7 +113,7 @@ def _line(positions: Mapping[str, tuple[int, int]], file: str, name: str) -> str
 def _holders(placed: PlacedGraph) -> dict[str, tuple[int, ...]]:
     """Return the boxes that store each parameter, block and sparse table."""
     found: dict[str, dict[int, None]] = {}
-    for number, box in enumerate(placed.drawn.boxes):
+    for number, box in enumerate(placed.top_boxes):
         for op in box.ops:
             if op.kind in ("parameter", "sparse_table", "local_parameter"):
                 found.setdefault(op.name, {})[number] = None

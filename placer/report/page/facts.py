@@ -50,6 +50,7 @@ class Box(Facts, frozen=True):
         flops: the FLOPs of a step, on one node. If nodes differ, the mean.
         total_flops: the FLOPs of a step, on all nodes of the column.
         nbytes: the bytes that the nodes of the column send from this box in a step.
+        estimated: whether `nbytes` is an upper bound, as for rows of sparse tables.
         stored: the bytes of the parameters that the box stores, on one node. If nodes
             differ, the mean. Without optimizer slots and sparse tables.
         total_stored: the same bytes, on all nodes of the column.
@@ -70,6 +71,7 @@ class Box(Facts, frozen=True):
     flops: int = 0
     total_flops: int = 0
     nbytes: int = 0
+    estimated: bool = False
     stored: int = 0
     total_stored: int = 0
     seconds: float | None = None
@@ -115,7 +117,7 @@ class Arrow(Facts, frozen=True):
         values: the names of the first values.
         more: the number of values left out.
         estimated: whether the size is an upper bound, as for rows of sparse tables.
-        measured: whether a trace measured the size.
+        measured: whether a trace measured the size of rows and keys in the median step.
         between_devices: whether the arrow is a copy between devices of a node. Such a copy
             does not count as bytes sent.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.report.layers import COMPOSITES, INPUT, format_output
+from placer.report.layers import COMPOSITES, format_output
 
 
 class Layers:
@@ -17,33 +17,46 @@ class Layers:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
         self.kinds: dict[str, str] = {}
         self.main: dict[str, Op] = {}
+        self._of: dict[Op, str] = {}
         composites: dict[str, str] = {}
+        producers = graph.producers
         for op in graph.ops:
-            if not op.is_computed or op.is_gradient or op.kind == "constant":
+            if not op.is_computed:
                 continue
-            name = op.name
+            kind, name = op.kind, op.results[0].name
+            if kind == "accumulate":
+                made = producers.get(op.attrs["of"])
+                self._of[op] = self._of.get(made, "") if made else ""
+                self._of[op] = self._of[op] or op.attrs["of"].partition(".")[0]
+                continue
+            if kind.endswith(".grad"):
+                forward = producers[op.operands[0]]
+                self._of[op] = self._of.get(forward) or name.partition(".")[0]
+                continue
             layer, _, rest = name.partition(".")
+            self._of[op] = layer
             main = self.main.get(layer)
-            if main is not None and (main.name == layer or "grad" in rest.split(".")):
+            if kind == "constant" or (
+                main is not None
+                and (main.results[0].name == layer or "grad" in rest.split("."))
+            ):
                 continue
             self.main[layer] = op
             self.kinds[layer] = _kind_of(op)
-            if op.kind in COMPOSITES:
-                composites[layer] = COMPOSITES[op.kind]
+            if kind in COMPOSITES:
+                composites[layer] = COMPOSITES[kind]
         self.kinds.update(composites)
 
     def of(self, op: Op) -> str:
         """Return the layer of a computed op, such as `h1` for the gradients of `h1`."""
-        name = op.name
-        if op.is_gradient:
-            name = self._graph.producers[op.operands[0]].name
-        elif op.kind == "accumulate":
-            made = self._graph.producers.get(op.attrs["of"])
-            name = op.attrs["of"] if made is None else made.name
-        return name.partition(".")[0]
+        return self._of[op]
+
+    def key(self, op: Op) -> tuple[str, str]:
+        """Return the name and the kind of the layer of a computed op."""
+        layer = self._of[op]
+        return layer, self.kinds.get(layer, op.kind)
 
     def output(self, layer: str) -> str:
         """Return the shape of the first result of a layer; empty if it is unknown."""
@@ -52,8 +65,6 @@ class Layers:
 
 
 def _kind_of(op: Op) -> str:
-    if op.kind == "read":
-        return INPUT
     if op.kind == "call" and "fn" in op.attrs:
         return f"call {op.attrs['fn']}"
     return op.kind

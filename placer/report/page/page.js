@@ -104,7 +104,7 @@
     const pairs = [
       ["ops", counted(box.ops ?? 0)],
       ["FLOPs", box.flops ? scaled(box.flops, "flops").replace("FLOPs", "").trim() : null],
-      ["sent in a step", box.nbytes ? scaled(box.nbytes, "bytes") : null],
+      ["sent in a step", box.nbytes ? (box.estimated ? "≤ " : "") + scaled(box.nbytes, "bytes") : null],
       ["stored", box.stored ? scaled(box.stored, "bytes") : null],
       ["median step", box.seconds != null ? `${(1000 * box.seconds).toFixed(2)} ms` : null],
     ];
@@ -133,7 +133,7 @@
     }
     parts.push(...moves(all, box));
     if (layers.length) {
-      parts.push(make("h4", {}, plural(layers.length, "layer")), layerTable(layers, layer));
+      parts.push(make("h4", {}, "Layers and other parts"), layerTable(layers, layer));
     }
     const ranges = layers.map((each) => each.ops);
     const indices = ranges.flatMap(([start, stop]) =>
@@ -181,7 +181,7 @@
       make("td", { class: "code" }, layer.output),
       make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : ""),
       make("td", { class: "code" }, layer.line)));
-    const head = make("tr", {}, ...["layer", "kind", "output", "FLOPs", "spec"].map(
+    const head = make("tr", {}, ...["name", "kind", "output", "FLOPs", "spec"].map(
       (name) => make("th", { scope: "col", class: name === "FLOPs" ? "n" : null }, name)));
     const left = layers.length - part.length;
     return make("div", { class: "many" },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ from placer.place.node_kinds import NodeId
 from placer.plan.plan import Edge
 from placer.report.numbers import plural
 from placer.report.page import facts
-from placer.report.page.arrows import divide_edge
-from placer.report.page.boxes import Boxes, make_boxes
+from placer.report.page.arrows import Pair, divide_edge
+from placer.report.page.boxes import Box, Boxes, make_boxes
 from placer.report.page.columns import Columns, DeviceColumn, fold_columns
 from placer.report.page.contents import (
     bytes_of,
@@ -27,13 +27,14 @@ from placer.report.page.contents import (
     unique,
 )
 from placer.report.page.layers import Layers
-from placer.report.page.rows import set_rows, share_columns
+from placer.report.page.rows import set_rows, share_columns, sort_by_row
 from placer.report.page.seconds import calls_of_boxes
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.step.facts import StepTime
 from placer.system.garbage_collection import garbage_collection_off
 
 MAX_BOXES = 2000
+"""The number of boxes that are drawn. Those in lower rows are counted."""
 _MAX_VALUES = 4
 """The number of values that an arrow names."""
 
@@ -49,7 +50,7 @@ class PlacedGraph:
         phase: the phase, as `facts.Placement.phase`.
         columns: the groups of equal nodes, and their devices.
         boxes: the boxes before columns share a column, which have the ops of one group.
-        drawn: the boxes of the picture.
+        drawn: the boxes of the picture, by row.
         of: the index of the drawn box of each box.
         groups: the nodes of each drawn group.
         devices: for each drawn column, its group and its columns in `columns`.
@@ -76,6 +77,11 @@ class PlacedGraph:
     def nodes(self) -> list[tuple[str, ...]]:
         """The nodes of each drawn column."""
         return [self.groups[group] for group, _ in self.devices]
+
+    @property
+    def top_boxes(self) -> Sequence[Box]:
+        """The boxes of the picture that are drawn."""
+        return self.drawn.boxes[:MAX_BOXES]
 
 
 def placement_of(
@@ -120,6 +126,7 @@ def _place(build: LoadedBuild, graph: Graph) -> PlacedGraph:
     result = share_columns(boxes, target, shared, first)
     groups, devices = _drawn_columns(columns, members, folded, kept)
     set_rows(result.boxes, _first(result.of, first))
+    result = sort_by_row(result)
     for box in result.boxes.boxes:
         box.ops = unique(box.ops)
     edges = plan.prediction_edges if predicts else plan.step_edges
@@ -225,11 +232,14 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
     plan, drawn = placed.build.plan, placed.drawn
     flops = [sum(of_ops.values()) for of_ops in placed.flops]
     stored = _stored(placed)
-    arrows = list(_arrows(placed))
+    arrows = list(_arrows(placed, step_time))
     sent: dict[int, int] = defaultdict(int)
+    estimated: set[int] = set()
     for arrow in arrows:
         if not arrow.between_devices:
             sent[arrow.source] += arrow.nbytes
+        if arrow.estimated:
+            estimated.add(arrow.source)
     reasons = {
         choice.what.partition(" (")[0]: choice.why
         for choice in reversed(plan.choices)
@@ -241,9 +251,9 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
     ]
     calls = calls_of_boxes(drawn.boxes, placed.nodes, firsts, plan, step_time)
     boxes = []
-    for number, box in enumerate(drawn.boxes):
+    for number, box in enumerate(placed.top_boxes):
         nodes = len(placed.nodes[box.column])
-        lines, more = lines_of(box, placed.layers)
+        lines, more = lines_of(placed.graph, box, placed.layers)
         functions, seconds = calls[number]
         boxes.append(
             facts.Box(
@@ -251,13 +261,14 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
                 column=box.column,
                 row=box.row,
                 purpose=box.purpose,
-                title=title_of(box),
+                title=title_of(placed.graph, box),
                 lines=lines,
                 more=more,
                 ops=len(box.ops),
                 flops=round(flops[number] / nodes),
                 total_flops=flops[number],
                 nbytes=sent[number],
+                estimated=number in estimated,
                 stored=round(stored[number] / nodes),
                 total_stored=stored[number],
                 seconds=seconds,
@@ -271,23 +282,27 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
         tuple(facts.Group(nodes, format_nodes(nodes)) for nodes in placed.groups),
         columns,
         tuple(boxes),
-        tuple(arrows),
+        tuple(a for a in arrows if max(a.source, a.target) < MAX_BOXES),
         left_out,
     )
 
 
 def _columns(placed: PlacedGraph) -> tuple[tuple[facts.Column, ...], str]:
+    """Return the columns, and text about devices and boxes that are not drawn."""
     columns, texts = [], []
-    for group, own in placed.devices:
-        titles = list(dict.fromkeys(column.title for column in own))
-        count = own[0].count
-        title = titles[0]
+    rest = placed.drawn.boxes[MAX_BOXES:]
+    left_out = Counter(box.column for box in rest)
+    for number, (group, own) in enumerate(placed.devices):
+        title, count = own[0].title, own[0].count
         if len(own) > 1:
             count = sum(c.count * len(placed.columns.groups[c.group]) for c in own)
             title = plural(count, "device")
             nodes = format_nodes(placed.groups[group])
             texts.append(f"{title} of {nodes} share a column")
-        columns.append(facts.Column(group, title, count))
+        columns.append(facts.Column(group, title, count, left_out[number]))
+    if rest:
+        boxes = plural(len(rest), "box is", "boxes are")
+        texts.append(f"{boxes} not drawn, from row {rest[0].row} on")
     return tuple(columns), "; ".join(texts)
 
 
@@ -347,24 +362,27 @@ def _stored(placed: PlacedGraph) -> dict[int, int]:
     return stored
 
 
-def _arrows(placed: PlacedGraph) -> Iterator[facts.Arrow]:
+def _arrows(placed: PlacedGraph, step_time: StepTime | None) -> Iterator[facts.Arrow]:
     """Yield the messages and the copies between devices, one for each two boxes."""
     messages: dict[tuple[int, int], list[tuple[Edge, int]]] = {}
-    classes = placed.node_classes
+    measured = _measured_bytes(placed, step_time)
     for edge in placed.edges:
         senders, receivers = (
             placed.drawn.senders[edge.id],
             placed.drawn.receivers[edge.id],
         )
-        parts = divide_edge(
-            placed.graph, placed.build.plan, edge, placed.columns.group_of, classes
+        parts = measured.get(edge.id) or divide_edge(
+            placed.graph,
+            placed.build.plan,
+            edge,
+            placed.columns.group_of,
+            placed.node_classes,
         )
         for (source, target), nbytes in parts.items():
             pair = senders[source], receivers[target]
             messages.setdefault(pair, []).append((edge, nbytes))
     for (first, second), sent in messages.items():
-        names = [value.operand for edge, _ in sent for value in edge.values]
-        names = list(dict.fromkeys(names))
+        names = _names(value.operand for edge, _ in sent for value in edge.values)
         yield facts.Arrow(
             first,
             second,
@@ -372,9 +390,30 @@ def _arrows(placed: PlacedGraph) -> Iterator[facts.Arrow]:
             tuple(dict.fromkeys(edge.id for edge, _ in sent)),
             tuple(names[:_MAX_VALUES]),
             max(0, len(names) - _MAX_VALUES),
-            estimated=any(edge.is_by_key for edge, _ in sent),
+            estimated=any(e.is_by_key and e.id not in measured for e, _ in sent),
+            measured=any(edge.id in measured for edge, _ in sent),
         )
     yield from _copies(placed)
+
+
+def _measured_bytes(
+    placed: PlacedGraph, step_time: StepTime | None
+) -> dict[int, dict[Pair, int]]:
+    """Return the measured bytes of edges with keys and rows, by edge and groups of nodes.
+
+    The plan has only upper bounds of these. The bytes of other edges are exact.
+    """
+    if step_time is None:
+        return {}
+    group_of = placed.columns.group_of
+    found: dict[int, dict[Pair, int]] = {}
+    by_key = {edge.id for edge in placed.edges if edge.is_by_key}
+    for sent in step_time.sent:
+        if sent.edge in by_key:
+            pair = group_of[NodeId(sent.source)], group_of[NodeId(sent.target)]
+            of_edge = found.setdefault(sent.edge, {})
+            of_edge[pair] = of_edge.get(pair, 0) + sent.nbytes
+    return found
 
 
 def _copies(placed: PlacedGraph) -> Iterator[facts.Arrow]:
@@ -391,7 +430,7 @@ def _copies(placed: PlacedGraph) -> Iterator[facts.Arrow]:
                 graph, link.value, nodes
             )
     for (first, second), values in copies.items():
-        names = list(values)
+        names = _names(values)
         yield facts.Arrow(
             first,
             second,
@@ -400,6 +439,16 @@ def _copies(placed: PlacedGraph) -> Iterator[facts.Arrow]:
             more=max(0, len(names) - _MAX_VALUES),
             between_devices=True,
         )
+
+
+def _names(values: Iterable[str]) -> list[str]:
+    """Return the names of values, without suffixes for copies of devices."""
+    return list(
+        dict.fromkeys(
+            name.removesuffix(".d2h").removesuffix(".h2d").removesuffix(".d2d")
+            for name in values
+        )
+    )
 
 
 def _local_bytes(graph: Graph, name: str, nodes: Iterable[NodeId]) -> int:

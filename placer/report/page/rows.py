@@ -80,15 +80,40 @@ def share_columns(
         Boxes(
             result,
             sources,
-            {
-                e: {g: of[b] for g, b in each.items()}
-                for e, each in boxes.senders.items()
-            },
-            {
-                e: {g: of[b] for g, b in each.items()}
-                for e, each in boxes.receivers.items()
-            },
+            _renumber(boxes.senders, of),
+            _renumber(boxes.receivers, of),
             links,
         ),
         of,
     )
+
+
+def sort_by_row(shared: SharedBoxes) -> SharedBoxes:
+    """Return the boxes from the top row to the last one."""
+    boxes, old = shared.boxes, shared.boxes.boxes
+    order = sorted(range(len(old)), key=lambda n: (old[n].row, old[n].column))
+    new = [0] * len(old)
+    for i, number in enumerate(order):
+        new[number] = i
+    return SharedBoxes(
+        Boxes(
+            [old[number] for number in order],
+            [
+                {new[source]: sent for source, sent in boxes.before[number].items()}
+                for number in order
+            ],
+            _renumber(boxes.senders, new),
+            _renumber(boxes.receivers, new),
+            [Link(new[a.source], new[a.target], a.value) for a in boxes.links],
+        ),
+        [new[number] for number in shared.of],
+    )
+
+
+def _renumber(
+    boxes: dict[int, dict[int, int]], new: Sequence[int]
+) -> dict[int, dict[int, int]]:
+    return {
+        edge: {group: new[box] for group, box in of_edge.items()}
+        for edge, of_edge in boxes.items()
+    }

@@ -56,7 +56,8 @@ def sections(page: Page) -> Iterator[Section]:
         title = "Why a step takes that long"
         yield Section("time", "Time of a step", title, _paragraph(page.untimed))
     if page.memory:
-        lead = _paragraph("The declared memory of each process in a training step.")
+        phase = page.placement.phase if page.placement else "a training step"
+        lead = _paragraph(f"The declared memory of each process in {phase}.")
         content = lead + _scroll(memory_chart(page.memory))
         yield Section("memory", "Memory", "Memory", content)
     if len(page.tables) > 1:
@@ -64,7 +65,7 @@ def sections(page: Page) -> Iterator[Section]:
     if page.schedule:
         yield Section("pipeline", "Pipeline", "Pipeline", _pipeline(page))
     if page.curves:
-        content = curve_charts(page.curves, page.runs)
+        content = _scroll(curve_charts(page.curves, page.runs))
         yield Section("curves", "Curves", "Curves", content)
     if page.runs:
         title = "Runs" if len(page.runs) > 1 else "Run"
@@ -295,7 +296,6 @@ def _panel() -> str:
         element("ul", *lines, class_="hint keys"),
         id="panel",
         aria_label="Details of a box",
-        aria_live="polite",
     )
 
 

@@ -157,7 +157,7 @@ class Communicator(WorkerEnd):
             if kind == MessageKind.PUSH:
                 merged = [self._queue.popleft() for _ in range(number)]
                 self._sending = has_answer
-            self._changed.notify_all()  # the queue has room again
+                self._changed.notify_all()  # the queue has room again
         self._order.add(SEND, self._push.id, int(kind), number)
         if kind == MessageKind.PUSH:
             computed = [each for each in merged if each.rows[0]] or merged

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+import placer
 from placer.errors import PlacerError
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n  ".join(lines)
 
+    def _repr_html_(self) -> str:
+        """Return the result with its curves, which a notebook shows."""
+        return placer._html(self)
+
     def keep(
         self,
         history: Callable[[], list[dict[str, Any]]],
@@ -103,6 +108,11 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     ) -> None:
         """Set the functions that read the history and the parameters when they are used."""
         self.__dict__.update(_read_history=history, _read_params=params)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the result has the history of its run, as that of `placer.launch`."""
+        return "_read_history" in self.__dict__
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ class Recording:
 
     def watch_threads(self, threads: OwnedThreads) -> None:
         """Record how the threads of an owner, and the owner, wait for each other."""
-        threads.changed.watch = WatchedThreads(self.recorder, self._channel.node)
+        WatchedThreads(threads.changed, self.recorder, self._channel.node)
 
     def reading(self, position: Position) -> AbstractContextManager[None]:
         """Return a context manager that records the reading of a batch."""

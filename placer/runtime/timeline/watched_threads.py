@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import threading
 
 from placer.runtime.timeline.recorder import Recorder, now
 from placer.runtime.timeline.traced_channel import SHORTEST_WAIT
 
 
-@dataclass(slots=True, eq=False)
-class _Wait:
-    """A wait that is in progress.
-
-    Attributes:
-        woken: the track of the thread that has ended the wait, and the time. The waiting
-            thread may get the lock later, after more changes.
-    """
-
-    woken: tuple[int, int] | None = None
-
-
 class WatchedThreads:
-    """Records the waits at one condition of a node.
+    """Records the waits at one condition.
+
+    The methods replace those of the condition. A condition that is not watched costs nothing.
 
     Args:
+        condition: the condition.
         recorder: the recorder of the node.
         node: the name of the node.
     """
 
-    def __init__(self, recorder: Recorder, node: str) -> None:
+    def __init__(
+        self, condition: threading.Condition, recorder: Recorder, node: str
+    ) -> None:
         self._recorder, self._node = recorder, node
-        self._waits: list[_Wait] = []
+        self._wait, self._notify_all = condition.wait, condition.notify_all
+        self._notified: tuple[int, int] | None = None
+        """The track of the thread that notified last, and the time."""
+        vars(condition).update(wait=self.wait, notify_all=self.notify_all)
 
-    def notifies(self) -> None:
-        """Note that this thread wakes all waiting threads."""
-        if self._waits and (track := self._recorder.own_track) is not None:
-            woken = track, now()
-            for wait in self._waits:
-                wait.woken = wait.woken or woken
+    def notify_all(self) -> None:
+        """Wake all waiting threads, and note who wakes them."""
+        track = self._recorder.own_track
+        self._notified = None if track is None else (track, now())
+        self._notify_all()
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Return a context manager that records a wait."""
-        wait = _Wait()
-        self._waits.append(wait)
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait as `Condition.wait`, and record the wait.
+
+        The last notification during the wait counts as its end. An earlier one may have
+        changed nothing that the thread waits for.
+        """
         start = now()
         try:
-            yield
+            return self._wait(timeout)
         finally:
-            end = now()
-            self._waits.remove(wait)
+            end, woken = now(), self._notified
+            if woken is not None and woken[1] < start:
+                woken = None
             if end - start >= SHORTEST_WAIT:
-                self._recorder.add_thread_wait(self, self._node, start, end, wait.woken)
+                self._recorder.add_thread_wait(self, self._node, start, end, woken)

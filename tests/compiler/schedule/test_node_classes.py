@@ -91,7 +91,7 @@ def plan_and_programs(spec):
     schedule = make_schedule(step, spec.settings.train.schedule)
     tables = plan_tables(spec, step, evaluation)
     programs = emit_programs(step, graphs, tables, schedule)
-    plan = make_plan(spec, graphs, tables, schedule, programs.of_node, {})
+    plan = make_plan(spec, graphs, tables, schedule, programs, {})
     return plan, programs.files
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 
 import pytest
 from support.trace_file import read_trace
@@ -38,7 +37,7 @@ def written(recorder, folder):
 
 def test_an_arrow_goes_from_the_work_of_a_thread_to_the_wait_for_it(recorder, tmp_path):
     threads, found = OwnedThreads(), []
-    threads.changed.watch = WatchedThreads(recorder, "worker:0")
+    WatchedThreads(threads.changed, recorder, "worker:0")
 
     def read():
         with recorder.slice(READ, "read batch 0"):
@@ -76,7 +75,7 @@ def test_a_thread_that_wakes_too_early_has_one_wait(recorder):
 
 def test_a_wait_that_nobody_has_ended_has_no_arrow(recorder, tmp_path):
     threads = OwnedThreads()
-    threads.changed.watch = WatchedThreads(recorder, "worker:0")
+    WatchedThreads(threads.changed, recorder, "worker:0")
     with threads.changed:
         threads.changed.notify_all()  # before the wait
         threads.changed.wait(0.001)
@@ -88,26 +87,23 @@ def test_a_wait_that_nobody_has_ended_has_no_arrow(recorder, tmp_path):
 class NotedWaits(WatchedThreads):
     """Says when the program waits for its second batch."""
 
-    def __init__(self, recorder):
-        super().__init__(recorder, "worker:0")
-        self.is_second, self.begun = False, threading.Event()
+    is_second = False
 
-    @contextmanager
-    def waiting(self):
+    def wait(self, timeout=None):
         if self.is_second and self._recorder.is_program:
             self.begun.set()
-        with super().waiting():
-            yield
+        return super().wait(timeout)
 
 
 class Watch:
     """Records the threads that read ahead."""
 
     def __init__(self, recorder):
-        self.recorder, self.waits = recorder, NotedWaits(recorder)
+        self.recorder, self.begun = recorder, threading.Event()
 
     def watch_threads(self, threads):
-        threads.changed.watch = self.waits
+        self.waits = NotedWaits(threads.changed, self.recorder, "worker:0")
+        self.waits.begun = self.begun
 
     def reading(self, position):
         return self.recorder.slice(READ, f"read batch {position[1]}")
@@ -120,10 +116,10 @@ def test_a_step_that_waits_for_its_rows_waits_for_the_thread_that_reads(
 
     def read(position):
         if position == (1, 1):
-            assert watch.waits.begun.wait(60)
+            assert watch.begun.wait(60)
         return position
 
-    ahead = ReadAhead(read, lambda at: (1, at[1] + 1), watch)
+    ahead = ReadAhead(read, lambda at: (1, 1) if at == (1, 0) else None, watch)
     ahead.begin((1, 0))
     assert ahead.take((1, 0)) == (1, 0)
     watch.waits.is_second = True
@@ -143,7 +139,7 @@ def test_asynchronous_a_worker_and_its_exchange_wait_for_each_other(tmp_path):
     worker = trace.woken("worker:0")
     assert worker["h1.w from ps:0", "wait for exchange with ps:0"]
     exchange = trace.woken("worker:0", "exchange with ps:0")
-    assert exchange["push", "wait for program"]
+    assert any(wait == "wait for program" for _, wait in exchange)
     # A server waits in each step until its service has applied the gradients.
     server = trace.woken("ps:0")
     assert any(wait == "wait for service of ps:0" for _, wait in server)

@@ -39,7 +39,17 @@ Point = tuple[int, float]
 
 
 def curve_charts(curves: Sequence[Curve], runs: Sequence[RunFacts] = ()) -> str:
-    """Draw a chart per metric in one HTML element, with a legend of the runs.
+    """Draw the legend and the charts of `draw_curves` in one HTML element."""
+    drawn = draw_curves(curves, runs)
+    if not drawn:
+        return ""
+    return element("div", drawn[0], element("div", *drawn[1:], class_="curves"))
+
+
+def draw_curves(
+    curves: Sequence[Curve], runs: Sequence[RunFacts] = ()
+) -> tuple[str, ...]:
+    """Draw a legend of the runs, and a chart per metric; nothing without curves.
 
     A thin line is the value of each step and a thick line its average; a line with
     markers has the evaluations. The best evaluation is marked.
@@ -54,26 +64,31 @@ def curve_charts(curves: Sequence[Curve], runs: Sequence[RunFacts] = ()) -> str:
     drawn = sorted(names, key=lambda name: name not in best)[:MOST_RUNS]
     drawn = [name for name in names if name in drawn]
     metrics = list(dict.fromkeys(curve.metric for curve in curves))
-    charts = [
+    if not metrics:
+        return ()
+    charts = (
         _chart(
             [c for c in curves if c.metric == metric and c.run in drawn], drawn, runs
         )
         for metric in metrics[:MOST_METRICS]
-    ]
-    if not charts:
-        return ""
-    notes = [
-        f"{plural(len(rest), 'metric')} more" for rest in (metrics[MOST_METRICS:],)
-    ]
-    shown = _legend(drawn, len(names) - len(drawn))
-    more = notes[0] if len(metrics) > MOST_METRICS else ""
-    return element("div", shown, element("div", *charts, more, class_="curves"))
+    )
+    left_out = len(metrics) - MOST_METRICS
+    notes = "thin: each step; thick: average; markers: evaluations"
+    if any(_is_marked(run, runs) for run in runs):
+        notes += "; ring: the best one"
+    if left_out > 0:
+        notes += f"; {plural(left_out, 'metric')} more without a chart"
+    return (_legend(drawn, len(names) - len(drawn), notes), *charts)
 
 
-def _legend(names: Sequence[str], left_out: int) -> str:
+def _is_marked(run: RunFacts, runs: Sequence[RunFacts]) -> bool:
+    """Return True if the best evaluation of a run has a ring."""
+    return run.is_best or (len(runs) == 1 and not run.is_last)
+
+
+def _legend(names: Sequence[str], left_out: int, notes: str) -> str:
     """Draw a legend of all runs as a chart, a line per run."""
     parts, y = [], 14.0
-    notes = "thin: each step; thick: average; markers: evaluations; ring: the best one"
     for i, name in enumerate(names):
         parts += [
             element("path", class_=f"smooth run-{i}", d=f"M0,{y - 4}h44", **_dash(i)),
@@ -216,7 +231,7 @@ def _best(
 ) -> Iterator[str]:
     """Yield a ring and a label at the best evaluation."""
     for run in runs:
-        is_marked = run.is_best or (len(runs) == 1 and not run.is_last)
+        is_marked = _is_marked(run, runs)
         if not is_marked or run.best_step is None or metric not in run.best:
             continue
         if run.name not in names or run.best[metric] > plot.y.high:

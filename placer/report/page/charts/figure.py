@@ -10,6 +10,7 @@ from placer.report.page.text_fit import shorten, text_width
 
 WIDTH = 1100
 """The width of a chart in pixels."""
+INDENT = "    "
 MOST_LABEL = 190
 """The largest width of the labels of rows."""
 
@@ -47,6 +48,14 @@ def row_label(y: float, string: str) -> str:
     if short == string:
         return label_at(0, y, string)
     return element("text", titled(string), text(short), class_="t", x=0, y=y)
+
+
+def inner_label(y: float, string: str) -> str:
+    """Draw the label of a row that belongs to the row above."""
+    x = text_width(INDENT, FONT)
+    short = shorten(string, MOST_LABEL - x, SMALL)
+    title = "" if short == string else titled(string)
+    return element("text", title, text(short), class_="t2", x=x, y=y)
 
 
 def titled(string: str) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placer.report.numbers import format_ms, plural
 from placer.report.page.charts.axes import Scale, label_at, line, time_axis
 from placer.report.page.charts.categories import categories_in
 from placer.report.page.charts.figure import (
+    INDENT,
     WIDTH,
     box,
     chart,
+    inner_label,
     label_width,
     legend,
     row_label,
@@ -33,8 +36,8 @@ def timeline_chart(step_time: StepTime) -> str:
     rows = [row for row in step_time.rows if row.slices][:MOST_ROWS]
     if not rows or not step_time.seconds:
         return ""
-    labels = [_label(row, rows) for row in rows]
-    left = label_width(labels)
+    labels = list(_labels(rows))
+    left = label_width(node or f"{INDENT}{thread}" for node, thread in labels)
     scale = Scale(0, step_time.seconds, left, WIDTH - 22)
     pixel = step_time.seconds / (scale.end - scale.start)
     merged = merge_slices([_shown(row) for row in rows], pixel, MOST_SLICES)
@@ -44,9 +47,9 @@ def timeline_chart(step_time: StepTime) -> str:
     top, axis_y = legend(legend_of, left, note)
     parts, y = [top], axis_y + 26
     lines: dict[tuple[str, str], float] = {}
-    for row, label, slices in zip(rows, labels, merged, strict=True):
+    for row, (node, thread), slices in zip(rows, labels, merged, strict=True):
         depths = 1 + max(each.depth for each in slices)
-        parts.append(row_label(y + 12, label))
+        parts.append(row_label(y + 12, node) if node else inner_label(y + 12, thread))
         parts += _slices(slices, scale, y)
         lines[row.node, row.thread] = y + depths * _SLICE + 4
         y += depths * _SLICE + _GAP
@@ -66,10 +69,15 @@ def timeline_chart(step_time: StepTime) -> str:
     )
 
 
-def _label(row: ThreadRow, rows: Sequence[ThreadRow]) -> str:
-    """Return the node of a row, and its thread if the node has several."""
-    several = sum(other.node == row.node for other in rows) > 1
-    return f"{row.node} {row.thread}" if several else row.node
+def _labels(rows: Sequence[ThreadRow]) -> Iterator[tuple[str, str]]:
+    """Yield the label of each row, and its thread if the row above is of the same node."""
+    threads = Counter(row.node for row in rows)
+    above = ""
+    for row in rows:
+        several = threads[row.node] > 1
+        label = f"{row.node} {row.thread}" if several else row.node
+        yield "" if row.node == above else label, row.thread
+        above = row.node
 
 
 def _shown(row: ThreadRow) -> list[SliceFacts]:
