@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.command.console import echo, echo_drawing, echo_views, page
+from placer.command.console import echo, echo_views, page
 from placer.command.options import build_or_spec_argument, code_option, set_option
 from placer.errors import BuildError
 
@@ -122,7 +122,7 @@ def _picture(build: LoadedBuild, step: Graph, screen: Console) -> None:
 
     echo("")
     for line in draw_placement(placement_of(build, step), drawing_width(screen)):
-        echo_drawing(line)
+        echo(line)
     for note in repeated_line(build.plan, step):
         echo(f"\n{note}")
 
@@ -186,7 +186,10 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
         return
     schedule = make_schedule(build.graphs[0], build.plan.settings.train.schedule)
     for line in draw_schedule(schedule, drawing_width(screen)):
-        screen.print(line, soft_wrap=True)
+        if screen.is_terminal:
+            screen.print(line, soft_wrap=True)
+        else:
+            echo(line.plain)
 
 
 def _program(build: LoadedBuild, name: str, screen: Console) -> None:

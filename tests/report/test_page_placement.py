@@ -22,7 +22,7 @@ from placer.report.page.details import list_details
 from placer.report.page.facts import Box, Placement
 from placer.report.page.placement import PlacedGraph, draw, place, placement_of
 from placer.report.server_tables import block_bytes, item_bytes
-from placer.report.step.facts import StepTime
+from placer.report.step.facts import SentBytes, StepTime
 from placer.system.resources import find_file
 
 SPECS = Path(find_file("specs"))
@@ -252,6 +252,14 @@ def test_an_all_reduce_is_an_arrow_within_a_column() -> None:
     assert placement.groups[0].title == "worker:0-1"
 
 
+def test_a_node_that_sums_for_others_has_a_box() -> None:
+    placement = draw(placed_spec("digits_all_reduce.yaml"))
+    box = box_of(placement, "worker:0", "sums over nodes")
+    assert [(line.name, line.note) for line in box.lines] == [
+        ("clip.square", "sum of 2 nodes")
+    ]
+
+
 RING = """
 name: ring
 nodes: {worker: {count: 4}}
@@ -403,3 +411,24 @@ def test_arrows_of_one_edge_are_the_messages_of_its_nodes() -> None:
             columns = {placement.boxes[a.target].column for a in carrying}
             reached = {n for c in columns for n in nodes[placement.columns[c].group]}
             assert {NodeId(node).process for node in reached} >= targets
+
+
+def test_measured_rows_replace_their_bounds() -> None:
+    sent = [
+        SentBytes(1, f"worker:{i}", f"ps:{k}", 10 * i + k)
+        for i in (0, 1)
+        for k in (0, 1)
+    ]
+    dense = SentBytes(2, "ps:0", "worker:0", 1)  # the plan has the exact size
+    time = StepTime(1, 1.0, 1, (), {}, (), "", (), {}, (*sent, dense))
+    placement = placement_of(build_of("wide_deep_sparse.yaml"), step_time=time)
+    keys = [a for a in placement.arrows if a.edges == (1,)]
+    assert [(a.nbytes, a.measured, a.estimated) for a in keys] == [
+        (0 + 10, True, False),
+        (1 + 11, True, False),
+    ]
+    assert placement.boxes[keys[0].source].nbytes == 22
+    (parameters,) = (a for a in placement.arrows if a.edges == (2,))
+    assert (parameters.nbytes, parameters.measured) == (202752, False)
+    rows = [a for a in placement.arrows if a.edges == (4,)]
+    assert all(a.estimated and not a.measured for a in rows)

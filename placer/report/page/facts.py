@@ -117,7 +117,7 @@ class Arrow(Facts, frozen=True):
         values: the names of the first values.
         more: the number of values left out.
         estimated: whether the size is an upper bound, as for rows of sparse tables.
-        measured: whether a trace measured the size.
+        measured: whether a trace measured the size of rows and keys in the median step.
         between_devices: whether the arrow is a copy between devices of a node. Such a copy
             does not count as bytes sent.
     """
