@@ -259,6 +259,7 @@ def _tools(placement: Placement) -> str:
                     "label",
                     text("Color by"),
                     element("select", *options, id="color", autocomplete="off"),
+                    element("span", text("stronger: more"), class_="heat"),
                 ),
                 element(
                     "label",
