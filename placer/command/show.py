@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 STEP, EVALUATION, PREDICTION, ALL = "step", "evaluation", "prediction", "all"
-_SUFFIXES = {EVALUATION: ".eval", PREDICTION: ".predict"}
-"""The end of the name of a graph, by phase. The graph of a step has the model's name."""
+_SUFFIXES = {STEP: "", EVALUATION: ".eval", PREDICTION: ".predict"}
+"""The end of the name of a graph after the model's name, by phase."""
 
 
 @click.command(
@@ -46,7 +46,7 @@ _SUFFIXES = {EVALUATION: ".eval", PREDICTION: ".predict"}
 @click.option(
     "--tables",
     is_flag=True,
-    help="Show which blocks of parameters each node stores, and how balanced they are.",
+    help="Show which blocks of parameters each node stores, and why the balance is uneven.",
 )
 @click.option(
     "--schedule",
@@ -142,26 +142,17 @@ def _graph(build: LoadedBuild, phase: str | None, screen: Console) -> None:
 
 
 def _graphs_of(build: LoadedBuild, phase: str) -> list[Graph]:
+    """Return the graph of a phase, or all graphs."""
+    phases = {f"{build.plan.name}{suffix}": name for name, suffix in _SUFFIXES.items()}
+    graphs = {phases[graph.name]: graph for graph in build.graphs}
     if phase == ALL:
-        return [*build.graphs]
-    suffix = _SUFFIXES.get(phase, "")
-    graphs = [
-        graph for graph in build.graphs if graph.name == f"{build.plan.name}{suffix}"
-    ]
-    if not graphs:
-        shown = [
-            name
-            for name in (STEP, EVALUATION, PREDICTION)
-            if any(
-                graph.name == f"{build.plan.name}{_SUFFIXES.get(name, '')}"
-                for graph in build.graphs
-            )
-        ]
+        return [*graphs.values()]
+    if phase not in graphs:
         raise BuildError(
             f"'{build.plan.name}' has no graph of the phase '{phase}'",
-            hint=f"it has {' and '.join(shown)}",
+            hint=f"it has {' and '.join(graphs)}",
         )
-    return graphs
+    return [graphs[phase]]
 
 
 def _tables(build: LoadedBuild, screen: Console) -> None:
