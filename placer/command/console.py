@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 def echo(
     text: str, *, file: TextIO | None = None, err: bool = False, nl: bool = True
 ) -> None:
-    """Print a text with its control characters replaced, by default on standard output."""
-    click.echo(make_printable(text), file=file, err=err, nl=nl)
+    """Print a text with its control characters replaced, by default on standard output.
+    Drawings are in ASCII there if its encoding is not Unicode."""
+    printable = make_printable(text)
+    encoding = (sys.stdout.encoding or "").lower()
+    if file is None and not err and not encoding.startswith("utf"):
+        from placer.report.text_canvas import to_ascii
 
-
-def echo_drawing(line: str) -> None:
-    """Print a line of a drawing, in ASCII if standard output cannot show Unicode."""
-    from placer.report.text_canvas import to_ascii
-
-    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
-    echo(line if is_unicode else to_ascii(line))
+        printable = to_ascii(printable)
+    click.echo(printable, file=file, err=err, nl=nl)
 
 
 def page(lines: Iterable[Text], screen: Console) -> None:

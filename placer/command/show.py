@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.command.console import echo, echo_drawing, echo_views, page
+from placer.command.console import echo, echo_views, page
 from placer.command.options import build_or_spec_argument, code_option, set_option
 from placer.errors import BuildError
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 STEP, EVALUATION, PREDICTION, ALL = "step", "evaluation", "prediction", "all"
-_SUFFIXES = {EVALUATION: ".eval", PREDICTION: ".predict"}
-"""The end of the name of a graph, by phase. The graph of a step has the model's name."""
+_SUFFIXES = {STEP: "", EVALUATION: ".eval", PREDICTION: ".predict"}
+"""The end of the name of a graph after the model's name, by phase."""
 
 
 @click.command(
@@ -46,7 +46,7 @@ _SUFFIXES = {EVALUATION: ".eval", PREDICTION: ".predict"}
 @click.option(
     "--tables",
     is_flag=True,
-    help="Show which blocks of parameters each node stores, and how balanced they are.",
+    help="Show which blocks of parameters each node stores, and why the balance is uneven.",
 )
 @click.option(
     "--schedule",
@@ -122,7 +122,7 @@ def _picture(build: LoadedBuild, step: Graph, screen: Console) -> None:
 
     echo("")
     for line in draw_placement(placement_of(build, step), drawing_width(screen)):
-        echo_drawing(line)
+        echo(line)
     for note in repeated_line(build.plan, step):
         echo(f"\n{note}")
 
@@ -142,26 +142,17 @@ def _graph(build: LoadedBuild, phase: str | None, screen: Console) -> None:
 
 
 def _graphs_of(build: LoadedBuild, phase: str) -> list[Graph]:
+    """Return the graph of a phase, or all graphs."""
+    phases = {f"{build.plan.name}{suffix}": name for name, suffix in _SUFFIXES.items()}
+    graphs = {phases[graph.name]: graph for graph in build.graphs}
     if phase == ALL:
-        return [*build.graphs]
-    suffix = _SUFFIXES.get(phase, "")
-    graphs = [
-        graph for graph in build.graphs if graph.name == f"{build.plan.name}{suffix}"
-    ]
-    if not graphs:
-        shown = [
-            name
-            for name in (STEP, EVALUATION, PREDICTION)
-            if any(
-                graph.name == f"{build.plan.name}{_SUFFIXES.get(name, '')}"
-                for graph in build.graphs
-            )
-        ]
+        return [*graphs.values()]
+    if phase not in graphs:
         raise BuildError(
             f"'{build.plan.name}' has no graph of the phase '{phase}'",
-            hint=f"it has {' and '.join(shown)}",
+            hint=f"it has {' and '.join(graphs)}",
         )
-    return graphs
+    return [graphs[phase]]
 
 
 def _tables(build: LoadedBuild, screen: Console) -> None:
@@ -186,7 +177,10 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
         return
     schedule = make_schedule(build.graphs[0], build.plan.settings.train.schedule)
     for line in draw_schedule(schedule, drawing_width(screen)):
-        screen.print(line, soft_wrap=True)
+        if screen.is_terminal:
+            screen.print(line, soft_wrap=True)
+        else:
+            echo(line.plain)
 
 
 def _program(build: LoadedBuild, name: str, screen: Console) -> None:

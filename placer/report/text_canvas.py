@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 
 from placer.system.printable import make_printable
 
-_ASCII = str.maketrans("┌┐└┘├┤┼─│╌━·▶◀↻≤…→", "++++++|-|.=.><@<.>")
+_ASCII = str.maketrans("┌┐└┘├┤┼─│╌━·▶◀↻≤…→", "++++++|-|.=.><@<~>")
 """Replaces the characters of drawings, for terminals without Unicode."""
 
 

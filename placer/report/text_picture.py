@@ -19,6 +19,8 @@ _MAX_WIDTH = 40
 _GAP = 2
 _MAX_LINES = 4
 """The largest number of lines in a box, between its borders."""
+_MIN_NAME = 6
+"""The smallest part of a name of a value that is shown."""
 _MAX_ROWS = 60
 """The largest number of rows of boxes in a picture."""
 _MAX_LISTED = 20
@@ -150,12 +152,13 @@ class _Picture:
         for column, last in self._last.items():
             if last >= row:
                 canvas.put(0, self._center(column), "│")
-        label = _label(arrow)
+        note = ""
         if source.id != target.id and target.row <= source.row:
-            label += " (next step)"
+            note = " (next step)"
         start, end = self._center(source.column), self._center(target.column)
         if start == end:
-            canvas.put(0, self._left(source.column), fit(f"↻ {label}", self._width))
+            label = _label(arrow, self._width - 2, note)
+            canvas.put(0, self._left(source.column), f"↻ {label}")
         else:
             low, high = min(start, end), max(start, end)
             line = "╌" if arrow.between_devices else "─"
@@ -163,7 +166,7 @@ class _Picture:
                 canvas.put(0, at, "┼" if canvas.read(0, at) == "│" else line)
             canvas.put(0, start, "├" if start < end else "┤")
             canvas.put(0, end, "▶" if start < end else "◀")
-            text = f" {fit(label, high - low - 5)} "
+            text = f" {_label(arrow, high - low - 5, note)} "
             canvas.put(0, low + (high - low + 1 - cell_len(text)) // 2, text)
         yield from canvas.lines()
 
@@ -230,13 +233,31 @@ def _device_title(column: Column) -> str:
     return f"{column.device}{more}"
 
 
-def _label(arrow: Arrow) -> str:
-    """Return the bytes of an arrow and its first values."""
+def _label(arrow: Arrow, width: int, note: str = "") -> str:
+    """Return the bytes of an arrow, as many of its first values as fit, and the number of
+    other values."""
+    head = f"{_size(arrow)} ".lstrip()
+    for count in range(len(arrow.values), 0, -1):
+        label = f"{head}{_values(arrow, count)}{note}"
+        if cell_len(label) <= width:
+            return label
+    tail = _values(arrow, 1).removeprefix(arrow.values[0]) if arrow.values else ""
+    room = width - cell_len(f"{head}{tail}{note}")
+    if arrow.values and room > _MIN_NAME:
+        return f"{head}{fit(arrow.values[0], room)}{tail}{note}"
+    return fit(f"{head}{note}", width)
+
+
+def _size(arrow: Arrow) -> str:
     bound = "≤ " if arrow.estimated else ""
-    size = f"{bound}{format_size(arrow.nbytes)}" if arrow.nbytes else ""
-    values = ", ".join(arrow.values)
-    more = f" +{arrow.more:,}" if arrow.more else ""
-    return f"{size} {values}{more}".strip()
+    return f"{bound}{format_size(arrow.nbytes)}" if arrow.nbytes else ""
+
+
+def _values(arrow: Arrow, count: int) -> str:
+    """Return the first values of an arrow, and the number of others."""
+    others = arrow.more + len(arrow.values) - count
+    more = f" +{others:,}" if others else ""
+    return f"{', '.join(arrow.values[:count])}{more}"
 
 
 def _list(placement: Placement, number: int) -> Iterator[str]:
@@ -258,10 +279,12 @@ def _list(placement: Placement, number: int) -> Iterator[str]:
         shown = len(arrows) if len(arrows) <= _MAX_LINES else _MAX_LINES - 1
         for arrow in arrows[:shown]:
             target = placement.boxes[arrow.target]
-            yield f"    → {_box_place(placement, target)}: {_label(arrow)}"
+            text = f"{_size(arrow)} to {_box_place(placement, target)}"
+            values = _values(arrow, len(arrow.values))
+            yield f"    → {': '.join(filter(None, (text.strip(), values)))}"
         if rest := arrows[shown:]:
             nbytes = format_size(sum(arrow.nbytes for arrow in rest))
-            yield f"    → {len(rest):,} other boxes: {nbytes}"
+            yield f"    → {nbytes} to {len(rest):,} other boxes"
     if len(boxes) > _MAX_LISTED:
         count = len(boxes) - _MAX_LISTED
         yield f"  {plural(count, 'more box', 'more boxes')} not listed"

@@ -99,6 +99,14 @@ def test_a_whole_parameter_of_an_asynchronous_rule_explains_the_balance() -> Non
     assert "asynchronous lamb needs the norm" in balance_of(build.plan, build.graphs[0])
 
 
+def test_parameters_on_workers_are_not_shared() -> None:
+    build = load("two_workers")
+    assert balance_of(build.plan, build.graphs[0]) == (
+        "worker:1 stores 4.6 kB, 1.76 times the mean of 2.6 kB: it stores h2.w, and only"
+        " servers (nodes of kind ps) share parameters."
+    )
+
+
 def test_even_servers_need_no_reason() -> None:
     assert balance("train.slicing.dispatch=merged") == ""
     assert balance("nodes.ps.count=1") == ""

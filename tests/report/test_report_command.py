@@ -164,8 +164,8 @@ def test_runs_with_different_builds(folder: Path) -> None:
     third = write_run(folder, "small-3", 3.0, folder / "other")
     page = facts(first, second, third)
     assert page.source == (
-        "The builds of the runs differ. The picture is of small-2, the first run with a"
-        " build."
+        "The picture is of small-2, the first run with a build. The graphs of the runs"
+        " differ by the settings under Runs."
     )
     assert "--svg has several placements" in error(second, third, "--svg")
 

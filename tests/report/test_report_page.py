@@ -171,6 +171,18 @@ def test_colors_and_themes(browser: Browser, tmp_path: Path) -> None:
         assert page.evaluate(paper) == light
 
 
+def test_a_narrow_screen_has_a_drawer(browser: Browser, tmp_path: Path) -> None:
+    file = written(page_of("digits.yaml"), tmp_path)
+    size = {"width": 390, "height": 844}
+    with open_page(browser, file, viewport=size) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert not page.locator("#panel").is_visible()
+        page.locator("#box-0").click(position={"x": 30, "y": 12})
+        page.locator("#panel.filled").wait_for()
+        page.locator("#panel .close").click()
+        page.locator("#panel.filled").wait_for(state="detached")
+
+
 def test_many_ops_have_few_elements(browser: Browser, tmp_path: Path) -> None:
     ops = tuple(f"%v{i}: float32[batch, 64] S = fc(%v{i - 1})" for i in range(5000))
     layers = facts.LayerFacts("many", "fc", "[batch, 64]", 10, "m.yaml:3", (0, 5000))

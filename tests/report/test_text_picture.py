@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
@@ -66,12 +67,12 @@ def test_columns_that_do_not_fit_are_listed() -> None:
         "",
         "worker:0-1 (2 nodes), cpu",
         "  forward and backward: 2.5 MFLOPs",
-        "    → ps:0 cpu, updates parameters:…",
+        "    → ≤ 65.5 kB to ps:0 cpu, update…",
         "",
         "ps:0, cpu (3 boxes not drawn)",
         "  stores parameters: 32 bytes stored",
         "      w [8]",
-        "    → worker:0-1 cpu, forward and b…",
+        "    → 64 bytes to worker:0-1 cpu, f…",
         "  updates parameters: 10.0 ms",
         "      w adam",
         "",
@@ -112,6 +113,22 @@ def test_an_arrow_inside_a_column_and_a_copy_have_their_own_signs() -> None:
         "╌▶ copy between devices of a node",
         "↻  message between the nodes of a column",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "label"),
+    [
+        (80, "65.5 kB norm1.scale, norm1.bias +3"),
+        (56, "65.5 kB norm1.scale +4"),
+        (46, "65.5 kB norm1.s… +4"),
+        (38, "65.5 kB"),
+    ],
+)
+def test_a_message_names_as_many_values_as_fit(width: int, label: str) -> None:
+    arrow = Arrow(0, 1, 65536, values=("norm1.scale", "norm1.bias"), more=3)
+    placement = msgspec.structs.replace(TWO, arrows=(arrow,))
+    (line,) = (line for line in draw_placement(placement, width) if "◀" in line)
+    assert label == line.strip(" ◀─┤│")
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200])

@@ -7,7 +7,7 @@ from pathlib import Path
 from placer.compiler.driver import compile
 
 BATCH = 8
-SECONDS = 0.1
+SECONDS = 0.05
 """How long a slow part sleeps in a step."""
 
 ROWS = """\
@@ -16,7 +16,7 @@ import time
 
 class Rows:
     def __len__(self):
-        return 64
+        return 256
 
     def __getitem__(self, i):
         if i % {batch} == {slow_row}:
@@ -109,7 +109,7 @@ def compile_slowed(
         op: the node that computes the slow op.
         seconds: how long the slow part sleeps.
         width: the units of the first layer. They determine the bytes of messages.
-        epochs: how often the 64 rows are read.
+        epochs: how often the 256 rows are read.
     """
     slow_row = -1 if reader is None else reader * BATCH // 2
     rows = ROWS.format(batch=BATCH, slow_row=slow_row, seconds=seconds)

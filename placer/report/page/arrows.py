@@ -31,27 +31,31 @@ def divide_edge(
     A pair of groups without a message is left out. Messages between threads of a process
     have no bytes.
     """
+    weights = weigh_edge(graph, plan, edge, group_of, node_classes)
+    return share(edge.nbytes, weights)
+
+
+def weigh_edge(
+    graph: Graph,
+    plan: Plan,
+    edge: Edge,
+    group_of: Mapping[NodeId, int],
+    node_classes: NodeClasses,
+) -> dict[Pair, int]:
+    """Return the bytes of one exchange on an edge between each two groups.
+
+    Of keys and rows, and of changes of workers, only the proportions are right.
+    """
     groups = {node: group_of[NodeId(node)] for node in (*edge.sources, *edge.targets)}
     if edge.ring:
-        weights = _ring(edge, groups)
-    elif edge.is_flat:
-        weights = _ranges(edge, groups)
-    elif edge.is_by_key:
-        weights = _keys(graph, plan, edge, groups)
-    elif edge.is_push:
-        weights = {
-            (groups[source], groups[target]): 0
-            for source in edge.sources
-            for target in edge.targets
-            if source != target
-        }
-        for source in edge.sources:
-            for target in edge.targets:
-                if NodeId(source).process != NodeId(target).process:
-                    weights[groups[source], groups[target]] += 1
-    else:
-        weights = _pieces(graph, edge, groups, node_classes)
-    return share(edge.nbytes, weights)
+        return _ring(edge, groups)
+    if edge.is_flat:
+        return _ranges(edge, groups)
+    if edge.is_by_key:
+        return _keys(graph, plan, edge, groups)
+    if edge.is_push and all(value.layouts == ("R", "R") for value in edge.values):
+        return _changes(edge, groups)
+    return _pieces(graph, edge, groups, node_classes)
 
 
 def share(total: int, weights: Mapping[Pair, int]) -> dict[Pair, int]:
@@ -71,6 +75,17 @@ def share(total: int, weights: Mapping[Pair, int]) -> dict[Pair, int]:
         parts[pair] = total * until // weight_sum - total * before // weight_sum
         before = until
     return parts
+
+
+def _changes(edge: Edge, groups: Mapping[str, int]) -> dict[Pair, int]:
+    """Return the number of messages between groups. Each worker sends its own change, and
+    the plan counts those of one worker."""
+    counts: dict[Pair, int] = defaultdict(int)
+    for source in edge.sources:
+        for target in edge.targets:
+            is_sent = NodeId(source).process != NodeId(target).process
+            counts[groups[source], groups[target]] += is_sent
+    return counts
 
 
 def _pieces(

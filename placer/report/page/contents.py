@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from placer.compiler.graph.graph import Op
+from placer.compiler.graph.graph import Graph, Op
+from placer.place.ids import format_nodes
 from placer.place.types import TensorType
 from placer.plan.settings.data.sources import POSITION
 from placer.report.numbers import plural
@@ -40,13 +41,16 @@ _PARTS_OF_UPDATES: Final = {
 _COMBINED: Final = frozenset({"store", "read", "lookup", "update"})
 
 
-def title_of(box: Box) -> str:
+def title_of(graph: Graph, box: Box) -> str:
     """Return the work of a box in words."""
     kinds = {op.kind for op in box.ops}
     if box.purpose == "lookup" and kinds.isdisjoint({"distributed_lookup_table"}):
         return "collects keys"
     if box.purpose == "store" and "local_parameter" in kinds:
-        return "stores its own copy"
+        return "stores parameter copies"
+    if box.purpose == "combine" and any(op.structure.receives for op in box.ops):
+        sums = any(_sums_parts(graph, op) for op in box.ops)
+        return "sums over nodes" if sums else "passes values on"
     if box.purpose == "update":
         if any(op.structure.update == "value" or op.kind == "store" for op in box.ops):
             return _TITLES["update"]
@@ -58,7 +62,7 @@ def title_of(box: Box) -> str:
     return _TITLES[box.purpose]
 
 
-def lines_of(box: Box, layers: Layers) -> tuple[tuple[Line, ...], int]:
+def lines_of(graph: Graph, box: Box, layers: Layers) -> tuple[tuple[Line, ...], int]:
     """Return the first lines of a box, and the number of lines left out."""
     if box.purpose in _COMBINED:
         names, notes = _own_lines(box)
@@ -73,8 +77,7 @@ def lines_of(box: Box, layers: Layers) -> tuple[tuple[Line, ...], int]:
         if len(names) > _MAX_LAYERS:
             return tuple(_ranges(names, lambda name: counts[name], "op")), 0
         if not names:
-            names = [op.name for op in box.ops if op.results]
-            notes = [op.kind for op in box.ops if op.results]
+            names, notes = _sums(graph, box)
     if len(names) > _MAX_LAYERS:
         return tuple(
             _ranges(names, lambda _: 1, _NOUNS.get(box.purpose, "parameter"))
@@ -109,6 +112,30 @@ def _own_lines(box: Box) -> tuple[list[str], list[str]]:
             for op in box.ops
             if op.is_computed or op.structure.in_table
         }
+    return list(lines), list(lines.values())
+
+
+def _sums_parts(graph: Graph, op: Op) -> bool:
+    """Whether an op receives partial values, which it adds up."""
+    edge = op.received_edge
+    return edge is not None and any(
+        graph.values[name].layout == "P" for name in graph.sends[edge].operands
+    )
+
+
+def _sums(graph: Graph, box: Box) -> tuple[list[str], list[str]]:
+    """Return the names and notes of the values that a box receives and passes on."""
+    lines = {op.name: op.kind for op in box.ops if op.results}
+    for op in box.ops:
+        edge = op.received_edge
+        if edge is not None and not op.structure.sends:
+            del lines[op.name]
+            send = graph.sends[edge]
+            nodes = graph.nodes(send)
+            note = f"from {format_nodes(nodes)}"
+            if _sums_parts(graph, op):
+                note = f"sum of {plural(len(nodes), 'node')}"
+            lines.update(dict.fromkeys(send.operands, note))
     return list(lines), list(lines.values())
 
 

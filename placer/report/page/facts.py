@@ -54,8 +54,8 @@ class Box(Facts, frozen=True):
         stored: the bytes of the parameters that the box stores, on one node. If nodes
             differ, the mean. Without optimizer slots and sparse tables.
         total_stored: the same bytes, on all nodes of the column.
-        seconds: the measured time in the median step, the mean over nodes; None without a
-            trace.
+        seconds: the measured time in the median step, the mean over the nodes that ran the
+            box; None if it was not measured.
         functions: the functions and methods of the program that run the box.
         why: the reason for its place, as `placer explain` prints it.
     """
@@ -117,7 +117,7 @@ class Arrow(Facts, frozen=True):
         values: the names of the first values.
         more: the number of values left out.
         estimated: whether the size is an upper bound, as for rows of sparse tables.
-        measured: whether a trace measured the size.
+        measured: whether a trace measured the size of rows and keys in the median step.
         between_devices: whether the arrow is a copy between devices of a node. Such a copy
             does not count as bytes sent.
     """

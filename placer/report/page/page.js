@@ -25,12 +25,17 @@
   function load() {
     facts ??= (async () => {
       const coded = byId("details").textContent.trim();
-      const bytes = Uint8Array.from(atob(coded), (letter) => letter.charCodeAt(0));
+      const letters = atob(coded);
+      const bytes = new Uint8Array(letters.length);
+      for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
       const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
       return new Response(stream).json();
     })();
     return facts;
   }
+
+  const layersOf = (all, box) => (all.layers[box] ?? []).map(
+    ([name, kind, output, flops, line, ops]) => ({ name, kind, output, flops, line, ops }));
 
   const UNITS = {
     bytes: ["bytes", "kB", "MB", "GB", "TB"],
@@ -113,8 +118,8 @@
   }
 
   function content(all, box, layer, op) {
-    const { placement, details } = all;
-    const layers = details.boxes[box.id] ?? [];
+    const { placement } = all;
+    const layers = layersOf(all, box.id);
     const group = placement.groups[placement.columns[box.column].group];
     const nodes = group.nodes.length > 8
       ? `${group.nodes.slice(0, 8).join(", ")} and ${group.nodes.length - 8} more`
@@ -133,7 +138,7 @@
     }
     parts.push(...moves(all, box));
     if (layers.length) {
-      parts.push(make("h4", {}, plural(layers.length, "layer")), layerTable(layers, layer));
+      parts.push(make("h4", {}, "Layers and other parts"), layerTable(layers, layer));
     }
     const ranges = layers.map((each) => each.ops);
     const indices = ranges.flatMap(([start, stop]) =>
@@ -181,7 +186,7 @@
       make("td", { class: "code" }, layer.output),
       make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : ""),
       make("td", { class: "code" }, layer.line)));
-    const head = make("tr", {}, ...["layer", "kind", "output", "FLOPs", "spec"].map(
+    const head = make("tr", {}, ...["name", "kind", "output", "FLOPs", "spec"].map(
       (name) => make("th", { scope: "col", class: name === "FLOPs" ? "n" : null }, name)));
     const left = layers.length - part.length;
     return make("div", { class: "many" },
@@ -207,7 +212,7 @@
       if (drawn === `${first}:${last}`) return;
       drawn = `${first}:${last}`;
       inner.replaceChildren(...indices.slice(first, last).map((index, i) => {
-        const [results, work] = halves(all.details.ops[index]);
+        const [results, work] = halves(all.ops[index]);
         const row = make("div", {
           class: isMarked(index) ? "op mark-on" : "op", role: "listitem",
           "aria-setsize": indices.length, "aria-posinset": first + i + 1,
@@ -283,16 +288,16 @@
     const { boxes: every, boxes: { length } } = all.placement;
     const place = (box) => `${all.columns[every[box].column]} · ${every[box].title}`;
     const entries = [];
-    for (const [name, holders] of Object.entries(all.details.parameters)) {
+    for (const [name, holders] of Object.entries(all.parameters)) {
       for (const box of holders) {
         entries.push({ kind: "parameter", name, key: name.toLowerCase(), box, note: place(box), layer: null, op: null });
       }
     }
     for (let box = 0; box < length; box += 1) {
-      (all.details.boxes[box] ?? []).forEach((layer, i) => {
+      layersOf(all, box).forEach((layer, i) => {
         entries.push({ kind: "layer", name: layer.name, key: layer.name.toLowerCase(), box, note: place(box), layer: i, op: null });
         for (let op = layer.ops[0]; op < layer.ops[1]; op += 1) {
-          entries.push({ kind: "op", name: all.details.ops[op], key: null, box, note: place(box), layer: i, op });
+          entries.push({ kind: "op", name: all.ops[op], key: null, box, note: place(box), layer: i, op });
         }
       });
     }

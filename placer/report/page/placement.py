@@ -16,7 +16,7 @@ from placer.place.node_kinds import NodeId
 from placer.plan.plan import Edge
 from placer.report.numbers import plural
 from placer.report.page import facts
-from placer.report.page.arrows import divide_edge
+from placer.report.page.arrows import Pair, divide_edge
 from placer.report.page.boxes import Box, Boxes, make_boxes
 from placer.report.page.columns import Columns, DeviceColumn, fold_columns
 from placer.report.page.contents import (
@@ -232,7 +232,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
     plan, drawn = placed.build.plan, placed.drawn
     flops = [sum(of_ops.values()) for of_ops in placed.flops]
     stored = _stored(placed)
-    arrows = list(_arrows(placed))
+    arrows = list(_arrows(placed, step_time))
     sent: dict[int, int] = defaultdict(int)
     estimated: set[int] = set()
     for arrow in arrows:
@@ -253,7 +253,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
     boxes = []
     for number, box in enumerate(placed.top_boxes):
         nodes = len(placed.nodes[box.column])
-        lines, more = lines_of(box, placed.layers)
+        lines, more = lines_of(placed.graph, box, placed.layers)
         functions, seconds = calls[number]
         boxes.append(
             facts.Box(
@@ -261,7 +261,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
                 column=box.column,
                 row=box.row,
                 purpose=box.purpose,
-                title=title_of(box),
+                title=title_of(placed.graph, box),
                 lines=lines,
                 more=more,
                 ops=len(box.ops),
@@ -362,17 +362,21 @@ def _stored(placed: PlacedGraph) -> dict[int, int]:
     return stored
 
 
-def _arrows(placed: PlacedGraph) -> Iterator[facts.Arrow]:
+def _arrows(placed: PlacedGraph, step_time: StepTime | None) -> Iterator[facts.Arrow]:
     """Yield the messages and the copies between devices, one for each two boxes."""
     messages: dict[tuple[int, int], list[tuple[Edge, int]]] = {}
-    classes = placed.node_classes
+    measured = _measured_bytes(placed, step_time)
     for edge in placed.edges:
         senders, receivers = (
             placed.drawn.senders[edge.id],
             placed.drawn.receivers[edge.id],
         )
-        parts = divide_edge(
-            placed.graph, placed.build.plan, edge, placed.columns.group_of, classes
+        parts = measured.get(edge.id) or divide_edge(
+            placed.graph,
+            placed.build.plan,
+            edge,
+            placed.columns.group_of,
+            placed.node_classes,
         )
         for (source, target), nbytes in parts.items():
             pair = senders[source], receivers[target]
@@ -386,9 +390,30 @@ def _arrows(placed: PlacedGraph) -> Iterator[facts.Arrow]:
             tuple(dict.fromkeys(edge.id for edge, _ in sent)),
             tuple(names[:_MAX_VALUES]),
             max(0, len(names) - _MAX_VALUES),
-            estimated=any(edge.is_by_key for edge, _ in sent),
+            estimated=any(e.is_by_key and e.id not in measured for e, _ in sent),
+            measured=any(edge.id in measured for edge, _ in sent),
         )
     yield from _copies(placed)
+
+
+def _measured_bytes(
+    placed: PlacedGraph, step_time: StepTime | None
+) -> dict[int, dict[Pair, int]]:
+    """Return the measured bytes of edges with keys and rows, by edge and groups of nodes.
+
+    The plan has only upper bounds of these. The bytes of other edges are exact.
+    """
+    if step_time is None:
+        return {}
+    group_of = placed.columns.group_of
+    found: dict[int, dict[Pair, int]] = {}
+    by_key = {edge.id for edge in placed.edges if edge.is_by_key}
+    for sent in step_time.sent:
+        if sent.edge in by_key:
+            pair = group_of[NodeId(sent.source)], group_of[NodeId(sent.target)]
+            of_edge = found.setdefault(sent.edge, {})
+            of_edge[pair] = of_edge.get(pair, 0) + sent.nbytes
+    return found
 
 
 def _copies(placed: PlacedGraph) -> Iterator[facts.Arrow]:

@@ -33,7 +33,7 @@ def calls_of_boxes(
 ) -> list[tuple[tuple[str, ...], float | None]]:
     """Return the calls of each box, and their time in the median step.
 
-    The time is the mean over the measured nodes of the column. If boxes share a call, each
+    The time is the mean over the nodes that run the box in this step. If boxes share a call, each
     has a part of its time in proportion to its number of ops. Calls of methods are known
     from a trace alone.
 
@@ -71,14 +71,13 @@ def _measured(
     seconds = []
     names: dict[str, None] = {}
     for node in nodes:
-        measured = step_time.measured.get(node)
-        if measured is None:
-            continue
+        measured = step_time.measured.get(node, {})
         own = [name for name in calls if name in measured]
-        names.update(dict.fromkeys(own))
-        seconds.append(
-            sum(measured[name] * calls[name] / weights[node, name] for name in own)
-        )
+        if own:
+            names.update(dict.fromkeys(own))
+            seconds.append(
+                sum(measured[name] * calls[name] / weights[node, name] for name in own)
+            )
     return tuple(names), sum(seconds) / len(seconds) if names else None
 
 

@@ -45,7 +45,27 @@ class Section:
 
 
 def sections(page: Page) -> Iterator[Section]:
-    """Yield the sections of a page that have facts."""
+    """Yield the sections of a page that have facts. Several runs come first."""
+    compares = len(page.runs) > 1
+    if compares:
+        yield from _run_sections(page)
+    yield from _build_sections(page)
+    if not compares:
+        yield from _run_sections(page)
+    if page.layers:
+        yield Section("layers", "Layers", "Layers", _layers(page.layers))
+
+
+def _run_sections(page: Page) -> Iterator[Section]:
+    if page.runs:
+        title = "Runs" if len(page.runs) > 1 else "Run"
+        yield Section("runs", title, title, _runs(page))
+    if page.curves:
+        content = _scroll(curve_charts(page.curves, page.runs))
+        yield Section("curves", "Curves", "Curves", content)
+
+
+def _build_sections(page: Page) -> Iterator[Section]:
     if page.placement is not None:
         content = _placement(page, page.placement)
         yield Section("placement", "Placement", "Placement", content)
@@ -64,14 +84,6 @@ def sections(page: Page) -> Iterator[Section]:
         yield Section("tables", "Tables", "Stored parameters", _tables(page))
     if page.schedule:
         yield Section("pipeline", "Pipeline", "Pipeline", _pipeline(page))
-    if page.curves:
-        content = curve_charts(page.curves, page.runs)
-        yield Section("curves", "Curves", "Curves", content)
-    if page.runs:
-        title = "Runs" if len(page.runs) > 1 else "Run"
-        yield Section("runs", title, title, _runs(page))
-    if page.layers:
-        yield Section("layers", "Layers", "Layers", _layers(page.layers))
 
 
 def _time(page: Page, step_time: StepTime) -> str:
@@ -259,6 +271,7 @@ def _tools(placement: Placement) -> str:
                     "label",
                     text("Color by"),
                     element("select", *options, id="color", autocomplete="off"),
+                    element("span", text("stronger: more"), class_="heat"),
                 ),
                 element(
                     "label",

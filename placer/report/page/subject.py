@@ -239,5 +239,8 @@ def _several(
     if len(graphs) > 1:
         name = run_names(runs)[chosen]
         which = "the best run" if is_best[chosen] else "the first run with a build"
-        source = f"The builds of the runs differ. The picture is of {name}, {which}."
+        source = (
+            f"The picture is of {name}, {which}. The graphs of the runs differ by the"
+            " settings under Runs."
+        )
     return Subject(load_build(folder), runs, notes=notes, source=source)

@@ -8,6 +8,7 @@ from typing import Any
 
 from placer.compiler.graph.graph import Graph
 from placer.place.ids import format_nodes
+from placer.place.node_kinds import SERVER, NodeId
 from placer.plan.plan import NodePlan, Parameter, Plan
 from placer.plan.settings.training.optimizers import RULES
 from placer.plan.settings.training.slicing import MIN_BLOCK, Block, slice_sizes
@@ -92,13 +93,18 @@ def _reason(
 ) -> str:
     """Return why a block of the fullest node is not smaller, as sentences."""
     name = parameter.name
+    if NodeId(nodes[0]).kind != SERVER:
+        return (
+            f"it stores {name}, and only servers (nodes of kind ps) share parameters."
+        )
     group = graph.producers[block.name].attrs.get("group")
     if group is None:
         return f"{name} is not trained, and only trained parameters are cut."
     optimizer = graph.optimizers[group]
     rule, place = optimizer.attrs["rule"], optimizer.place
     servers = nodes if place is None else graph.cluster.nodes(place)
-    if len(servers) < len(nodes):
+    holders = {node for node, _, _ in parameter.holders}
+    if len(servers) < len(nodes) and holders <= set(servers):
         return f"the spec places the optimizer of {name} on {format_nodes(servers)}."
     settings: Mapping[str, Any] = optimizer.attrs.get("slicing", {})
     dispatch = settings.get("dispatch", "balanced")
@@ -133,18 +139,18 @@ def _uncut(parameter: Parameter, settings: Mapping[str, Any], servers: int) -> s
     least = settings.get("min_block", MIN_BLOCK)
     is_floor = settings.get("rounding", "ceil") == "floor"
     most = numel // least if is_floor else ceil(numel / least)
-    if count < min(servers, max(1, most)):
+    if count < servers <= most:
         rows = plural(shape[0], "row")
         return (
             f"{parameter.name} is {parts}: it has {rows}, and blocks have whole rows."
         )
-    bound = f"fewer than {count + 1} x" if is_floor else f"at most {count} x"
-    bound = bound.replace("most 1 x", "most")
+    times = f"{most} x " if most > 1 else ""
+    bound = f"fewer than {max(1, most) + 1} x " if is_floor else f"at most {times}"
     enough = _smaller_block(shape, servers, is_floor=is_floor)
     advice = f" 'train.slicing.min_block: {enough}' cuts it for {servers:,} servers."
     return (
         f"{parameter.name} is {parts}, because its {format_count(numel)} elements are"
-        f" {bound} min_block ({format_count(least)}).{advice if enough else ''}"
+        f" {bound}min_block ({format_count(least)}).{advice if enough else ''}"
     )
 
 

@@ -48,6 +48,15 @@ class ThreadRow(msgspec.Struct, frozen=True):
     slices: tuple[SliceFacts, ...]
 
 
+class SentBytes(msgspec.Struct, frozen=True, array_like=True):
+    """The bytes that one node sends to another on an edge of the plan in the median step."""
+
+    edge: int
+    source: str
+    target: str
+    nbytes: int
+
+
 class StepTime(msgspec.Struct, frozen=True):
     """The time of the median step of a trace.
 
@@ -62,6 +71,7 @@ class StepTime(msgspec.Struct, frozen=True):
         sentence: the chain as text.
         advice: sentences about settings that would make a step faster.
         measured: the own time of each call in the median step, by node and name.
+        sent: the bytes of the messages of the median step.
     """
 
     step: int
@@ -73,3 +83,4 @@ class StepTime(msgspec.Struct, frozen=True):
     sentence: str
     advice: tuple[str, ...]
     measured: dict[str, dict[str, float]]
+    sent: tuple[SentBytes, ...] = ()

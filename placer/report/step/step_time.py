@@ -13,7 +13,7 @@ from placer.compiler.graph.graph import Graph
 from placer.plan.plan import Plan
 from placer.report.step.advice import advice_of
 from placer.report.step.critical_path import leaves_of, longest_chain
-from placer.report.step.facts import SliceFacts, StepTime, ThreadRow
+from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import STEP, Step, median_step, spans_of, steps_of
 from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
@@ -57,6 +57,7 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         sentence=sentence_of(trace, step, len(steps), chain),
         advice=(),
         measured=measured_in(trace, step),
+        sent=tuple(sent_in(trace, step)),
     )
     advice = advice_of(found, works_of(trace), plan, graph)
     return msgspec.structs.replace(found, advice=tuple(advice))
@@ -98,6 +99,18 @@ def rows_of(trace: Trace, step: Step) -> Iterator[ThreadRow]:
             slices.append(SliceFacts(start / 1e9, end / 1e9, *label, depth))
         if slices:
             yield ThreadRow(thread.node, thread.name, tuple(slices))
+
+
+def sent_in(trace: Trace, step: Step) -> Iterator[SentBytes]:
+    """Yield the bytes that nodes send to each other with the number of a step."""
+    found: dict[tuple[int, str, str], int] = defaultdict(int)
+    for thread in trace.threads:
+        for message in thread.messages.values():
+            if message.step == step.number and message.source == thread.node:
+                key = message.edge, message.source, message.target
+                found[key] += message.nbytes
+    for key, nbytes in found.items():
+        yield SentBytes(*key, nbytes)
 
 
 def measured_in(trace: Trace, step: Step) -> dict[str, dict[str, float]]:

@@ -34,6 +34,8 @@ class Message(NamedTuple):
     target: str
     values: str
     nbytes: int
+    edge: int = 0
+    step: int = 0
 
 
 class Arrow(NamedTuple):

@@ -47,6 +47,8 @@ class _Args(msgspec.Struct, gc=False):
     target: str = ""
     nbytes: int = msgspec.field(default=0, name="bytes")
     values: tuple[str, ...] = ()
+    edge: int = 0
+    step: int = 0
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -226,7 +228,8 @@ def _message(node: str, event: _Event) -> Message | None:
         source, target, suffix = args.source, node, f" from {args.source}"
     else:
         return None
-    return Message(source, target, event.name.removesuffix(suffix), args.nbytes)
+    values = event.name.removesuffix(suffix)
+    return Message(source, target, values, args.nbytes, args.edge, args.step)
 
 
 def _nanoseconds(micros: float) -> int:

@@ -76,13 +76,18 @@ def _about(timeline: Timeline) -> dict[str, Any]:
 def _events(timeline: Timeline) -> Iterator[str]:
     for part in timeline.parts:
         yield from _headings(timeline, part)
+    # The receiver of a message in pieces knows only the first piece.
+    sizes = {
+        (index, row): int(timeline.slices[source][sent][9])
+        for (source, sent), (index, row) in timeline.arrows
+    }
     for number, part in enumerate(timeline.parts):
         texts = [
             (json.dumps(category), json.dumps(name), json.dumps(name.split()))
             for category, name in part.names
         ]
         pid = _process(timeline, part)
-        for row in timeline.slices[number].tolist():
+        for at, row in enumerate(timeline.slices[number].tolist()):
             track, name, start, end, kind, peer, *numbers, values = row
             category, text, _ = texts[name]
             args = ""
@@ -91,6 +96,7 @@ def _events(timeline: Timeline) -> Iterator[str]:
             elif kind:
                 other = "source" if kind == RECEIVED else "target"
                 edge, step, batch, nbytes = numbers
+                nbytes = nbytes or sizes.get((number, at), 0)
                 args = (
                     f', "args": {{"{other}": {texts[peer][1]}, "edge": {edge}, "step": '
                     f'{step}, "microbatch": {batch}, "bytes": {nbytes}, "values": '

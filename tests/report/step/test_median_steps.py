@@ -4,6 +4,7 @@ import pytest
 from support.drawn_traces import DrawnTrace
 
 from placer.compiler.driver import compile_in_memory
+from placer.report.step.facts import SentBytes
 from placer.report.step.step_time import step_time
 from placer.report.step.steps import median_step, steps_of
 from placer.system.resources import find_file
@@ -96,3 +97,13 @@ def test_the_facts_of_a_step_are_relative_to_its_start(tmp_path, synchronous):
     assert found.measured["worker:0"]["send"] == pytest.approx(0.002)
     assert found.measured["worker:0"]["w.grad to ps:0"] == pytest.approx(0.002)
     assert found.shares["ps:0"] == pytest.approx({"step": 2 / 12, "update": 10 / 12})
+
+
+def test_the_messages_of_the_median_step_are_counted(tmp_path, synchronous):
+    drawn = with_steps(worker_0=[(0, 10)], worker_1=[(0, 10)], ps_0=[(0, 10)])
+    drawn.send("ps:0", "worker:0", "w", (1, 2), (3, 4), nbytes=30)
+    drawn.send("ps:0", "worker:0", "b", (4, 5), (6, 7), nbytes=12)
+    next_step = {"target": "ps:0", "edge": 1, "step": 2, "bytes": 5}
+    drawn.add("worker:0", "send", "keys to ps:0", 8, 9, **next_step)
+    found = step_time(drawn.read(tmp_path, synchronous), synchronous, None)
+    assert found.sent == (SentBytes(1, "ps:0", "worker:0", 42),)

@@ -41,8 +41,12 @@ def test_a_trace_has_slices_messages_and_arrows(tmp_path, plan):
     assert server.ends.tolist() == [3_000_000, 2_000_000]
     assert server.parents.tolist() == [OUTSIDE, 0]
     assert trace.label(server, 0) == Label("update", "update dense")
-    assert server.messages == {1: Message("ps:0", "worker:0", "w", 1000)}
-    assert worker.messages == {1: Message("ps:0", "worker:0", "w", 1000)}
+    assert server.messages == {
+        1: Message("ps:0", "worker:0", "w", 1000, edge=1, step=1)
+    }
+    assert worker.messages == {
+        1: Message("ps:0", "worker:0", "w", 1000, edge=1, step=1)
+    }
     assert trace.arrows == [(1, 1_000_000, 0, 4_000_000, True)]
     assert trace.uncertainty == {"ps:0": 12_500}
     assert trace.full_in == {"ps:0": 9}

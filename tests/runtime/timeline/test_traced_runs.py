@@ -126,6 +126,14 @@ def test_asynchronous_the_threads_that_send_and_serve_are_shown(tmp_path):
     assert result.shares["ps:0"]["update"] > 0
 
 
+def test_updates_by_received_gradients_belong_to_the_step_that_they_precede(tmp_path):
+    build = compile_spec("digits_without_server", tmp_path)
+    trace, result = trace_of(build, tmp_path, steps=4)
+    assert trace.names("worker:0")["update_from dense"]
+    assert result.shares["worker:0"]["update"] > 0
+    assert trace.names("worker:0")["end step"] == 4
+
+
 def test_tasks_of_a_pipeline_are_slices_and_each_microbatch_has_its_arrow(tmp_path):
     build = compile_spec("transformer_pipeline", tmp_path)
     trace, _ = trace_of(build, tmp_path, steps=1)
@@ -279,6 +287,19 @@ def test_messages_of_sparse_tables_have_the_names_of_their_values(tmp_path):
     assert server["keys of u.table +1 from worker:0"]
     assert server["u.rows +1 to worker:1"] == 4
     assert worker["u.rows.grad +1 to ps:0"] == 2
+
+
+def test_messages_of_an_asynchronous_sparse_table_have_their_kind_as_name(tmp_path):
+    adagrad = {"op": "adagrad", "learning_rate": 0.1, "place": "/node:ps/cpu"}
+    spec = write_sparse_spec(tmp_path, optimizer={**adagrad, "update": "async"})
+    placer.compile(spec, tmp_path / "build")
+    trace, _ = trace_of(tmp_path / "build", tmp_path, steps=2)
+    # Keys, gradients and the end of both are messages of one edge.
+    worker, served = trace.names("worker:0"), trace.names("ps:0", "service of ps:0")
+    for name in ("keys of u.table +1", "u.rows.grad +1", "drain"):
+        assert worker[f"{name} to ps:0"], name
+        assert served[f"{name} from worker:0"], name
+    assert worker["u.rows +1 from ps:0"]
 
 
 def test_a_wait_names_the_nodes_that_it_waits_for(digits, tmp_path):

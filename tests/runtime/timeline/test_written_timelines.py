@@ -76,6 +76,18 @@ def test_messages_of_a_key_are_connected_in_their_order(tmp_path):
     assert times == [(0.0, 0.011), (0.01, 0.021)]
 
 
+def test_a_message_in_pieces_has_the_bytes_that_were_sent(tmp_path):
+    key = (4, 1, 0)
+    parts = [
+        part_with("a:0", [], [(0, 1, 10, 15, SENT, 3, *key, 8, 2)]),
+        part_with("b:0", [], [(0, 1, 21, 26, RECEIVED, 2, *key, 0, 2)]),
+    ]
+    write_timeline(tmp_path / "t.json", Timeline(NODES, parts, Window(1, 2)))
+    trace = read_trace(tmp_path / "t.json")
+    (received,) = trace.slices["b:0", "program"]
+    assert received["args"]["bytes"] == 8
+
+
 def test_own_times_of_slices_are_shares_of_the_time_of_steps():
     rows = [
         (0, 1, 10, 40, *[0] * 7),

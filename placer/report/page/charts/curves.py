@@ -73,13 +73,22 @@ def draw_curves(
         for metric in metrics[:MOST_METRICS]
     )
     left_out = len(metrics) - MOST_METRICS
-    return (_legend(drawn, len(names) - len(drawn), left_out), *charts)
+    notes = "thin: each step; thick: average; markers: evaluations"
+    if any(_is_marked(run, runs) for run in runs):
+        notes += "; ring: the best one"
+    if left_out > 0:
+        notes += f"; {plural(left_out, 'metric')} more without a chart"
+    return (_legend(drawn, len(names) - len(drawn), notes), *charts)
 
 
-def _legend(names: Sequence[str], runs_left: int, metrics_left: int) -> str:
+def _is_marked(run: RunFacts, runs: Sequence[RunFacts]) -> bool:
+    """Return True if the best evaluation of a run has a ring."""
+    return run.is_best or (len(runs) == 1 and not run.is_last)
+
+
+def _legend(names: Sequence[str], left_out: int, notes: str) -> str:
     """Draw a legend of all runs as a chart, a line per run."""
     parts, y = [], 14.0
-    notes = "thin: each step; thick: average; markers: evaluations; ring: the best one"
     for i, name in enumerate(names):
         parts += [
             element("path", class_=f"smooth run-{i}", d=f"M0,{y - 4}h44", **_dash(i)),
@@ -87,11 +96,9 @@ def _legend(names: Sequence[str], runs_left: int, metrics_left: int) -> str:
             label_at(54, y, shorten(name, 460, 13)),
         ]
         y += 20
-    if runs_left:
-        parts.append(label_at(54, y, f"and {plural(runs_left, 'run')} more", "t2"))
+    if left_out:
+        parts.append(label_at(54, y, f"and {plural(left_out, 'run')} more", "t2"))
         y += 20
-    if metrics_left > 0:
-        notes += f"; {plural(metrics_left, 'metric')} more without a chart"
     parts.append(label_at(0, y, notes, "t2"))
     label = f"Legend of {plural(len(names), 'run')}."
     return chart(label, y + 8, *parts, width=2 * _WIDTH + 28)
@@ -224,7 +231,7 @@ def _best(
 ) -> Iterator[str]:
     """Yield a ring and a label at the best evaluation."""
     for run in runs:
-        is_marked = run.is_best or (len(runs) == 1 and not run.is_last)
+        is_marked = _is_marked(run, runs)
         if not is_marked or run.best_step is None or metric not in run.best:
             continue
         if run.name not in names or run.best[metric] > plot.y.high:
