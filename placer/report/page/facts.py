@@ -227,12 +227,17 @@ class PipelineRow(Facts, frozen=True):
 
 
 class Curve(Facts, frozen=True):
-    """A metric of one run: `points` are (step, value), decimated to at most 2,000."""
+    """A metric of one run: `points` are (step, value), decimated to at most 2,000.
+
+    Attributes:
+        seconds: the time of each point since the start of the first step.
+    """
 
     run: str
     metric: str
     is_evaluation: bool
     points: tuple[tuple[int, float], ...]
+    seconds: tuple[float, ...] = ()
 
 
 class RunFacts(Facts, frozen=True):
@@ -246,6 +251,7 @@ class RunFacts(Facts, frozen=True):
         settings: the settings in which the runs differ.
         is_best: whether the run is the best of all runs.
         is_last: whether the run does not compare its evaluations.
+        monitor: the metric that decides which evaluation is the best; empty if none does.
     """
 
     name: str
@@ -261,6 +267,7 @@ class RunFacts(Facts, frozen=True):
     error: str = ""
     is_best: bool = False
     is_last: bool = False
+    monitor: str = ""
 
 
 class LayerRow(Facts, frozen=True):

@@ -402,6 +402,16 @@
     }
   });
 
+  // ---- curves ------------------------------------------------------------------------
+  for (const button of document.querySelectorAll(".entries [data-run]")) {
+    button.addEventListener("click", () => {
+      const isShown = button.getAttribute("aria-pressed") === "false";
+      button.setAttribute("aria-pressed", String(isShown));
+      const lines = document.querySelectorAll(`.curves .run-${button.dataset.run}`);
+      for (const each of lines) each.classList.toggle("off", !isShown);
+    });
+  }
+
   // ---- settings of the view ----------------------------------------------------------
   byId("color")?.addEventListener("change", (event) => {
     picture.dataset.color = event.target.value;

@@ -53,6 +53,7 @@ def run_facts(runs: Sequence[Run]) -> tuple[RunFacts, ...]:
             error=run.end.error or "",
             is_best=run in best,
             is_last=not run.end.best_eval,
+            monitor=run.command.monitor.metric if run.command.monitor else "",
         )
         for name, run, settings in zip(
             run_names(runs), runs, comparable_settings(runs), strict=True

@@ -60,9 +60,8 @@ def _run_sections(page: Page) -> Iterator[Section]:
     if page.runs:
         title = "Runs" if len(page.runs) > 1 else "Run"
         yield Section("runs", title, title, _runs(page))
-    if page.curves:
-        content = _scroll(curve_charts(page.curves, page.runs))
-        yield Section("curves", "Curves", "Curves", content)
+    if charts := curve_charts(page.curves, page.runs):
+        yield Section("curves", "Curves", "Curves", charts)
 
 
 def _build_sections(page: Page) -> Iterator[Section]:

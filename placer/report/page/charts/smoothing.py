@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-Point = tuple[int, float]
+Point = tuple[float, float]
 _FEWEST = 40
 """A curve with fewer points is not smoothed."""
 _PARTS = 40
