@@ -118,6 +118,8 @@ class Arrow(Facts, frozen=True):
         more: the number of values left out.
         estimated: whether the size is an upper bound, as for rows of sparse tables.
         measured: whether a trace measured the size of rows and keys in the median step.
+        seconds: the measured time of the slowest message in the median step, from the start
+            of sending to the end of receiving; None if it was not measured.
         between_devices: whether the arrow is a copy between devices of a node. Such a copy
             does not count as bytes sent.
     """
@@ -131,6 +133,7 @@ class Arrow(Facts, frozen=True):
     estimated: bool = False
     measured: bool = False
     between_devices: bool = False
+    seconds: float | None = None
 
 
 class Placement(Facts, frozen=True):
@@ -139,6 +142,7 @@ class Placement(Facts, frozen=True):
     Attributes:
         phase: "a training step" or "a prediction batch".
         left_out: devices that are not drawn, as text; empty if all are drawn.
+        mode: how workers wait for each other, as sentences; empty if they are synchronous.
     """
 
     phase: str
@@ -147,6 +151,7 @@ class Placement(Facts, frozen=True):
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
     left_out: str = ""
+    mode: str = ""
 
 
 class LayerFacts(Facts, frozen=True):

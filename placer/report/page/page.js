@@ -159,7 +159,8 @@
         const size = arrow.nbytes ? bound + scaled(arrow.nbytes, "bytes") : "in memory";
         const values = (arrow.values ?? []).join(", ") + (arrow.more ? ` and ${arrow.more} more` : "");
         const notes = [arrow.between_devices ? "copy between devices" : null,
-          arrow.measured ? "measured" : null, values].filter(Boolean).join("; ");
+          arrow.measured ? "measured" : null,
+          arrow.seconds ? `${(1000 * arrow.seconds).toFixed(2)} ms` : null, values].filter(Boolean).join("; ");
         return make("li", {},
           make("span", { class: "size" }, size),
           make("span", {},
@@ -180,13 +181,12 @@
     const start = marked === null ? 0 : Math.max(0, marked - MOST_LAYERS / 2);
     const part = layers.slice(start, start + MOST_LAYERS);
     const rows = part.map((layer, i) => make("tr", { class: start + i === marked ? "mark-on" : null },
-      make("td", { class: "code" },
-        make("button", { type: "button", class: "link", onclick: () => open(opened, start + i) }, layer.name)),
-      make("td", {}, layer.kind),
+      make("td", {},
+        make("button", { type: "button", class: "link code", onclick: () => open(opened, start + i) }, layer.name),
+        make("div", { class: "note" }, [layer.kind, layer.line].filter(Boolean).join(" · "))),
       make("td", { class: "code" }, layer.output),
-      make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : ""),
-      make("td", { class: "code" }, layer.line)));
-    const head = make("tr", {}, ...["name", "kind", "output", "FLOPs", "spec"].map(
+      make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : "")));
+    const head = make("tr", {}, ...["name", "output", "FLOPs"].map(
       (name) => make("th", { scope: "col", class: name === "FLOPs" ? "n" : null }, name)));
     const left = layers.length - part.length;
     return make("div", { class: "many" },
@@ -288,20 +288,38 @@
     const { boxes: every, boxes: { length } } = all.placement;
     const place = (box) => `${all.columns[every[box].column]} · ${every[box].title}`;
     const entries = [];
-    for (const [name, holders] of Object.entries(all.parameters)) {
-      for (const box of holders) {
-        entries.push({ kind: "parameter", name, key: name.toLowerCase(), box, note: place(box), layer: null, op: null });
-      }
+    const add = (kind, name, key, box, layer = null, op = null) => entries.push(
+      { kind, name, key: key.toLowerCase(), box, note: place(box), layer, op });
+    const names = Object.keys(all.parameters);
+    // A parameter stands for its blocks, which have longer names.
+    const whole = (name) => {
+      const at = name.lastIndexOf(".block");
+      return at > 0 && name.slice(0, at) in all.parameters ? name.slice(0, at) : null;
+    };
+    for (const name of names) {
+      if (whole(name) === null) for (const box of all.parameters[name]) add("parameter", name, name, box);
+    }
+    const layers = (box, visit) => layersOf(all, box).forEach((layer, i) => visit(layer, i));
+    for (let box = 0; box < length; box += 1) {
+      layers(box, (layer, i) => {
+        if (!(layer.name in all.parameters)) add("layer", layer.name, layer.name, box, i);
+      });
+    }
+    for (const name of names) {
+      if (whole(name) !== null) for (const box of all.parameters[name]) add("block", name, name, box);
     }
     for (let box = 0; box < length; box += 1) {
-      layersOf(all, box).forEach((layer, i) => {
-        entries.push({ kind: "layer", name: layer.name, key: layer.name.toLowerCase(), box, note: place(box), layer: i, op: null });
-        for (let op = layer.ops[0]; op < layer.ops[1]; op += 1) {
-          entries.push({ kind: "op", name: all.ops[op], key: null, box, note: place(box), layer: i, op });
-        }
+      layers(box, (layer, i) => {
+        for (let op = layer.ops[0]; op < layer.ops[1]; op += 1) add("op", all.ops[op], defined(all.ops[op]), box, i, op);
       });
     }
     return entries;
+  }
+
+  // The text of an op without its operands and attributes.
+  function defined(text) {
+    const at = text.indexOf("(", Math.max(0, text.indexOf(" = ")));
+    return at < 0 ? text : text.slice(0, at);
   }
 
   function ranked(entries, words) {
@@ -309,9 +327,8 @@
     const exact = [], begins = [], contains = [];
     let more = 0;
     for (const entry of entries) {
-      entry.key ??= entry.name.toLowerCase();
       const at = entry.key.indexOf(query);
-      if (at < 0) continue;
+      if (at < 0 || (entry.kind === "block" && !query.includes("block"))) continue;
       if (entry.key === query) exact.push(entry);
       else if (at === 0 || (at === 1 && entry.key[0] === "%")) begins.push(entry);
       else if (contains.length < MOST_FOUND) contains.push(entry);
@@ -371,6 +388,11 @@
       boxOf(hit.box).scrollIntoView({ block: "center", inline: "center" }));
   }
 
+  // A row of the table of layers opens its box.
+  for (const button of document.querySelectorAll("#layers [data-box]")) {
+    button.addEventListener("click", () => open(Number(button.dataset.box), Number(button.dataset.layer)));
+  }
+
   if (search) {
     search.addEventListener("input", find);
     search.addEventListener("focus", find);
@@ -416,9 +438,16 @@
   byId("color")?.addEventListener("change", (event) => {
     picture.dataset.color = event.target.value;
   });
-  byId("fit")?.addEventListener("change", (event) => {
-    byId("placement").classList.toggle("fit", event.target.checked);
-  });
+  // A picture that is little wider than its place is shown whole.
+  const fit = byId("fit");
+  const fits = () => byId("placement").classList.toggle("fit", fit.checked);
+  if (fit) {
+    const room = picture.parentElement.clientWidth;
+    const width = Number(picture.getAttribute("width"));
+    fit.checked = width > room && width <= 1.5 * room;
+    fits();
+    fit.addEventListener("change", fits);
+  }
   byId("theme").addEventListener("click", () => {
     const root = document.documentElement;
     const now = root.dataset.theme

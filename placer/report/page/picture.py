@@ -8,7 +8,7 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Final
 
-from placer.report.numbers import format_count, format_size, plural
+from placer.report.numbers import format_count, format_ms, format_size, plural
 from placer.report.page.box_text import (
     LINE,
     PAD,
@@ -231,6 +231,8 @@ def describe_arrow(placement: Placement, names: Sequence[str], arrow: Arrow) -> 
     way = "copied" if arrow.between_devices else "sent"
     more = f" and {format_count(arrow.more)} more" if arrow.more else ""
     values = f": {', '.join(arrow.values)}{more}" if arrow.values else ""
+    if arrow.seconds is not None:
+        values += f"; received {format_ms(arrow.seconds)} after the start of sending"
     edges = ""
     if arrow.edges:
         several = "edges" if len(arrow.edges) > 1 else "edge"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.report.numbers import format_size
+from placer.report.numbers import format_ms, format_size
 from placer.report.page.box_text import BOX_WIDTH, SMALL
 from placer.report.page.facts import Arrow
 from placer.report.page.lanes import assign_lanes
@@ -142,10 +142,12 @@ def thickness(nbytes: int) -> float:
 
 
 def label_text(arrow: Arrow) -> str:
-    """Return the label of an arrow. An upper bound begins with "≤"."""
-    if not arrow.nbytes:
-        return "in memory"
-    return f"{'≤ ' if arrow.estimated else ''}{format_size(arrow.nbytes)}"
+    """Return the label of an arrow: its size and its measured time. An upper bound begins
+    with "≤"."""
+    size = "in memory"
+    if arrow.nbytes:
+        size = f"{'≤ ' if arrow.estimated else ''}{format_size(arrow.nbytes)}"
+    return size if arrow.seconds is None else f"{size} · {format_ms(arrow.seconds)}"
 
 
 def _out_end(arrow: Arrow, route: Route, grid: Grid) -> float:

@@ -49,12 +49,18 @@ class ThreadRow(msgspec.Struct, frozen=True):
 
 
 class SentBytes(msgspec.Struct, frozen=True, array_like=True):
-    """The bytes that one node sends to another on an edge of the plan in the median step."""
+    """The bytes that one node sends to another on an edge of the plan in the median step.
+
+    Attributes:
+        seconds: the time from the start of sending a message to the end of receiving it,
+            for the slowest message; 0 if the trace lacks one of both.
+    """
 
     edge: int
     source: str
     target: str
     nbytes: int
+    seconds: float = 0.0
 
 
 class StepTime(msgspec.Struct, frozen=True):

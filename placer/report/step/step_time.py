@@ -16,7 +16,7 @@ from placer.report.step.critical_path import leaves_of, longest_chain
 from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import STEP, Step, median_step, spans_of, steps_of
-from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
+from placer.report.step.trace import OUTSIDE, PROGRAM, Message, Numbers, Thread, Trace
 from placer.report.step.trace_file import read_trace
 from placer.report.step.works import works_of
 from placer.runtime.control.timeline_window import Window
@@ -104,13 +104,26 @@ def rows_of(trace: Trace, step: Step) -> Iterator[ThreadRow]:
 def sent_in(trace: Trace, step: Step) -> Iterator[SentBytes]:
     """Yield the bytes that nodes send to each other with the number of a step."""
     found: dict[tuple[int, str, str], int] = defaultdict(int)
+    sent: dict[Message, list[int]] = defaultdict(list)
+    received: dict[Message, list[int]] = defaultdict(list)
     for thread in trace.threads:
-        for message in thread.messages.values():
-            if message.step == step.number and message.source == thread.node:
+        for index, message in thread.messages.items():
+            if message.step != step.number:
+                continue
+            if message.source == thread.node:
                 key = message.edge, message.source, message.target
                 found[key] += message.nbytes
+                sent[message].append(int(thread.starts[index]))
+            else:
+                received[message].append(int(thread.ends[index]))
+    slowest: dict[tuple[int, str, str], float] = defaultdict(float)
+    for message, starts in sent.items():
+        key = message.edge, message.source, message.target
+        ends = received.get(message, [])
+        for start, end in zip(sorted(starts), sorted(ends), strict=False):
+            slowest[key] = max(slowest[key], (end - start) / 1e9)
     for key, nbytes in found.items():
-        yield SentBytes(*key, nbytes)
+        yield SentBytes(*key, nbytes, slowest[key])
 
 
 def measured_in(trace: Trace, step: Step) -> dict[str, dict[str, float]]:
