@@ -105,8 +105,7 @@ def _reason(
     servers = nodes if place is None else graph.cluster.nodes(place)
     holders = {node for node, _, _ in parameter.holders}
     if len(servers) < len(nodes) and holders <= set(servers):
-        holders = dict.fromkeys(holder for holder, _, _ in parameter.holders)
-        return f"the optimizer of {name} runs on {format_nodes(holders)}."
+        return f"the spec places the optimizer of {name} on {format_nodes(servers)}."
     settings: Mapping[str, Any] = optimizer.attrs.get("slicing", {})
     dispatch = settings.get("dispatch", "balanced")
     if dispatch == "merged":
