@@ -330,9 +330,9 @@ def write_run(folder: Path, number: int) -> Path:
 
 @pytest.mark.slow
 def test_the_benchmark_of_pages(tmp_path: Path) -> None:
-    command = [sys.executable, find_file("bench/report_page.py"), "20", "--runs", "1"]
+    bench = str(find_file("bench/report_page.py"))
     done = subprocess.run(
-        [*command, "--builds", str(tmp_path)],
+        [sys.executable, bench, "20", "--runs", "1", "--builds", str(tmp_path)],
         check=True,
         capture_output=True,
         text=True,
