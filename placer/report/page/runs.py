@@ -100,9 +100,7 @@ def _incomparable(runs: Sequence[Run]) -> str:
     """Return why the evaluations of runs cannot be compared; empty if they can."""
     models = by_model(runs)
     if len(models) > 1:
-        return (
-            f"The runs train different models ({', '.join(models)}): none is the best."
-        )
+        return f"The runs train different models ({', '.join(models)}), so no run is the best."
     monitors = [run.command.monitor for run in runs]
     known = dict.fromkeys((m.metric, m.mode) for m in monitors if m is not None)
     if None in monitors:
@@ -125,7 +123,7 @@ def _incomparable(runs: Sequence[Run]) -> str:
     evaluated = [key for key in evaluated if key != "data.eval.batch"]
     if evaluated:
         keys = ", ".join(evaluated)
-        return f"The runs evaluate different rows ({keys}): none is the best."
+        return f"The runs evaluate different rows ({keys}), so no run is the best."
     return ""
 
 
