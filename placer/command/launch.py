@@ -245,7 +245,10 @@ def _check_and_run(
     if machines is None:
         check_build_data(plan, build)
     command = command_without(())
-    with recorded_launch(build, plan, chosen, command=command) as record:
+    is_here = machines is None
+    with recorded_launch(
+        build, plan, chosen, command=command, is_here=is_here
+    ) as record:
         run_build(
             build,
             plan,

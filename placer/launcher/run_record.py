@@ -16,6 +16,7 @@ import msgspec
 
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.node_facts import NodeFacts
+from placer.launcher.other_load import OtherLoad
 from placer.report.run_files import (
     COMMAND,
     EVENTS,
@@ -70,6 +71,7 @@ class RunRecord:
             event of a resumed run.
         command: the facts about the run.
         history: the file of `--history`, which is not written twice.
+        is_here: whether the nodes run on this machine, whose load the record then has.
 
     Attributes:
         has_trained: True after the first step.
@@ -81,6 +83,8 @@ class RunRecord:
         open_folder: Callable[[Resumed | None], Path],
         command: Command,
         history: Path | None = None,
+        *,
+        is_here: bool = True,
     ) -> None:
         self._open_folder, self._command = open_folder, command
         self._own_history = history
@@ -89,6 +93,7 @@ class RunRecord:
         self._events = _Lines(MAX_EVENTS)
         self._states: dict[str, str] = {}
         self._facts = NodeFacts()
+        self._load = OtherLoad() if is_here else None
         self._resumed: Resumed | None = None
         self._summary = RunSummary(command.monitor)
         self._result: Result | None = None
@@ -147,10 +152,15 @@ class RunRecord:
                     self._history.add({**line, **facts})
             case Result():
                 self._result = event
+                end = self._summary.end(FINISHED)
+                best = {k: v for k, v in end.best_eval.items() if v is not None}
+                event.keep_record(self.folder, best, end.best_step)
             case PredictionResult() | Predicted() | Output():
                 return
             case State():
                 self._facts.add(event)
+                if self._load is not None and self.has_trained:
+                    self._load.add(event)
                 known = self._states.get(event.node)
                 if event.state in _REPEATED or event.state == known:
                     self._flush()
@@ -233,6 +243,8 @@ class RunRecord:
             text = _message(error)
         end = self._summary.end(ended, text)
         shown: dict[str, Any] = {**msgspec.to_builtins(end), "best": self._best}
+        if self._load is not None:
+            shown["other_load"] = self._load.cores()
         if self._result is not None:
             shown |= msgspec.to_builtins(self._result)
             del shown["event"]

@@ -11,6 +11,7 @@ from placer.compiler.graph.graph import Graph
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
 from placer.plan.plan import Plan
+from placer.report.best_run import best_sentence, run_names
 from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
@@ -18,7 +19,7 @@ from placer.report.page.details import list_details
 from placer.report.page.facts import LayerRow, Page, Placement, Total
 from placer.report.page.memory import memory_rows
 from placer.report.page.placement import draw, drawn_graph, place
-from placer.report.page.runs import best_sentence, run_facts, run_names
+from placer.report.page.runs import run_facts
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
 from placer.report.page.tables import balance_of, table_rows

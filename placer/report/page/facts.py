@@ -246,6 +246,15 @@ class RunFacts(Facts, frozen=True):
         settings: the settings in which the runs differ.
         is_best: whether the run is the best of all runs.
         is_last: whether the run does not compare its evaluations.
+        compared: the metric that decides which evaluation is the best; empty if the run
+            does not compare its evaluations.
+        about: the command, the settings, the start and the machine of the run, by label.
+        notes: the warnings, failures and resumptions.
+        load: a sentence about other programs that slowed down the run.
+        waits: the share of its time in which each node waited for other nodes.
+        staleness: the staleness of the gradients in asynchronous training, as text.
+        step_seconds: the time of the median step, from the trace of the run.
+        chain: the longest chain of the median step, as a sentence.
     """
 
     name: str
@@ -261,6 +270,14 @@ class RunFacts(Facts, frozen=True):
     error: str = ""
     is_best: bool = False
     is_last: bool = False
+    compared: str = ""
+    about: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    load: str = ""
+    waits: dict[str, float] = {}
+    staleness: str = ""
+    step_seconds: float | None = None
+    chain: str = ""
 
 
 class LayerRow(Facts, frozen=True):

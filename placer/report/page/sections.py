@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from placer.report.numbers import format_count, format_ms, format_size, plural
 from placer.report.page.charts.balance import balance_chart
 from placer.report.page.charts.chain import chain_chart
-from placer.report.page.charts.curves import curve_charts
 from placer.report.page.charts.memory import memory_chart
 from placer.report.page.charts.pipeline import pipeline_chart
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.timeline import timeline_chart
-from placer.report.page.facts import Arrow, LayerRow, Page, Placement, Purpose, RunFacts
+from placer.report.page.facts import Arrow, LayerRow, Page, Placement, Purpose
+from placer.report.page.html import (
+    Section,
+    chart_with_title,
+    html_table,
+    paragraph,
+    scroll,
+    with_code,
+)
 from placer.report.page.picture import draw_placement
+from placer.report.page.run_sections import run_sections
 from placer.report.page.svg import class_name, element, text
 from placer.report.step.facts import StepTime
 
@@ -27,42 +34,16 @@ _MOST_NAMES: Final = 16
 """The largest number of names in a cell of a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section of a page.
-
-    Attributes:
-        name: its id.
-        link: its short title, for the list of sections.
-        title: its title.
-        content: its HTML.
-    """
-
-    name: str
-    link: str
-    title: str
-    content: str
-
-
 def sections(page: Page) -> Iterator[Section]:
     """Yield the sections that have facts. A page about several runs begins with runs."""
     compares = len(page.runs) > 1
     if compares:
-        yield from _run_sections(page)
+        yield from run_sections(page)
     yield from _build_sections(page)
     if not compares:
-        yield from _run_sections(page)
+        yield from run_sections(page)
     if page.layers:
         yield Section("layers", "Layers", "Layers", _layers(page.layers))
-
-
-def _run_sections(page: Page) -> Iterator[Section]:
-    if page.runs:
-        title = "Runs" if len(page.runs) > 1 else "Run"
-        yield Section("runs", title, title, _runs(page))
-    if page.curves:
-        content = _scroll(curve_charts(page.curves, page.runs))
-        yield Section("curves", "Curves", "Curves", content)
 
 
 def _build_sections(page: Page) -> Iterator[Section]:
@@ -74,15 +55,15 @@ def _build_sections(page: Page) -> Iterator[Section]:
         yield Section("time", "Time of a step", title, _time(page, page.step_time))
     elif page.untimed:
         yield Section(
-            "time", "Time of a step", "Time of a step", _paragraph(page.untimed)
+            "time", "Time of a step", "Time of a step", paragraph(page.untimed)
         )
     if page.memory:
         phase = page.placement.phase if page.placement else "a training step"
-        lead = _paragraph(
+        lead = paragraph(
             f"The memory that each process needs in {phase}, as the compiler computes it."
             " After a bar: its memory, the limit in the spec if any, and the FLOPs."
         )
-        content = lead + _scroll(memory_chart(page.memory))
+        content = lead + scroll(memory_chart(page.memory))
         yield Section("memory", "Memory", "Memory", content)
     if len(page.tables) > 1:
         yield Section("tables", "Tables", "Stored parameters", _tables(page))
@@ -91,12 +72,12 @@ def _build_sections(page: Page) -> Iterator[Section]:
 
 
 def _time(page: Page, step_time: StepTime) -> str:
-    advice = [element("li", _with_code(each)) for each in step_time.advice]
+    advice = [element("li", with_code(each)) for each in step_time.advice]
     return "".join(
         [
-            _paragraph(step_time.sentence, "lead strong"),
-            _paragraph(page.untimed) if page.untimed else "",
-            _chart(
+            paragraph(step_time.sentence, "lead strong"),
+            paragraph(page.untimed) if page.untimed else "",
+            chart_with_title(
                 "The longest chain of work and messages",
                 chain_chart(step_time),
                 "Each piece waits for the piece before it. Only a shorter chain makes the"
@@ -106,12 +87,12 @@ def _time(page: Page, step_time: StepTime) -> str:
             + element("ul", *advice, class_="advice")
             if advice
             else "",
-            _chart(
+            chart_with_title(
                 "All threads in this step",
                 timeline_chart(step_time),
                 "A row is a thread of a node. A call inside another call is drawn below it.",
             ),
-            _chart(
+            chart_with_title(
                 "The time of each node in all traced steps",
                 shares_chart(step_time.shares),
             ),
@@ -131,8 +112,8 @@ def _tables(page: Page) -> str:
     ]
     return "".join(
         [
-            _paragraph(page.balance or "Nodes of the same kind store similar amounts."),
-            _scroll(balance_chart(page.tables)),
+            paragraph(page.balance or "Nodes of the same kind store similar amounts."),
+            scroll(balance_chart(page.tables)),
             html_table(
                 ("node", "bytes", "% of the mean", "parameters and blocks"),
                 rows,
@@ -155,78 +136,14 @@ def _pipeline(page: Page) -> str:
         " of its microbatch. In the declared schedule, FLOPs stand for time."
     )
     parts = [
-        _paragraph(lead),
-        _chart("Declared schedule", pipeline_chart(page.schedule)),
+        paragraph(lead),
+        chart_with_title("Declared schedule", pipeline_chart(page.schedule)),
     ]
     if page.measured_schedule and page.step_time is not None:
         seconds = page.step_time.seconds
         drawn = pipeline_chart(page.measured_schedule, seconds=seconds)
-        parts.append(_chart("Measured schedule of the median step", drawn))
+        parts.append(chart_with_title("Measured schedule of the median step", drawn))
     return "".join(parts)
-
-
-def _runs(page: Page) -> str:
-    runs = page.runs
-    settings = list(dict.fromkeys(key for run in runs for key in run.settings))
-    best = list(dict.fromkeys(key for run in runs for key in run.best))
-    metrics = list(dict.fromkeys(key for run in runs for key in run.metrics))
-    names = (
-        "run",
-        *(f"best {name}" for name in best),
-        *(["at step"] if best else []),
-        *(f"last {name}" for name in metrics),
-        "steps",
-        "samples/s",
-        *settings,
-        "ended",
-    )
-    rows = [
-        (
-            f"{run.name} (best)" if run.is_best and len(runs) > 1 else run.name,
-            *(_metric(run.best.get(name)) for name in best),
-            *([_step(run)] if best else []),
-            *(_metric(run.metrics.get(name)) for name in metrics),
-            format_count(run.steps),
-            format_count(run.samples_per_second) if run.samples_per_second else "",
-            *(run.settings.get(key, "") for key in settings),
-            run.ended,
-        )
-        for run in runs
-    ]
-    numbers = range(1, len(names) - 1 - len(settings))
-    errors = [
-        _paragraph(f"{run.name}: {run.error.partition(chr(10))[0]}")
-        for run in runs
-        if run.error
-    ]
-    return "".join(
-        [
-            _paragraph(page.best, "lead strong") if page.best else "",
-            html_table(names, rows, numbers=numbers, code={0}),
-            *errors,
-        ]
-    )
-
-
-def _step(run: RunFacts) -> str:
-    if run.best_step is None:
-        return ""
-    return f"{format_count(run.best_step)}{' (last)' if run.is_last else ''}"
-
-
-def _metric(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _chart(title: str, chart: str, note: str = "") -> str:
-    if not chart:
-        return ""
-    lead = _paragraph(note) if note else ""
-    return element("h3", text(title)) + lead + _scroll(chart)
-
-
-def _scroll(chart: str) -> str:
-    return element("div", chart, class_="scroll")
 
 
 def _placement(page: Page, placement: Placement) -> str:
@@ -237,8 +154,8 @@ def _placement(page: Page, placement: Placement) -> str:
     )
     return "".join(
         [
-            _paragraph(lead),
-            _paragraph(page.source) if page.source else "",
+            paragraph(lead),
+            paragraph(page.source) if page.source else "",
             _tools(placement),
             element(
                 "div",
@@ -252,7 +169,7 @@ def _placement(page: Page, placement: Placement) -> str:
                 _panel(),
                 class_="stage",
             ),
-            _paragraph(f"{placement.left_out}.") if placement.left_out else "",
+            paragraph(f"{placement.left_out}.") if placement.left_out else "",
         ]
     )
 
@@ -303,7 +220,7 @@ def _tools(placement: Placement) -> str:
                 element("ul", *legend, class_="legend"),
                 class_="row",
             ),
-            _paragraph(f"{'; '.join(notes)}.".capitalize()) if notes else "",
+            paragraph(f"{'; '.join(notes)}.".capitalize()) if notes else "",
         ]
     )
 
@@ -358,69 +275,10 @@ def _layers(layers: Sequence[LayerRow]) -> str:
         code={0, 2, 4},
     )
     if more:
-        table += _paragraph(
+        table += paragraph(
             f"{plural(more, 'more layer')} not listed; the search finds all layers."
         )
     if len(layers) <= _OPEN_LAYERS:
         return table
     summary = element("summary", text(f"All {plural(len(layers), 'layer')}"))
     return element("details", summary, table)
-
-
-def html_table(
-    names: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers: Collection[int] = (),
-    code: Collection[int] = (),
-) -> str:
-    """Return a table as HTML.
-
-    Args:
-        names: the heads of the columns.
-        rows: the cells as plain text.
-        numbers: columns that are aligned on the right.
-        code: columns in a fixed-width font.
-    """
-    classes = [
-        "n" if i in numbers else "code" if i in code else None
-        for i in range(len(names))
-    ]
-    head = [
-        element("th", text(name), scope="col", class_="n" if i in numbers else None)
-        for i, name in enumerate(names)
-    ]
-    body = [
-        element(
-            "tr",
-            *(
-                element("td", text(cell), class_=class_)
-                for cell, class_ in zip(row, classes, strict=True)
-            ),
-        )
-        for row in rows
-    ]
-    return element(
-        "div",
-        element(
-            "table",
-            element("thead", element("tr", *head)),
-            element("tbody", *body),
-        ),
-        class_="wide",
-    )
-
-
-def _paragraph(string: str, class_: str = "lead") -> str:
-    return element("p", _with_code(string), class_=class_)
-
-
-def _with_code(string: str) -> str:
-    """Return a text as HTML, with the parts between backticks as code."""
-    parts = string.split("`")
-    if len(parts) % 2 == 0:
-        return text(string)
-    return "".join(
-        element("code", text(part)) if i % 2 else text(part)
-        for i, part in enumerate(parts)
-    )

@@ -12,6 +12,7 @@ from placer.errors import PlacerError
 from placer.report.page.details_blob import pack_details
 from placer.report.page.facts import Page
 from placer.report.page.picture import read_style
+from placer.report.page.run_sections import errors_of
 from placer.report.page.sections import sections
 from placer.report.page.svg import element, text
 from placer.system.files.atomic import atomic_file, mode_of
@@ -47,6 +48,7 @@ def page_html(page: Page) -> str:
             element("div", element("dt", text(t.label)), element("dd", text(t.value)))
             for t in page.totals
         ),
+        errors=errors_of(page.runs),
         nav="".join(
             element("a", text(part.link), href=f"#{part.name}") for part in parts
         ),
