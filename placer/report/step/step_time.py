@@ -134,7 +134,7 @@ def rows_of(trace: Trace, step: Step) -> Iterator[ThreadRow]:
 
 
 def sent_in(trace: Trace, step: Step) -> Iterator[SentBytes]:
-    """Yield the bytes that nodes send to each other with the number of a step."""
+    """Yield the bytes of the messages between nodes that have the number of a step."""
     found: dict[tuple[int, str, str], int] = defaultdict(int)
     for thread in trace.threads:
         for message in thread.messages.values():
