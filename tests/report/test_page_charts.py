@@ -179,7 +179,7 @@ def test_names_of_a_spec_stay_text() -> None:
 def test_limits_are_marked_and_named() -> None:
     svg = parse(CHARTS["memory"])
     texts = ["".join(each.itertext()) for each in svg.iter(f"{SVG}text")]
-    assert "1.6 MB of 2.0 MB, 904.0 kFLOPs" in texts
+    assert "1.6 MB of 2.0 MB" in texts
     assert "gpu:0-7: peak 3.0 MB of 4.0 MB each" in texts
     assert "cpu:0: peak 538.9 kB of 80.0 GB" in texts
     marks = [each for each in svg.iter(f"{SVG}line") if each.get("class") == "limit"]
@@ -275,6 +275,12 @@ def test_a_metric_needs_two_points() -> None:
     assert draw_curves(curves(2, 1)) == ()
 
 
+def test_a_metric_of_runs_that_are_not_drawn_has_no_chart() -> None:
+    last = Curve("digits-9", "auc", True, ((1, 0.5), (2, 0.6)))
+    _, *charts = draw_curves((*curves(9, 20), last))
+    assert len(charts) == 3
+
+
 def test_the_best_evaluation_is_marked_in_each_metric_that_it_has() -> None:
     best = facts("digits-1", 50, loss=5.0)
     page = ET.fromstring(curve_charts(curves(2, 100), [best]))
@@ -323,7 +329,7 @@ def test_crowded_charts_have_no_thin_lines() -> None:
 
 def test_a_ring_of_another_metric_names_the_monitored_one() -> None:
     best = msgspec.structs.replace(
-        facts("digits-1", 50, loss=5.0, accuracy=1.002), monitor="loss"
+        facts("digits-1", 50, loss=5.0, accuracy=1.002), compared="loss"
     )
     page = ET.fromstring(curve_charts(curves(2, 100), [best]))
     texts = ["".join(each.itertext()) for each in page.iter(f"{SVG}text")]

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import msgspec
 
 from placer.compiler.build_or_spec import LoadedBuild
+from placer.compiler.graph.graph import Graph
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
 from placer.plan.plan import Plan
+from placer.report.best_run import best_sentence, run_names
 from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
@@ -17,11 +19,11 @@ from placer.report.page.details import list_details
 from placer.report.page.facts import LayerRow, Page, Placement, Total
 from placer.report.page.memory import memory_rows
 from placer.report.page.placement import draw, drawn_graph, place
-from placer.report.page.runs import best_sentence, run_facts, run_names
+from placer.report.page.runs import run_facts
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
-from placer.report.page.tables import balance_of, table_rows
-from placer.report.run_files import HISTORY
+from placer.report.page.tables import balance_of, sparse_rows, table_rows
+from placer.report.run_files import HISTORY, StoredRows
 from placer.report.step.facts import StepTime
 from placer.report.step.step_time import read_step_time
 
@@ -78,13 +80,14 @@ def _with_build(
     return (
         msgspec.structs.replace(
             page,
-            totals=tuple(_totals(plan, placement, len(drawn.ops), trains=trains)),
+            totals=tuple(_totals(plan, placement, drawn, trains=trains)),
             placement=placement,
             details=list_details(placed),
             untimed=untimed,
             step_time=step_time,
             memory=memory_rows(plan),
             tables=table_rows(plan),
+            sparse=sparse_rows(plan, _sizes(subject)),
             balance=balance_of(plan, step),
             schedule=schedule,
             measured_schedule=measured_schedule(step_time, schedule)
@@ -97,6 +100,11 @@ def _with_build(
         ),
         notes,
     )
+
+
+def _sizes(subject: Subject) -> dict[str, StoredRows]:
+    """Return the sizes of sparse tables after the run of a page about one run."""
+    return subject.runs[0].end.tables if len(subject.runs) == 1 else {}
 
 
 def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
@@ -112,12 +120,12 @@ def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
 
 
 def _totals(
-    plan: Plan, placement: Placement, ops: int, *, trains: bool
+    plan: Plan, placement: Placement, drawn: Graph, *, trains: bool
 ) -> Iterator[Total]:
     edges = plan.step_edges if trains else plan.prediction_edges
     whole = "a step" if trains else "a batch"
     yield Total(format_nodes(node.name for node in plan.nodes), "nodes")
-    yield Total(format_count(plan.train.batch), f"rows of {whole}")
+    yield Total(format_count(drawn.batch), f"rows of {whole}")
     flops = sum(box.total_flops for box in placement.boxes)
     yield Total(format_flops(flops), f"in {whole}")
     if edges:
@@ -125,4 +133,4 @@ def _totals(
         sent = format_size(sum(edge.nbytes for edge in edges))
         value = f"{bound}{sent} on {plural(len(edges), 'edge')}"
         yield Total(value, f"sent in {whole}")
-    yield Total(format_count(ops), "ops")
+    yield Total(format_count(len(drawn.ops)), "ops")

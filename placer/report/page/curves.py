@@ -22,7 +22,8 @@ _Point = TypeVar("_Point", tuple[int, float], tuple[float, float], _Timed)
 
 
 class HistoryLine(msgspec.Struct, frozen=True):
-    """The metrics of a step, and of the evaluation after it. None: not finite.
+    """The metrics of a step, its learning rates, and the metrics of the evaluation after
+    it. None: not finite.
 
     Attributes:
         seconds: the time from the start of the first step to the end of this step.
@@ -31,6 +32,7 @@ class HistoryLine(msgspec.Struct, frozen=True):
     step: int
     seconds: float = 0.0
     metrics: dict[str, float | None] = {}
+    learning_rates: dict[str, float | None] = {}
     eval: dict[str, float | None] | None = None
 
 
@@ -50,12 +52,21 @@ def curves_of(run: str, history: Path) -> tuple[Curve, ...]:
 
 
 def curves_from(run: str, lines: Iterable[HistoryLine]) -> tuple[Curve, ...]:
-    """Return the curve of each metric, from the lines of a history."""
+    """Return the curve of each metric and learning rate, from the lines of a history.
+
+    A learning rate that does not change has no curve.
+    """
     trained: dict[str, list[_Timed]] = {}
     evaluated: dict[str, list[_Timed]] = {}
+    rates: dict[str, list[_Timed]] = {}
     for line in lines:
         _add(trained, line, line.metrics)
         _add(evaluated, line, line.eval or {})
+        _add(rates, line, line.learning_rates)
+    for name, points in rates.items():
+        if len({rate for _, rate, _ in points}) > 1:
+            of_table = f" of {name}" if len(rates) > 1 else ""
+            trained[f"learning rate{of_table}"] = points
     return tuple(
         _curve(run, metric, decimate(points), is_evaluation=is_evaluation)
         for curves, is_evaluation in ((trained, False), (evaluated, True))

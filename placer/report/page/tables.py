@@ -13,7 +13,8 @@ from placer.plan.plan import NodePlan, Parameter, Plan
 from placer.plan.settings.training.optimizers import RULES
 from placer.plan.settings.training.slicing import MIN_BLOCK, Block, slice_sizes
 from placer.report.numbers import format_count, format_size, plural
-from placer.report.page.facts import TableRow
+from placer.report.page.facts import SparseTableRow, TableRow
+from placer.report.run_files import StoredRows
 from placer.report.server_tables import block_bytes, item_bytes, stored_by_kind
 
 BALANCED = 1.05
@@ -43,8 +44,28 @@ def _blocks(node: NodePlan) -> list[Block]:
     return [block for table in tables for block in table.blocks]
 
 
+def sparse_rows(
+    plan: Plan, sizes: Mapping[str, StoredRows]
+) -> tuple[SparseTableRow, ...]:
+    """Return the sparse tables of a plan.
+
+    Args:
+        plan: the plan of a build.
+        sizes: the sizes at the end of a run, by table.
+    """
+    return tuple(
+        SparseTableRow(
+            table.name,
+            format_nodes(table.holders),
+            size.rows if (size := sizes.get(table.name)) else None,
+            size.nbytes if size else None,
+        )
+        for table in plan.sparse_tables
+    )
+
+
 def is_balanced(plan: Plan) -> bool:
-    """Whether no node stores much more than the mean of its kind."""
+    """Return True if no node stores much more than the mean of its kind."""
     return all(
         len(loads) * max(loads.values()) <= BALANCED * sum(loads.values())
         for loads in stored_by_kind(plan).values()

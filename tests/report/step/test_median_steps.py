@@ -106,4 +106,4 @@ def test_the_messages_of_the_median_step_are_counted(tmp_path, synchronous):
     next_step = {"target": "ps:0", "edge": 1, "step": 2, "bytes": 5}
     drawn.add("worker:0", "send", "keys to ps:0", 8, 9, **next_step)
     found = step_time(drawn.read(tmp_path, synchronous), synchronous, None)
-    assert found.sent == (SentBytes(1, "ps:0", "worker:0", 42),)
+    assert found.sent == (SentBytes(1, "ps:0", "worker:0", 42, 0.003),)

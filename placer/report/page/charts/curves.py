@@ -44,10 +44,10 @@ def curve_charts(curves: Sequence[Curve], runs: Sequence[RunFacts] = ()) -> str:
     With several runs, each entry of the legend is a button that hides a run. With the time
     of all points, a reader chooses between steps and seconds. Empty without charts.
     """
-    metrics = _metrics(curves)
+    names, left_out = _runs(curves, runs)
+    metrics = _metrics(curves, names)
     if not metrics:
         return ""
-    names, left_out = _runs(curves, runs)
     axes = list(_AXES) if all(c.seconds for c in curves) else ["step"]
     tools = [_entries(names)] if len(names) > 1 else []
     if len(axes) > 1:
@@ -80,33 +80,34 @@ def draw_curves(
 ) -> tuple[str, ...]:
     """Draw a legend of the runs, and a chart per metric; nothing without curves.
 
-    A thin line is the value of each step and a thick line its average; a line with
-    markers has the evaluations. The best evaluation is marked. A metric with fewer than
+    A thin line is the value of each step, and a thick line is its average. A line with
+    markers is the evaluations. A ring marks the best evaluation. A metric with fewer than
     two points has no chart.
 
     Args:
         curves: the curves of all runs.
-        runs: the runs, which have the best evaluations.
+        runs: the runs with their best evaluations.
     """
-    metrics = _metrics(curves)
+    names, left_out = _runs(curves, runs)
+    metrics = _metrics(curves, names)
     if not metrics:
         return ()
-    names, left_out = _runs(curves, runs)
     notes = _notes(metrics, names, runs)
     charts = _charts(curves, metrics, names, runs, "step")
     return (_legend(names, left_out, notes), *charts)
 
 
-def _metrics(curves: Sequence[Curve]) -> list[str]:
-    """Return the metrics that have a line."""
-    return list(dict.fromkeys(c.metric for c in curves if len(c.points) > 1))
+def _metrics(curves: Sequence[Curve], names: Sequence[str]) -> list[str]:
+    """Return the metrics that have a line of one of some runs."""
+    drawn = (c for c in curves if c.run in names and len(c.points) > 1)
+    return list(dict.fromkeys(curve.metric for curve in drawn))
 
 
 def _runs(curves: Sequence[Curve], runs: Sequence[RunFacts]) -> tuple[list[str], int]:
     """Return the runs to draw, and the number of runs left out."""
     names = list(dict.fromkeys(curve.run for curve in curves))
     best = [run.name for run in runs if run.is_best]
-    # The best run is drawn, wherever it is in the list.
+    # The best run is drawn even if it is late in the list.
     drawn = sorted(names, key=lambda name: name not in best)[:MOST_RUNS]
     return [name for name in names if name in drawn], len(names) - len(drawn)
 
@@ -114,13 +115,15 @@ def _runs(curves: Sequence[Curve], runs: Sequence[RunFacts]) -> tuple[list[str],
 def _notes(
     metrics: Sequence[str], names: Sequence[str], runs: Sequence[RunFacts]
 ) -> str:
-    notes = "thin: each step; thick: average; markers: evaluations"
+    notes = "thin line: each step; thick line: average; markers: evaluations"
     if len(names) >= _MANY_RUNS:
         notes = "lines: averages over steps; markers: evaluations"
     marked = [run for run in runs if _is_marked(run, runs)]
     if marked:
-        monitor = next((run.monitor for run in marked if run.monitor), "")
-        notes += f"; ring: at the best {monitor}" if monitor else "; ring: the best one"
+        monitor = next((run.compared for run in marked if run.compared), "")
+        notes += (
+            f"; ring: at the best {monitor}" if monitor else "; ring: best evaluation"
+        )
     left_out = len(metrics) - MOST_METRICS
     if left_out > 0:
         notes += f"; {plural(left_out, 'metric')} more without a chart"
@@ -133,7 +136,7 @@ def _is_marked(run: RunFacts, runs: Sequence[RunFacts]) -> bool:
 
 
 def _entries(names: Sequence[str]) -> str:
-    """Return the legend as HTML buttons, each of which hides a run."""
+    """Return the legend as HTML. Each entry is a button that hides a run."""
     entries = (
         element(
             "button",
@@ -349,8 +352,8 @@ def _best(
         x, y = plot.x(at), plot.y(value)
         yield element("circle", class_=f"ring run-{number}", cx=x, cy=y, r=8)
         string = f"{value:.4g} at step {format_count(run.best_step or 0)}"
-        if run.monitor not in ("", metric):
-            string = f"{value:.4g} at the best {run.monitor}"
+        if run.compared not in ("", metric):
+            string = f"{value:.4g} at the best {run.compared}"
         half = text_width(string, SMALL) / 2
         middle = min(max(x, plot.x.start + half), plot.x.end - half)
         above = y - 14 if y - 14 > _TOP + 8 else y + 22
