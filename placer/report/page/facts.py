@@ -119,7 +119,7 @@ class Arrow(Facts, frozen=True):
         estimated: whether the size is an upper bound, as for rows of sparse tables.
         measured: whether a trace measured the size of rows and keys in the median step.
         seconds: the measured time of the slowest message in the median step, from the start
-            of sending to the end of receiving; None if it was not measured.
+            of sending until it is sent and received; None if it was not measured.
         between_devices: whether the arrow is a copy between devices of a node. Such a copy
             does not count as bytes sent.
     """

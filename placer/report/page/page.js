@@ -7,6 +7,7 @@
   const found = byId("found");
   const OP_HEIGHT = 40;
   const MOST_FOUND = 60;
+  const FEW_OPS = 5;
   let facts = null;
   let opened = null;
 
@@ -183,10 +184,10 @@
     const rows = part.map((layer, i) => make("tr", { class: start + i === marked ? "mark-on" : null },
       make("td", {},
         make("button", { type: "button", class: "link code", onclick: () => open(opened, start + i) }, layer.name),
-        make("div", { class: "note" }, [layer.kind, layer.line].filter(Boolean).join(" · "))),
-      make("td", { class: "code" }, layer.output),
+        make("div", { class: "note" }, [layer.kind, layer.output].filter(Boolean).join(" · ")),
+        make("div", { class: "note" }, layer.line)),
       make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : "")));
-    const head = make("tr", {}, ...["name", "output", "FLOPs"].map(
+    const head = make("tr", {}, ...["name", "FLOPs"].map(
       (name) => make("th", { scope: "col", class: name === "FLOPs" ? "n" : null }, name)));
     const left = layers.length - part.length;
     return make("div", { class: "many" },
@@ -299,10 +300,17 @@
     for (const name of names) {
       if (whole(name) === null) for (const box of all.parameters[name]) add("parameter", name, name, box);
     }
+    // Blocks and gradients of a parameter are no layers; the search finds their ops.
+    const isOfParameter = (name) => {
+      for (let at = name.length; at > 0; at = name.lastIndexOf(".", at - 1)) {
+        if (name.slice(0, at) in all.parameters) return true;
+      }
+      return false;
+    };
     const layers = (box, visit) => layersOf(all, box).forEach((layer, i) => visit(layer, i));
     for (let box = 0; box < length; box += 1) {
       layers(box, (layer, i) => {
-        if (!(layer.name in all.parameters)) add("layer", layer.name, layer.name, box, i);
+        if (!isOfParameter(layer.name)) add("layer", layer.name, layer.name, box, i);
       });
     }
     for (const name of names) {
@@ -334,8 +342,12 @@
       else if (contains.length < MOST_FOUND) contains.push(entry);
       else more += 1;
     }
-    const all = [...exact, ...begins, ...contains];
-    return { hits: all.slice(0, MOST_FOUND), more: more + Math.max(0, all.length - MOST_FOUND) };
+    let all = [...exact, ...begins, ...contains];
+    // A search for ops begins with %. Another one shows few ops after layers and parameters.
+    let ops = 0;
+    if (query[0] !== "%") all = all.filter((entry) => entry.kind !== "op" || (ops += 1) <= FEW_OPS);
+    more += Math.max(0, all.length - MOST_FOUND);
+    return { hits: all.slice(0, MOST_FOUND), more, ops: Math.max(0, ops - FEW_OPS) };
   }
 
   let hits = [];
@@ -372,6 +384,7 @@
     make("span", { class: "name code", title: hit.name.slice(0, 500) }, hit.name.slice(0, 200)),
     make("span", { class: "note" }, hit.note)));
     if (!hits.length) items.push(make("li", {}, "No op, layer or parameter contains this text."));
+    if (result.ops) items.push(make("li", {}, `and ${plural(result.ops, "more op")}: begin the search with %`));
     if (result.more) items.push(make("li", {}, `and ${counted(result.more)} more`));
     found.replaceChildren(...items);
     found.hidden = false;
@@ -384,13 +397,17 @@
     const hit = hits[at];
     if (!hit) return;
     hideFound();
-    open(hit.box, hit.layer, hit.op).then(() =>
-      boxOf(hit.box).scrollIntoView({ block: "center", inline: "center" }));
+    reveal(hit.box, hit.layer, hit.op);
+  }
+
+  function reveal(box, layer, op) {
+    open(box, layer, op).then(() =>
+      boxOf(box).scrollIntoView({ block: "center", inline: "center" }));
   }
 
   // A row of the table of layers opens its box.
   for (const button of document.querySelectorAll("#layers [data-box]")) {
-    button.addEventListener("click", () => open(Number(button.dataset.box), Number(button.dataset.layer)));
+    button.addEventListener("click", () => reveal(Number(button.dataset.box), Number(button.dataset.layer), null));
   }
 
   if (search) {

@@ -232,7 +232,7 @@ def describe_arrow(placement: Placement, names: Sequence[str], arrow: Arrow) -> 
     more = f" and {format_count(arrow.more)} more" if arrow.more else ""
     values = f": {', '.join(arrow.values)}{more}" if arrow.values else ""
     if arrow.seconds is not None:
-        values += f"; received {format_ms(arrow.seconds)} after the start of sending"
+        values += f"; the slowest message took {format_ms(arrow.seconds)}"
     edges = ""
     if arrow.edges:
         several = "edges" if len(arrow.edges) > 1 else "edge"

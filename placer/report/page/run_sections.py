@@ -55,8 +55,11 @@ def _runs(page: Page) -> str:
         if run.notes:
             title = f"Warnings and events of {run.name}"
             notes = [element("li", text(note)) for note in run.notes]
-            parts += [element("h3", text(title)), element("ul", *notes)]
-        if page.step_time is None or len(page.runs) > 1:
+            parts += [
+                element("h3", text(title)),
+                element("ul", *notes, class_="advice"),
+            ]
+        if page.step_time is None and len(page.runs) == 1:
             parts.append(_waits(run))
     return "".join(parts)
 
@@ -112,30 +115,24 @@ def _table(runs: Sequence[RunFacts]) -> str:
 
 
 def short_names(keys: Sequence[str]) -> list[str]:
-    """Return keys without the parts in front that they need not to differ.
+    """Return keys without leading parts, as short as they stay distinct.
 
-    >>> short_names(["train.optimizer.learning_rate", "train.epochs", "data.train.batch"])
-    ['learning_rate', 'epochs', 'batch']
+    >>> short_names(["train.optimizer.learning_rate", "train.optimizer.op"])
+    ['learning_rate', 'optimizer.op']
     >>> short_names(["data.train.batch", "data.eval.batch", "nodes.worker"])
     ['train.batch', 'eval.batch', 'worker']
     """
-    names = []
-    for key in keys:
-        parts = key.split(".")
-        ends = (".".join(parts[i:]) for i in reversed(range(len(parts))))
-        names.append(
-            next(
-                end
-                for end in ends
-                if not any(
-                    other == end or other.endswith(f".{end}")
-                    for other in keys
-                    if other != key
-                )
-                or end == key
-            )
-        )
-    return names
+    return [_short_name(key, [each for each in keys if each != key]) for key in keys]
+
+
+def _short_name(key: str, others: Sequence[str]) -> str:
+    parts = key.split(".")
+    for i in reversed(range(1, len(parts))):
+        end = ".".join(parts[i:])
+        is_unique = not any(f".{other}".endswith(f".{end}") for other in others)
+        if is_unique and end != "op":  # the optimizer of a spec
+            return end
+    return key
 
 
 def _step(run: RunFacts) -> str:

@@ -52,8 +52,8 @@ class SentBytes(msgspec.Struct, frozen=True, array_like=True):
     """The bytes that one node sends to another on an edge of the plan in the median step.
 
     Attributes:
-        seconds: the time from the start of sending a message to the end of receiving it,
-            for the slowest message; 0 if the trace lacks one of both.
+        seconds: the time from the start of sending a message until it is sent and
+            received, for the slowest message; 0 if the trace lacks one of both.
     """
 
     edge: int

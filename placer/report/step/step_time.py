@@ -136,7 +136,7 @@ def rows_of(trace: Trace, step: Step) -> Iterator[ThreadRow]:
 def sent_in(trace: Trace, step: Step) -> Iterator[SentBytes]:
     """Yield the bytes of the messages between nodes that have the number of a step."""
     found: dict[tuple[int, str, str], int] = defaultdict(int)
-    sent: dict[Message, list[int]] = defaultdict(list)
+    sent: dict[Message, list[tuple[int, int]]] = defaultdict(list)
     received: dict[Message, list[int]] = defaultdict(list)
     for thread in trace.threads:
         for index, message in thread.messages.items():
@@ -145,15 +145,17 @@ def sent_in(trace: Trace, step: Step) -> Iterator[SentBytes]:
             if message.source == thread.node:
                 key = message.edge, message.source, message.target
                 found[key] += message.nbytes
-                sent[message].append(int(thread.starts[index]))
+                span = int(thread.starts[index]), int(thread.ends[index])
+                sent[message].append(span)
             else:
                 received[message].append(int(thread.ends[index]))
     slowest: dict[tuple[int, str, str], float] = defaultdict(float)
-    for message, starts in sent.items():
+    for message, spans in sent.items():
         key = message.edge, message.source, message.target
         ends = received.get(message, [])
-        for start, end in zip(sorted(starts), sorted(ends), strict=False):
-            slowest[key] = max(slowest[key], (end - start) / 1e9)
+        # A message may arrive before its sender has returned from sending it.
+        for (start, until), end in zip(sorted(spans), sorted(ends), strict=False):
+            slowest[key] = max(slowest[key], (max(until, end) - start) / 1e9)
     for key, nbytes in found.items():
         yield SentBytes(*key, nbytes, slowest[key])
 
