@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PAGE: Final = Path("report.html")
 _PICTURE: Final = Path("placement.svg")
+_SHOWN_PATHS: Final = 16
+"""The number of paths in the command that a page shows."""
 
 
 class ReportPath(SpecPath):
@@ -71,12 +73,12 @@ def report_command(
 
     The page is one HTML file that opens without a network. It shows the placement as a
     picture: a column for each device, a box for each part of a program, and an arrow for
-    each message. It also shows the memory of each process, the tables of servers, the
-    schedule of a pipeline, and the curves and metrics of runs. With a trace, it shows why
-    a step takes as long as it does.
+    each message. It also shows the memory of each process, the parameters on each server,
+    the schedule of a pipeline, and the curves and metrics of runs. With a trace, it shows
+    why a step takes as long as it does.
 
-    Without arguments, the page is about the newest run in the folder `runs`. Several runs
-    are compared with each other.
+    Without arguments, the page is about the newest run in the folder `runs`. A page about
+    several runs compares them.
     """
     _check_options(out, opens=opens, as_json=as_json, as_svg=as_svg)
     from placer.report.page.collect import collect
@@ -111,11 +113,13 @@ def report_command(
 def _command(
     paths: tuple[Path, ...], trace: Path | None, overrides: tuple[str, ...]
 ) -> str:
-    """Return the command line that the page shows."""
-    words = ["placer", "report", *map(str, paths)]
+    """Return the command line that the page shows, with the first of many paths."""
+    words = ["placer", "report", *map(str, paths[:_SHOWN_PATHS])]
     words += ["--trace", str(trace)] if trace else []
     words += [word for each in overrides for word in ("--set", each)]
-    return shlex.join(words)
+    left_out = len(paths) - _SHOWN_PATHS
+    more = f" … and {left_out:,} more runs" if left_out > 0 else ""
+    return f"{shlex.join(words)}{more}"
 
 
 def _check_options(

@@ -73,13 +73,13 @@ def show_command(
 ) -> None:
     """Show a summary of a build or a spec, and a picture of the placement.
 
-    The summary lists the layers with their output shapes and parameters. It says which
-    nodes store the parameters, how many bytes nodes send for a layer in a step, and its
-    share of the FLOPs of the forward and backward pass. It ends with the memory of each
-    process.
+    The summary lists the layers with their output shapes and parameters. For each layer,
+    it shows the nodes that store the parameters, the bytes that nodes send in a step, and
+    the share of the FLOPs of the forward and backward pass. The memory of each process
+    follows.
 
-    The picture has a column for each group of equal devices. Boxes are parts of the node
-    programs, and arrows are messages.
+    The picture has a column for each group of equal devices. A box is a part of the node
+    programs, an arrow is a message, and time runs down.
     """
     if summary + graph + tables + schedule + (node is not None) > 1:
         raise click.UsageError(

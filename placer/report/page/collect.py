@@ -9,6 +9,7 @@ import msgspec
 from placer.compiler.build_or_spec import LoadedBuild
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
+from placer.report.best_run import best_sentence, run_names
 from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
@@ -16,7 +17,7 @@ from placer.report.page.details import list_details
 from placer.report.page.facts import LayerRow, Page, Total
 from placer.report.page.memory import memory_rows
 from placer.report.page.placement import PlacedGraph, draw, drawn_graph, place
-from placer.report.page.runs import best_sentence, run_facts, run_names
+from placer.report.page.runs import run_facts
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
 from placer.report.page.tables import balance_of, table_rows

@@ -49,7 +49,7 @@ class PlacedGraph:
         edges: the edges of the graph in the plan.
         phase: the phase, as `facts.Placement.phase`.
         columns: the groups of equal nodes, and their devices.
-        boxes: the boxes before columns share a column, which have the ops of one group.
+        boxes: the boxes before columns share a column. Each has ops of one group only.
         drawn: the boxes of the picture, by row.
         of: the index of the drawn box of each box.
         groups: the nodes of each drawn group.

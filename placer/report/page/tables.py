@@ -44,7 +44,7 @@ def _blocks(node: NodePlan) -> list[Block]:
 
 
 def is_balanced(plan: Plan) -> bool:
-    """Whether no node stores much more than the mean of its kind."""
+    """Return True if no node stores much more than the mean of its kind."""
     return all(
         len(loads) * max(loads.values()) <= BALANCED * sum(loads.values())
         for loads in stored_by_kind(plan).values()

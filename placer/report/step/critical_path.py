@@ -121,11 +121,11 @@ class _Walk:
         """Return the arrow that ended a wait, or None if none is known."""
         arrow = self.trace.arrow_into(here, leaf.start, at)
         if arrow is None and at < leaf.end:
-            # Clocks of machines differ a little: the wait ends after its message led here.
+            # With inexact clocks, the message may end the wait after `at`.
             ending = self.trace.arrow_into(here, leaf.start, leaf.end)
             arrow = ending if ending and self._sent(ending) < at else None
         if arrow is None:
-            # A wait inside a receiving slice is for the rest of the message.
+            # A wait inside a receiving slice waits for the rest of the message.
             thread = self.trace.threads[here]
             for index in thread.around(leaf.slice):
                 message = thread.messages.get(index)
@@ -135,9 +135,9 @@ class _Walk:
         return None if arrow in self._followed else arrow
 
     def _is_late(self, arrow: Arrow, leaf: Leaf) -> bool:
-        """Whether a wait began after its message, or value, had probably arrived.
+        """Return True if a message or value had probably arrived before its wait began.
 
-        Such a wait is the time to take the message, and the work before it made it late.
+        Such a wait only takes the message. The work before the wait is the cause.
         """
         sent = self._sent(arrow)
         if sent > leaf.start or arrow.received < leaf.start:
@@ -145,7 +145,7 @@ class _Walk:
         if not arrow.is_message:
             return True
         transit = self._transits.get(self._route(arrow))
-        if transit is None:  # unknown: the shorter part of the time is the cause
+        if transit is None:  # unknown: compare the time before the wait with the wait
             return arrow.received - leaf.start < leaf.start - sent
         return sent + transit < leaf.start
 
