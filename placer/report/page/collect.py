@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import msgspec
@@ -104,10 +105,9 @@ def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
     path = build.path
     verb = "launch" if path.is_dir() else "train"
     what = subject.runs[0].folder if subject.runs else path
-    return (
-        f"Not measured. Run `placer {verb} {path} --trace trace.json`, then"
-        f" `placer report {what} --trace trace.json`."
-    )
+    measure = shlex.join(["placer", verb, str(path), "--trace", "trace.json"])
+    report = shlex.join(["placer", "report", str(what), "--trace", "trace.json"])
+    return f"Not measured. Run `{measure}`, then `{report}`."
 
 
 def _totals(placed: PlacedGraph, *, trains: bool) -> Iterator[Total]:
