@@ -12,6 +12,8 @@ from placer.runtime.control.events import State
 
 MIN_SECONDS: Final = 2.0
 """The shortest time over which the CPU time of other programs is measured."""
+INTERVAL: Final = 0.5
+"""Seconds between two readings of the machine's CPU time, which are slow with many cores."""
 _STATES: Final = Path("/proc/stat")
 _BUSY: Final = (0, 1, 2, 5, 6)
 """The columns of user, nice, system, irq and softirq in a line of a core."""
@@ -42,13 +44,17 @@ class OtherLoad:
     def __init__(self) -> None:
         self._clocks: dict[int, _Clock] = {}
         self._machine: _Clock | None = None
+        self._next = 0.0
 
     def add(self, state: State) -> None:
         """Add the CPU time of the process of a node that runs on this machine."""
-        now, busy = time.monotonic(), busy_seconds()
-        if busy is None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + INTERVAL
+            if (busy := busy_seconds()) is not None:
+                self._machine = _later(self._machine, now, busy)
+        if self._machine is None:
             return
-        self._machine = _later(self._machine, now, busy)
         own = os.getpid()
         for process, seconds in (
             (state.process, state.cpu_seconds),
