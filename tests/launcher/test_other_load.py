@@ -31,8 +31,10 @@ class Machine:
         """Report two nodes, each of which uses half a core, eight times a second."""
         for _ in range(round(8 * seconds)):
             for node, process in (("worker:0", 7), ("ps:0", 8)):
-                used = {"process": process, "cpu_seconds": 0.5 * self.now}
-                load.add(State(node, "running", 1, **used))
+                seconds_used = 0.5 * self.now
+                load.add(
+                    State(node, "running", process=process, cpu_seconds=seconds_used)
+                )
             self.now += 0.125
 
 
