@@ -119,7 +119,7 @@ def _totals(
     edges = plan.step_edges if trains else plan.prediction_edges
     whole = "a step" if trains else "a batch"
     yield Total(format_nodes(node.name for node in plan.nodes), "nodes")
-    yield Total(format_count(drawn.batch), f"rows of {whole}")
+    yield Total(format_count(drawn.batch), f"rows in {whole}")
     flops = sum(box.total_flops for box in placement.boxes)
     yield Total(format_flops(flops), f"in {whole}")
     if edges:
