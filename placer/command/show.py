@@ -102,10 +102,10 @@ def show_command(
     elif schedule:
         _schedule(loaded, screen)
     else:
-        step = loaded.graphs[0]
-        _summary(loaded, step, screen)
+        graphs = loaded.graphs
+        _summary(loaded, graphs[0], screen)
         if not summary:
-            _picture(loaded, step, screen)
+            _picture(loaded, graphs, screen)
 
 
 def _summary(build: LoadedBuild, step: Graph, screen: Console) -> None:
@@ -114,16 +114,17 @@ def _summary(build: LoadedBuild, step: Graph, screen: Console) -> None:
     echo_views(summarize(build.plan, step), screen)
 
 
-def _picture(build: LoadedBuild, step: Graph, screen: Console) -> None:
+def _picture(build: LoadedBuild, graphs: Sequence[Graph], screen: Console) -> None:
     from placer.report.console import drawing_width
-    from placer.report.page.placement import placement_of
+    from placer.report.page.placement import drawn_graph, placement_of
     from placer.report.repeated_work import repeated_line
     from placer.report.text_picture import draw_placement
 
     echo("")
-    for line in draw_placement(placement_of(build, step), drawing_width(screen)):
+    placement = placement_of(build, drawn_graph(graphs))
+    for line in draw_placement(placement, drawing_width(screen)):
         echo(line)
-    for note in repeated_line(build.plan, step):
+    for note in repeated_line(build.plan, graphs[0]):
         echo(f"\n{note}")
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import msgspec
 
 from placer.compiler.build_or_spec import LoadedBuild
-from placer.compiler.graph.graph import Graph
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
-from placer.plan.plan import Plan
 from placer.report.best_run import best_sentence, run_names
 from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
 from placer.report.page.details import list_details
-from placer.report.page.facts import LayerRow, Page, Placement, Total
+from placer.report.page.facts import LayerRow, Page, Total
 from placer.report.page.memory import memory_rows
-from placer.report.page.placement import draw, drawn_graph, place
+from placer.report.page.placement import PlacedGraph, draw, drawn_graph, place
 from placer.report.page.runs import run_facts
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
@@ -75,13 +74,12 @@ def _with_build(
         else:
             untimed = "" if step_time else f"'{subject.trace}' contains no whole step."
     placed = place(build, drawn)
-    placement = draw(placed, step_time)
     schedule = declared_schedule(step, plan.settings.train.schedule)
     return (
         msgspec.structs.replace(
             page,
-            totals=tuple(_totals(plan, placement, drawn, trains=trains)),
-            placement=placement,
+            totals=tuple(_totals(placed, trains=trains)),
+            placement=draw(placed, step_time),
             details=list_details(placed),
             untimed=untimed,
             step_time=step_time,
@@ -107,24 +105,21 @@ def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
     path = build.path
     verb = "launch" if path.is_dir() else "train"
     what = subject.runs[0].folder if subject.runs else path
-    return (
-        f"Not measured. Run `placer {verb} {path} --trace trace.json`, then"
-        f" `placer report {what} --trace trace.json`."
-    )
+    measure = shlex.join(["placer", verb, str(path), "--trace", "trace.json"])
+    report = shlex.join(["placer", "report", str(what), "--trace", "trace.json"])
+    return f"Not measured. Run `{measure}`, then `{report}`."
 
 
-def _totals(
-    plan: Plan, placement: Placement, drawn: Graph, *, trains: bool
-) -> Iterator[Total]:
-    edges = plan.step_edges if trains else plan.prediction_edges
+def _totals(placed: PlacedGraph, *, trains: bool) -> Iterator[Total]:
+    plan, edges = placed.build.plan, placed.edges
     whole = "a step" if trains else "a batch"
     yield Total(format_nodes(node.name for node in plan.nodes), "nodes")
-    yield Total(format_count(drawn.batch), f"rows in {whole}")
-    flops = sum(box.total_flops for box in placement.boxes)
+    yield Total(format_count(placed.graph.batch), f"rows in {whole}")
+    flops = sum(sum(of_ops.values()) for of_ops in placed.flops)
     yield Total(format_flops(flops), f"in {whole}")
     if edges:
         bound = "≤ " if any(edge.is_by_key for edge in edges) else ""
         sent = format_size(sum(edge.nbytes for edge in edges))
         value = f"{bound}{sent} on {plural(len(edges), 'edge')}"
         yield Total(value, f"sent in {whole}")
-    yield Total(format_count(len(drawn.ops)), "ops")
+    yield Total(format_count(len(placed.graph.ops)), "ops")
