@@ -129,6 +129,9 @@ class RunRecord:
                     self._close(error)
             except (OSError, PlacerError) as problem:
                 self._problem = problem
+            finally:
+                for lines in filter(None, (self._events, self._history)):
+                    lines.close()
         if self._problem is not None:
             warnings.warn(
                 f"the facts of the run are not complete: {self._problem}",
@@ -229,9 +232,8 @@ class RunRecord:
             self._open()
         assert self.folder is not None
         _write_json(self.folder / RESULT, self._end(error))
-        for lines in (self._events, self._history):
-            if lines is not None:
-                lines.close()
+        for lines in filter(None, (self._events, self._history)):
+            lines.write()
 
     def _end(self, error: BaseException | None) -> dict[str, Any]:
         """Return the content of `result.json`."""
@@ -321,15 +323,15 @@ class _Lines:
         now = time.monotonic()
         if self._pending and now >= self._next_flush:
             self._next_flush = now + FLUSH_INTERVAL
-            self._write()
+            self.write()
 
     def close(self) -> None:
-        """Write the pending lines and close the file."""
-        self._write()
+        """Close the file if it is open. Pending lines are lost."""
         if self._file is not None:
             self._file.close()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the pending lines."""
         assert self._file is not None
         text = b"".join(self._pending)
         self._pending.clear()

@@ -54,13 +54,18 @@ def why_incomparable(runs: Sequence[Run]) -> str:
     models = by_model(runs)
     if len(models) > 1:
         names = ", ".join(dict.fromkeys(of_one[0].command.name for of_one in models))
-        return f"The runs train different models ({names}): none is the best."
+        return f"The runs train different models ({names}), so no run is the best."
     monitors = [run.command.monitor for run in runs]
     known = dict.fromkeys((m.metric, m.mode) for m in monitors if m is not None)
     if None in monitors:
+        unknown = (
+            "best run is unknown, because the spec of a run"
+            if len(runs) > 1
+            else "best evaluation is unknown, because the spec"
+        )
         return (
-            "The best run is unknown, because the spec of a run names no metric to"
-            " compare. Set 'train.early_stopping' or 'train.checkpoint.best'."
+            f"The {unknown} names no metric to compare."
+            " Set 'train.early_stopping' or 'train.checkpoint.best'."
         )
     if len(known) > 1:
         metrics = ", ".join(f"{metric} ({mode})" for metric, mode in known)
@@ -73,7 +78,7 @@ def why_incomparable(runs: Sequence[Run]) -> str:
     ]
     if evaluated:
         keys = ", ".join(evaluated)
-        return f"The runs evaluate different rows ({keys}): none is the best."
+        return f"The runs evaluate different rows ({keys}), so no run is the best."
     return ""
 
 

@@ -268,6 +268,12 @@ def test_curves_are_readable(runs: int, steps: int) -> None:
     assert len(set(identifiers)) == 3
 
 
+def test_a_metric_of_runs_that_are_not_drawn_has_no_chart() -> None:
+    last = Curve("digits-9", "auc", True, ((1, 0.5),))
+    page = ET.fromstring(curve_charts((*curves(9, 20), last)))
+    assert len(page[1]) == 3
+
+
 def test_the_best_evaluation_is_marked_in_each_metric_that_it_has() -> None:
     best = facts("digits-1", 50, loss=5.0)
     page = ET.fromstring(curve_charts(curves(2, 100), [best]))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from placer.compiler.driver import compile_prediction
 from placer.report.explain import BuildInfo, explain
 from placer.report.page.collect import collect
 from placer.report.page.facts import Details, Placement
+from placer.report.page.picture import column_names
 from placer.report.page.placement import drawn_graph
 from placer.report.page.subject import Subject
 from placer.report.page.write import page_html
@@ -50,42 +51,26 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-class Packed(msgspec.Struct):
-    """The facts in a page, for its script."""
+@dataclass(frozen=True)
+class Drawn:
+    """The facts that a page shows."""
 
-    columns: list[str]
     placement: Placement
     details: Details
 
-
-class _Scripts(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, str] = {}
-        self._id: str | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._id = dict(attrs).get("id") if tag == "script" else None
-
-    def handle_data(self, data: str) -> None:
-        if self._id is not None:
-            self.found[self._id] = data
-
-
-def packed_in(html: str) -> Packed:
-    scripts = _Scripts()
-    scripts.feed(html)
-    return msgspec.json.decode(
-        gzip.decompress(base64.b64decode(scripts.found["details"])), type=Packed
-    )
+    @property
+    def columns(self) -> list[str]:
+        return column_names(self.placement)
 
 
 def check_page(build: LoadedBuild, browser: Browser, folder: Path) -> None:
     """Check the page of a build at two widths, as a reader sees it."""
-    html = page_html(collect(Subject(build), "placer report")[0])
+    content = collect(Subject(build), "placer report")[0]
+    assert content.placement is not None
+    assert content.details is not None
+    facts = Drawn(content.placement, content.details)
     file = folder / "report.html"
-    file.write_text(html)
-    facts = packed_in(html)
+    file.write_text(page_html(content))
     check_figures(build, facts)
     with open_page(browser, file, viewport={"width": 1900, "height": 900}) as page:
         check_layout(page)
@@ -96,7 +81,7 @@ def check_page(build: LoadedBuild, browser: Browser, folder: Path) -> None:
         check_layout(page)
 
 
-def check_figures(build: LoadedBuild, facts: Packed) -> None:
+def check_figures(build: LoadedBuild, facts: Drawn) -> None:
     """Check that each op is in one box, and that sums are those of the plan."""
     plan, placement, details = build.plan, facts.placement, facts.details
     graph = drawn_graph(build.graphs)
@@ -139,7 +124,7 @@ def op_texts(build: LoadedBuild, name: str) -> list[str]:
 
 
 def check_opened(
-    build: LoadedBuild, facts: Packed, opened: list[dict[str, Any]]
+    build: LoadedBuild, facts: Drawn, opened: list[dict[str, Any]]
 ) -> None:
     """Check that a click shows the facts, reasons and positions of `placer explain`."""
     info = BuildInfo(build.plan, build.graphs, build.op_positions)
@@ -179,7 +164,7 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-def check_search(build: LoadedBuild, facts: Packed, page: Page) -> None:
+def check_search(build: LoadedBuild, facts: Drawn, page: Page) -> None:
     """Check that each parameter and block is found on the nodes that store it, and
     nowhere else."""
     plan, placement = build.plan, facts.placement
@@ -261,6 +246,28 @@ def test_the_page_of_a_prediction(browser: Browser, tmp_path: Path) -> None:
     check_page(loaded, browser, tmp_path)
 
 
+HIDDEN = """() => {
+  const scrolled = document.querySelector('.scroll:has(> .picture)');
+  return scrolled.scrollWidth > scrolled.clientWidth;
+}"""
+
+
+def test_a_picture_that_is_a_little_too_wide_fits_at_first(
+    browser: Browser, tmp_path: Path
+) -> None:
+    build = load_build(SPECS / "digits.yaml")
+    file = tmp_path / "report.html"
+    file.write_text(page_html(collect(Subject(build), "placer report")[0]))
+    with open_page(browser, file, viewport={"width": 1200, "height": 700}) as page:
+        assert not page.evaluate(HIDDEN)
+        page.locator("#fit").uncheck()
+        assert page.evaluate(HIDDEN)
+    with open_page(browser, file, viewport={"width": 600, "height": 700}) as page:
+        assert page.evaluate(HIDDEN)  # a smaller text would not be readable
+        page.locator("#fit").check()
+        assert not page.evaluate(HIDDEN)
+
+
 def test_the_layout_check_finds_faults(browser: Browser, tmp_path: Path) -> None:
     build = load_build(small_spec("all-reduce", tmp_path))
     file = tmp_path / "report.html"
@@ -319,3 +326,16 @@ def write_run(folder: Path, number: int) -> Path:
         b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     )
     return run
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_pages(tmp_path: Path) -> None:
+    bench = str(find_file("bench/report_page.py"))
+    done = subprocess.run(
+        [sys.executable, bench, "20", "--runs", "1", "--builds", str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in ("CPU", "file", "first paint", "ready", "first click", "search"):
+        assert re.search(rf"^  {name} +\d+\.\d\d ", done.stdout, re.MULTILINE), name

@@ -45,7 +45,7 @@ def weigh_edge(
 ) -> dict[Pair, int]:
     """Return the bytes of one exchange on an edge between each two groups.
 
-    Of keys and rows, and of changes of workers, only the proportions are right.
+    Only the proportions count for keys and rows, and for changes of workers.
     """
     groups = {node: group_of[NodeId(node)] for node in (*edge.sources, *edge.targets)}
     if edge.ring:
@@ -80,7 +80,7 @@ def share(total: int, weights: Mapping[Pair, int]) -> dict[Pair, int]:
 
 def _changes(edge: Edge, groups: Mapping[str, int]) -> dict[Pair, int]:
     """Return the number of messages between groups. Each worker sends its own change, and
-    the plan counts those of one worker."""
+    all changes have the same size."""
     counts: dict[Pair, int] = defaultdict(int)
     for source in edge.sources:
         for target in edge.targets:

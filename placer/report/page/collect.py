@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from placer.compiler.build_or_spec import LoadedBuild
+from placer.compiler.graph.graph import Graph
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
 from placer.plan.plan import Plan
@@ -79,7 +80,7 @@ def _with_build(
     return (
         msgspec.structs.replace(
             page,
-            totals=tuple(_totals(plan, placement, len(drawn.ops), trains=trains)),
+            totals=tuple(_totals(plan, placement, drawn, trains=trains)),
             placement=placement,
             details=list_details(placed),
             untimed=untimed,
@@ -113,12 +114,12 @@ def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
 
 
 def _totals(
-    plan: Plan, placement: Placement, ops: int, *, trains: bool
+    plan: Plan, placement: Placement, drawn: Graph, *, trains: bool
 ) -> Iterator[Total]:
     edges = plan.step_edges if trains else plan.prediction_edges
     whole = "a step" if trains else "a batch"
     yield Total(format_nodes(node.name for node in plan.nodes), "nodes")
-    yield Total(format_count(plan.train.batch), f"rows of {whole}")
+    yield Total(format_count(drawn.batch), f"rows of {whole}")
     flops = sum(box.total_flops for box in placement.boxes)
     yield Total(format_flops(flops), f"in {whole}")
     if edges:
@@ -126,4 +127,4 @@ def _totals(
         sent = format_size(sum(edge.nbytes for edge in edges))
         value = f"{bound}{sent} on {plural(len(edges), 'edge')}"
         yield Total(value, f"sent in {whole}")
-    yield Total(format_count(ops), "ops")
+    yield Total(format_count(len(drawn.ops)), "ops")

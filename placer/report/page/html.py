@@ -26,7 +26,6 @@ class Section:
 
 
 def chart_with_title(title: str, chart: str) -> str:
-    """Return a chart under its title; empty without a chart."""
     return element("h3", text(title)) + scroll(chart) if chart else ""
 
 

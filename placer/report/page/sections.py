@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, get_args
 
 from placer.report.numbers import format_count, format_ms, format_size, plural
 from placer.report.page.charts.balance import balance_chart
@@ -12,7 +12,7 @@ from placer.report.page.charts.memory import memory_chart
 from placer.report.page.charts.pipeline import pipeline_chart
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.timeline import timeline_chart
-from placer.report.page.facts import LayerRow, Page, Placement
+from placer.report.page.facts import LayerRow, Page, Placement, Purpose
 from placer.report.page.html import (
     Section,
     chart_with_title,
@@ -172,7 +172,8 @@ def _tools(placement: Placement) -> str:
     options = [
         element("option", text(label), value=value) for value, label in choices.items()
     ]
-    purposes = dict.fromkeys(box.purpose for box in placement.boxes)
+    found = {box.purpose for box in placement.boxes}
+    purposes = [purpose for purpose in get_args(Purpose) if purpose in found]
     legend = [
         element(
             "li", element("i"), text(purpose), class_=class_name("purpose", purpose)

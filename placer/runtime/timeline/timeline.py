@@ -104,12 +104,18 @@ class Timeline:
         """
         found = []
         for number, slices in enumerate(self.slices):
-            for row in np.flatnonzero(slices[:, KIND] == WOKEN).tolist():
+            rows = np.flatnonzero(slices[:, KIND] == WOKEN)
+            spans = {
+                track: (of_track[:, 2], np.maximum.accumulate(of_track[:, 3]))
+                for track in np.unique(slices[rows, 6]).tolist()
+                if len(of_track := slices[slices[:, 0] == track])
+            }
+            for row in rows.tolist():
                 track, at = (int(each) for each in slices[row, [6, WOKEN_AT]])
-                of_track = slices[slices[:, 0] == track]
-                started = of_track[: np.searchsorted(of_track[:, 2], at, "right")]
-                if len(started):
-                    at = min(at, int(started[:, 3].max()) - 1)
+                starts, ends = spans.get(track, ((), ()))
+                started = int(np.searchsorted(starts, at, "right"))
+                if started:
+                    at = min(at, int(ends[started - 1]) - 1)
                     found.append((track, at, (number, row)))
         return found
 

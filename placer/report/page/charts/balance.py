@@ -43,7 +43,7 @@ def balance_chart(rows: Sequence[TableRow]) -> str:
         ]
         y += _ROW
     if len(rows) > len(drawn):
-        rest = plural(len(rows) - len(drawn), "node")
+        rest = plural(len(rows) - len(drawn), "row")
         parts.append(label_at(left, y + 8, f"and {rest} with fewer bytes", "t2"))
         y += 20
     mean = label_at(left, 11, "dashed: the mean", "t2")

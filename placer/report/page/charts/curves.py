@@ -63,7 +63,7 @@ def draw_curves(
     # The best run is drawn, wherever it is in the list.
     drawn = sorted(names, key=lambda name: name not in best)[:MOST_RUNS]
     drawn = [name for name in names if name in drawn]
-    metrics = list(dict.fromkeys(curve.metric for curve in curves))
+    metrics = list(dict.fromkeys(c.metric for c in curves if c.run in drawn))
     if not metrics:
         return ()
     charts = (
