@@ -301,7 +301,7 @@ def test_runs_differ_in_dashes_and_markers() -> None:
 def test_spikes_of_the_first_steps_are_cut_off() -> None:
     page = ET.fromstring(curve_charts(curves(1, 300)[:1]))
     texts = ["".join(each.itertext()) for each in page.iter(f"{SVG}text")]
-    assert "first steps up to 200 are cut off" in texts
+    assert "cut off: first steps, up to 200" in texts
 
 
 def test_an_average_is_between_the_values_around_it() -> None:

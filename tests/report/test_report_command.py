@@ -164,8 +164,8 @@ def test_runs_with_different_builds(folder: Path) -> None:
     third = write_run(folder, "small-3", 3.0, folder / "other")
     page = facts(first, second, third)
     assert page.source == (
-        "The picture is of small-2, the first run with a build. The graphs of the runs"
-        " differ by the settings under Runs."
+        "The picture shows the build of small-2, the first run with a build. The builds of"
+        " the runs differ; the section Runs lists the different settings."
     )
     assert "--svg has several placements" in error(second, third, "--svg")
 
@@ -217,7 +217,7 @@ def test_the_trace_of_a_run(folder: Path) -> None:
         ("build small.yaml", "several paths must be runs, and 'build' is a build"),
         ("runs/small-1 small.yaml", "'small.yaml' is a spec"),
         ("runs/small-1 runs/../runs/small-1", "is given twice"),
-        ("runs/small-1 --set train.epochs=2", "is a run, whose keys cannot be changed"),
+        ("runs/small-1 --set train.epochs=2", "--set changes only the keys of a spec"),
         ("runs/small-1 runs/small-2 --trace rows.json", "is for one build or one run"),
         ("build --out empty", "name a file in the folder: --out empty/report.html"),
         ("build --out new/a.html", "create the folder: mkdir -p new"),

@@ -138,7 +138,7 @@ class Placement(Facts, frozen=True):
 
     Attributes:
         phase: "a training step" or "a prediction batch".
-        left_out: devices that are not drawn, as text; empty if all are drawn.
+        left_out: devices that share a column, and boxes that are not drawn, as text.
     """
 
     phase: str

@@ -25,8 +25,12 @@ class Section:
     content: str
 
 
-def chart_with_title(title: str, chart: str) -> str:
-    return element("h3", text(title)) + scroll(chart) if chart else ""
+def chart_with_title(title: str, chart: str, note: str = "") -> str:
+    """Return a chart under its title and a note; empty without a chart."""
+    if not chart:
+        return ""
+    lead = paragraph(note) if note else ""
+    return element("h3", text(title)) + lead + scroll(chart)
 
 
 def scroll(chart: str) -> str:

@@ -12,7 +12,7 @@ from placer.report.page.charts.memory import memory_chart
 from placer.report.page.charts.pipeline import pipeline_chart
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.timeline import timeline_chart
-from placer.report.page.facts import LayerRow, Page, Placement, Purpose
+from placer.report.page.facts import Arrow, LayerRow, Page, Placement, Purpose
 from placer.report.page.html import (
     Section,
     chart_with_title,
@@ -27,15 +27,15 @@ from placer.report.page.svg import class_name, element, text
 from placer.report.step.facts import StepTime
 
 MOST_LAYERS: Final = 500
-"""The number of rows in the table of layers. The search finds all layers."""
+"""The largest number of rows in the table of layers. The search finds all layers."""
 _OPEN_LAYERS: Final = 60
-"""A longer table of layers is closed until it is opened or printed."""
+"""A longer table of layers is collapsed at first."""
 _MOST_NAMES: Final = 16
-"""The number of names in a cell of a table."""
+"""The largest number of names in a cell of a table."""
 
 
 def sections(page: Page) -> Iterator[Section]:
-    """Yield the sections of a page that have facts. Several runs come first."""
+    """Yield the sections that have facts. A page about several runs begins with runs."""
     compares = len(page.runs) > 1
     if compares:
         yield from run_sections(page)
@@ -54,11 +54,15 @@ def _build_sections(page: Page) -> Iterator[Section]:
         title = f"Why a step takes {format_ms(page.step_time.seconds)}"
         yield Section("time", "Time of a step", title, _time(page, page.step_time))
     elif page.untimed:
-        title = "Why a step takes that long"
-        yield Section("time", "Time of a step", title, paragraph(page.untimed))
+        yield Section(
+            "time", "Time of a step", "Time of a step", paragraph(page.untimed)
+        )
     if page.memory:
         phase = page.placement.phase if page.placement else "a training step"
-        lead = paragraph(f"The declared memory of each process in {phase}.")
+        lead = paragraph(
+            f"The memory that each process needs in {phase}, as the compiler computes it."
+            " After a bar: its memory, the limit in the spec if any, and the FLOPs."
+        )
         content = lead + scroll(memory_chart(page.memory))
         yield Section("memory", "Memory", "Memory", content)
     if len(page.tables) > 1:
@@ -74,15 +78,23 @@ def _time(page: Page, step_time: StepTime) -> str:
             paragraph(step_time.sentence, "lead strong"),
             paragraph(page.untimed) if page.untimed else "",
             chart_with_title(
-                "The longest chain of work and messages", chain_chart(step_time)
+                "The longest chain of work and messages",
+                chain_chart(step_time),
+                "Each piece waits for the piece before it. Only a shorter chain makes the"
+                " step shorter; all other work runs at the same time.",
             ),
             element("h3", text("What would help"))
             + element("ul", *advice, class_="advice")
             if advice
             else "",
-            chart_with_title("All threads in this step", timeline_chart(step_time)),
             chart_with_title(
-                "The time of each node in all steps", shares_chart(step_time.shares)
+                "All threads in this step",
+                timeline_chart(step_time),
+                "A row is a thread of a node. A call inside another call is drawn below it.",
+            ),
+            chart_with_title(
+                "The time of each node in all traced steps",
+                shares_chart(step_time.shares),
             ),
         ]
     )
@@ -100,10 +112,10 @@ def _tables(page: Page) -> str:
     ]
     return "".join(
         [
-            paragraph(page.balance or "All nodes of a kind store similar amounts."),
+            paragraph(page.balance or "Nodes of the same kind store similar amounts."),
             scroll(balance_chart(page.tables)),
             html_table(
-                ("node", "bytes", "of the mean", "parameters and blocks"),
+                ("node", "bytes", "% of the mean", "parameters and blocks"),
                 rows,
                 numbers={1, 2},
                 code={0, 3},
@@ -120,24 +132,25 @@ def _names(names: Sequence[str]) -> str:
 
 def _pipeline(page: Page) -> str:
     lead = (
-        "The declared schedule, with FLOPs as time. A box has the letter of its task and"
-        " the number of its microbatch."
+        "The tasks of each node, from left to right. A task has its letters and the number"
+        " of its microbatch. In the declared schedule, FLOPs stand for time."
     )
     parts = [
         paragraph(lead),
-        chart_with_title("Declared", pipeline_chart(page.schedule)),
+        chart_with_title("Declared schedule", pipeline_chart(page.schedule)),
     ]
     if page.measured_schedule and page.step_time is not None:
         seconds = page.step_time.seconds
         drawn = pipeline_chart(page.measured_schedule, seconds=seconds)
-        parts.append(chart_with_title("Measured in the median step", drawn))
+        parts.append(chart_with_title("Measured schedule of the median step", drawn))
     return "".join(parts)
 
 
 def _placement(page: Page, placement: Placement) -> str:
     lead = (
-        f"The parts of {placement.phase}. A column is a device and time runs down."
-        " An arrow is a message to another node; its label has the bytes of a step."
+        f"Where each part of {placement.phase} runs. A column is a device, or several equal"
+        " devices. A box is a part of the program, and time runs down. An arrow is a"
+        f" message to another node, with the bytes that all nodes send in {placement.phase}."
     )
     return "".join(
         [
@@ -156,7 +169,7 @@ def _placement(page: Page, placement: Placement) -> str:
                 _panel(),
                 class_="stage",
             ),
-            paragraph(f"Not drawn: {placement.left_out}") if placement.left_out else "",
+            paragraph(f"{placement.left_out}.") if placement.left_out else "",
         ]
     )
 
@@ -183,10 +196,12 @@ def _tools(placement: Placement) -> str:
     notes = []
     if any(arrow.estimated for arrow in placement.arrows):
         notes.append(
-            "≤ marks an upper bound: sparse tables send the rows of distinct keys"
+            "≤ marks an upper bound, because a batch may contain a key several times"
         )
     if any(arrow.between_devices for arrow in placement.arrows):
         notes.append("a dashed line is a copy between devices of a node")
+    if any(_is_loop(placement, arrow) for arrow in placement.arrows):
+        notes.append("a loop next to a column is a message between its equal nodes")
     return "".join(
         [
             element(
@@ -195,7 +210,7 @@ def _tools(placement: Placement) -> str:
                     "label",
                     text("Color by"),
                     element("select", *options, id="color", autocomplete="off"),
-                    element("span", text("stronger: more"), class_="heat"),
+                    element("span", text("stronger color: more"), class_="heat"),
                 ),
                 element(
                     "label",
@@ -208,6 +223,11 @@ def _tools(placement: Placement) -> str:
             paragraph(f"{'; '.join(notes)}.".capitalize()) if notes else "",
         ]
     )
+
+
+def _is_loop(placement: Placement, arrow: Arrow) -> bool:
+    ends = placement.boxes[arrow.source], placement.boxes[arrow.target]
+    return ends[0].column == ends[1].column and not arrow.between_devices
 
 
 def _panel() -> str:
@@ -255,7 +275,9 @@ def _layers(layers: Sequence[LayerRow]) -> str:
         code={0, 2, 4},
     )
     if more:
-        table += paragraph(f"{plural(more, 'more layer')}: the search finds them.")
+        table += paragraph(
+            f"{plural(more, 'more layer')} not listed; the search finds all layers."
+        )
     if len(layers) <= _OPEN_LAYERS:
         return table
     summary = element("summary", text(f"All {plural(len(layers), 'layer')}"))

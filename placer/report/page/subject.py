@@ -141,8 +141,8 @@ def _runs(
     _check_distinct(paths)
     if overrides:
         raise PlacerError(
-            f"'{paths[0]}' is a run, whose keys cannot be changed",
-            hint="leave --set out, or report on the spec with it",
+            f"'{paths[0]}' is a run, and --set changes only the keys of a spec",
+            hint="omit --set, or name the spec instead of the run",
         )
     if trace is not None and len(paths) > 1:
         raise PlacerError(
@@ -159,8 +159,7 @@ def _runs(
                 raise PlacerError(
                     f"the build of the run '{run.folder}' is missing, so --trace has no"
                     " effect",
-                    hint="report on the build with it: placer report BUILD --trace"
-                    f" {trace}",
+                    hint=f"name another build: placer report BUILD --trace {trace}",
                 )
             missing = (
                 f"the build of '{run.folder}' is missing, so there is no placement"
@@ -228,7 +227,7 @@ def _several(
         name = run_names(runs)[chosen]
         which = "the best run" if is_best[chosen] else "the first run with a build"
         source = (
-            f"The picture is of {name}, {which}. The graphs of the runs differ by the"
-            " settings under Runs."
+            f"The picture shows the build of {name}, {which}. The builds of the runs differ;"
+            " the section Runs lists the different settings."
         )
     return Subject(load_build(folder), runs, notes=notes, source=source)
