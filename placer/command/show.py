@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from placer.command.console import echo, echo_views, page
-from placer.command.options import build_or_spec_argument, code_option, set_option
+from placer.command.options import build_spec_or_run_argument, code_option, set_option
+from placer.command.paths import build_in
 from placer.errors import BuildError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _SUFFIXES = {STEP: "", EVALUATION: ".eval", PREDICTION: ".predict"}
 @click.command(
     "show", short_help="Show the placement, the graph, the tables or a program."
 )
-@build_or_spec_argument
+@build_spec_or_run_argument
 @click.option(
     "--summary", is_flag=True, help="Show only the summary, without the placement."
 )
@@ -91,7 +92,7 @@ def show_command(
     from placer.compiler.build_or_spec import load_build
     from placer.report.console import console
 
-    loaded = load_build(build, overrides=overrides, code=code)
+    loaded = load_build(build_in(build), overrides=overrides, code=code)
     screen = console(sys.stdout)
     if node is not None:
         _program(loaded, node, screen)
