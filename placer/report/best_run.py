@@ -94,7 +94,9 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     monitor, best = _monitor(runs), best_runs(runs)
     metric = f"eval {monitor.metric}"
     if not best:
-        yield f"No run has a finite {metric}."
+        if any(run.end.eval for run in runs):
+            which = "No run has a" if len(runs) > 1 else "The run has no"
+            yield f"{which} finite {metric}."
         return
     names = dict(zip(map(id, runs), run_names(runs), strict=True))
     value = _text(_value(best[0], monitor))
@@ -107,16 +109,19 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     else:
         which = "the" if len(runs) > 1 else "its"
         yield f"{first} has {which} best {metric} at step {steps[0]}: {value}."
-    for run in best[1:_NAMED]:
-        yield _pair(names[id(run)], first, [*_changes(best[0], run, runs)])
+    tied = [(run, [*_changes(best[0], run, runs)]) for run in best[1:]]
+    if equal := [names[id(run)] for run, changes in tied if not changes]:
+        have = "has" if len(equal) == 1 else "have"
+        yield f"{_listed(equal)} {have} the same settings as {first}."
+    for run, changes in [each for each in tied if each[1]][:_NAMED]:
+        yield _pair(names[id(run)], first, changes)
     others = {
         id(run): (run, [*_changes(best[0], run, runs)])
         for run in runs
         if run not in best and isfinite(_value(run, monitor))
     }
-    equal = [run for run, changes in others.values() if not changes]
     changed = [each for each in others.values() if each[1]]
-    for run in equal[:_NAMED]:
+    for run in [run for run, changes in others.values() if not changes][:_NAMED]:
         reached = _text(_value(run, monitor))
         yield f"{names[id(run)]} reached {reached} with the same settings as {first}."
     if changed:
@@ -131,8 +136,6 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
 
 def _pair(name: str, other: str, changes: Sequence[str]) -> str:
     """Return a sentence about the differences between the settings of two runs."""
-    if not changes:
-        return f"{name} has the same settings as {other}."
     if len(changes) == 1:
         return f"{name} differs from {other} only in {changes[0]}."
     shown = [*changes[:_NAMED]]
