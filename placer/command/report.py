@@ -65,12 +65,12 @@ def report_command(
 
     The page is one HTML file that opens without a network. It shows the placement as a
     picture: a column for each device, a box for each part of a program, and an arrow for
-    each message. It also shows the memory of each process, the tables of servers, the
-    schedule of a pipeline, and the curves and metrics of runs. With a trace, it shows why
-    a step takes as long as it does.
+    each message. It also shows the memory of each process, the parameters on each server,
+    the schedule of a pipeline, and the curves and metrics of runs. With a trace, it shows
+    why a step takes as long as it does.
 
-    Without arguments, the page is about the newest run in the folder `runs`. Several runs
-    are compared with each other.
+    Without arguments, the page is about the newest run in the folder `runs`. A page about
+    several runs compares them.
     """
     _check_options(out, opens=opens, as_json=as_json, as_svg=as_svg)
     from placer.report.page.collect import collect

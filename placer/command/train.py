@@ -47,10 +47,11 @@ def train_command(
     """Compile SPEC into a new folder, and run all nodes on this machine.
 
     This combines `placer compile` and `placer launch`, with the options of both. The
-    build is the subfolder `build` of the run's folder; `placer launch` runs it again,
-    also on other machines (--hosts) and clusters (--on). Checkpoints are in the subfolder
-    `checkpoints` if the spec has train.checkpoint without a folder. Other files are
-    written only where an option or the spec names them.
+    run's folder keeps the command, the metrics and the end of the run, for `placer runs`
+    and `placer report`. The build is in its subfolder `build`; `placer launch` runs it
+    again, also on other machines (--hosts) and clusters (--on). Checkpoints are in the
+    subfolder `checkpoints` if the spec has train.checkpoint without a folder. Other files
+    are written only where an option or the spec names them.
     """
     from placer.compiler.driver import compile_in_memory
     from placer.launcher.run_folder import new_run

@@ -51,26 +51,27 @@ from placer.system.files.atomic import atomic_file, mode_of
 FLUSH_INTERVAL: Final = 1.0
 """The shortest time between two writes to a file, in seconds."""
 MAX_HISTORY: Final = 32 << 20
-"""The largest size of a history in bytes. A larger one loses every second step."""
+"""The largest size of a history in bytes. A larger history loses every second step."""
 MAX_EVENTS: Final = 4 << 20
 """The size of the events in bytes after which only failures and signals are kept."""
 MAX_CONTINUED: Final = 100
-"""The number of commands that continued a run and are kept."""
+"""The largest number of recorded commands that continued a run."""
 _REPEATED: Final = ("running", "evaluating", "waiting for callbacks")
-"""States that a node enters again and again."""
+"""States that a node enters repeatedly."""
 
 
 class RunRecord:
     """Writes the files of a run, as a context manager around the run.
 
-    No file is written before the first step. If a file cannot be written, the run goes on
-    without its record, and the end of the context warns.
+    No file is written before the first step. If a file cannot be written, the run
+    continues without a record, and the exit of the context warns.
 
     Args:
         open_folder: returns the folder of the run; called at the first step, with the
             event of a resumed run.
         command: the facts about the run.
-        history: the file of `--history`, which is not written twice.
+        history: the file of `--history`. If it is the history of the run, the record
+            does not write it.
         is_here: whether the nodes run on this machine, whose load the record then has.
 
     Attributes:
@@ -134,7 +135,7 @@ class RunRecord:
                     lines.close()
         if self._problem is not None:
             warnings.warn(
-                f"the facts of the run are not complete: {self._problem}",
+                f"the files of the run are incomplete: {self._problem}",
                 RunWarning,
                 stacklevel=2,
             )
@@ -188,7 +189,7 @@ class RunRecord:
         self._events.add(line, always=always)
 
     def _open(self, first: int | None = None) -> None:
-        """Create the files of the run. Those of a continued run are kept and extended.
+        """Create the files of the run, or extend the files of a continued run.
 
         Args:
             first: the first step; None if the run has no steps.
@@ -270,8 +271,8 @@ def history_line(step: Step) -> dict[str, Any]:
 class _Lines:
     """A file of JSON lines with a bounded size, which is written about once a second.
 
-    With `thins`, a file that is too large keeps every second step. Otherwise lines are
-    dropped, except the lines that are added with `always`.
+    With `thins`, a file that is too large loses every second step. Otherwise, new lines
+    are dropped, except those added with `always`.
     """
 
     def __init__(self, limit: int, *, thins: bool = False) -> None:
@@ -286,7 +287,7 @@ class _Lines:
     def open(self, path: Path, before: int | None = None) -> None:
         """Open the file, and append to it if it exists.
 
-        An incomplete last line is removed, and so are the lines from step `before` on.
+        An incomplete last line and the lines from step `before` on are removed.
         """
         self._path = path
         if path.exists():
@@ -319,7 +320,7 @@ class _Lines:
         self._pending.append(text)
 
     def flush(self) -> None:
-        """Write the pending lines if the last write is long enough ago."""
+        """Write the pending lines if the last write was `FLUSH_INTERVAL` ago or earlier."""
         now = time.monotonic()
         if self._pending and now >= self._next_flush:
             self._next_flush = now + FLUSH_INTERVAL
@@ -341,7 +342,7 @@ class _Lines:
             self._thin()
 
     def _thin(self) -> None:
-        """Remove steps from the file until it has at most half of its largest size."""
+        """Remove steps until the file has half of its largest size or less."""
         assert self._file is not None
         lines = self._path.read_bytes().splitlines(keepends=True)
         while (size := sum(map(len, lines))) > self._limit // 2:

@@ -102,6 +102,7 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     value = _text(_value(best[0], monitor))
     steps = list(dict.fromkeys(format_count(run.end.best_step or 0) for run in best))
     first = names[id(best[0])]
+    differences = _Differences(runs)
     if len(best) > 1:
         at = f"at step{'s' * (len(steps) > 1)} {_listed(steps)}"
         found = _listed([names[id(run)] for run in best])
@@ -109,14 +110,14 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     else:
         which = "the" if len(runs) > 1 else "its"
         yield f"{first} has {which} best {metric} at step {steps[0]}: {value}."
-    tied = [(run, [*_changes(best[0], run, runs)]) for run in best[1:]]
+    tied = [(run, differences.between(run, best[0])) for run in best[1:]]
     if equal := [names[id(run)] for run, changes in tied if not changes]:
         have = "has" if len(equal) == 1 else "have"
         yield f"{_listed(equal)} {have} the same settings as {first}."
     for run, changes in [each for each in tied if each[1]][:_NAMED]:
         yield _pair(names[id(run)], first, changes)
     others = {
-        id(run): (run, [*_changes(best[0], run, runs)])
+        id(run): (run, differences.between(run, best[0]))
         for run in runs
         if run not in best and isfinite(_value(run, monitor))
     }
@@ -145,23 +146,36 @@ def _pair(name: str, other: str, changes: Sequence[str]) -> str:
     return f"{name} differs from {other} in {count}: {_listed(shown)}."
 
 
-def _changes(best: Run, other: Run, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the settings of another run that differ from those of the best run."""
-    settings = dict(zip(map(id, runs), comparable_settings(runs), strict=True))
-    keys = differing_settings(runs)
-    changed = [
-        (key, *(setting_text(settings[id(run)].get(key)) for run in (other, best)))
-        for key in keys
-    ]
-    changed = [each for each in changed if each[1] != each[2]]
-    for key, value, best_value in changed:
-        if key == NAME and len(changed) > 1:
-            continue  # The name of a model changes nothing else.
-        if key in _DIGESTS:
-            yield _DIGESTS[key]
-        else:
-            values = f"{value or 'unset'} instead of {best_value or 'unset'}"
-            yield f"{setting_name(key, runs)} ({values})"
+class _Differences:
+    """The settings in which runs differ, computed once for all pairs of them."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+        self._keys = differing_settings(runs)
+        settings = comparable_settings(runs)
+        self._settings = dict(zip(map(id, runs), settings, strict=True))
+
+    def between(self, other: Run, best: Run) -> list[str]:
+        """Return the settings of another run that differ from those of the best run."""
+        return list(self._between(other, best))
+
+    def _between(self, other: Run, best: Run) -> Iterator[str]:
+        changed = [
+            (
+                key,
+                *(setting_text(self._settings[id(r)].get(key)) for r in (other, best)),
+            )
+            for key in self._keys
+        ]
+        changed = [each for each in changed if each[1] != each[2]]
+        for key, value, best_value in changed:
+            if key == NAME and len(changed) > 1:
+                continue  # The name of a model changes nothing else.
+            if key in _DIGESTS:
+                yield _DIGESTS[key]
+            else:
+                values = f"{value or 'unset'} instead of {best_value or 'unset'}"
+                yield f"{setting_name(key, self._runs)} ({values})"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -33,8 +33,8 @@ NAME: Final = "name"
 MODEL_DIGEST: Final = "model"
 """The setting with a digest of the parameters, and of the ops for a prediction."""
 GRAPH_DIGEST: Final = "graph"
-"""The setting with a digest of the placed graph, which any change of the spec's ops,
-nodes or places changes."""
+"""The setting with a digest of the placed graph. It changes with the spec's ops, nodes and
+places."""
 
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
@@ -61,8 +61,8 @@ class Continuation(msgspec.Struct, frozen=True):
 class Command(msgspec.Struct, frozen=True):
     """The content of `command.json`.
 
-    If a run was continued, `command` and `started` are of its first command, and all
-    other fields are of the last one.
+    In a continued run, `command` and `started` belong to the first command, and all other
+    fields belong to the last command.
 
     Attributes:
         name: the name of the model.

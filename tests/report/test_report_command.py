@@ -129,7 +129,7 @@ def test_a_build_and_a_spec_have_the_same_page(folder: Path) -> None:
 
 def test_options_of_the_spec(folder: Path) -> None:
     totals = facts("small.yaml", "--set", "data.train.batch=8").totals
-    assert ("8", "rows of a step") in [(each.value, each.label) for each in totals]
+    assert ("8", "rows in a step") in [(each.value, each.label) for each in totals]
     assert "whose keys cannot be changed" in error("build", "--set", "train.epochs=2")
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from placer.compiler.build_or_spec import LoadedBuild, load_build
-from placer.compiler.graph.graph import Graph
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
-from placer.plan.plan import Plan
 from placer.report.best_run import best_sentence, run_names
 from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
 from placer.report.page.details import list_details
-from placer.report.page.facts import Curve, LayerRow, Page, Placement, RunFacts, Total
+from placer.report.page.facts import Curve, LayerRow, Page, RunFacts, Total
 from placer.report.page.memory import memory_rows
-from placer.report.page.placement import draw, drawn_graph, place
+from placer.report.page.placement import PlacedGraph, draw, drawn_graph, place
 from placer.report.page.runs import run_facts
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
@@ -118,13 +117,12 @@ def _with_build(
         else:
             untimed = "" if step_time else f"'{subject.trace}' contains no whole step."
     placed = place(build, drawn)
-    placement = draw(placed, step_time)
     schedule = declared_schedule(step, plan.settings.train.schedule)
     return (
         msgspec.structs.replace(
             page,
-            totals=tuple(_totals(plan, placement, drawn, trains=trains)),
-            placement=placement,
+            totals=tuple(_totals(placed, trains=trains)),
+            placement=draw(placed, step_time),
             details=list_details(placed),
             untimed=untimed,
             step_time=step_time,
@@ -149,24 +147,23 @@ def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
         return ""
     path = build.path
     verb = "launch" if path.is_dir() else "train"
+    command = ["placer", verb, str(path), "--steps", "100", "--trace", "trace.json"]
     return (
-        f"Not measured. Run `placer {verb} {path} --steps 100 --trace trace.json`. This"
-        " makes a new run. Then open the page of the new run with `placer report RUN`."
+        f"Not measured. Run `{shlex.join(command)}`. This makes a new run. Then open the"
+        " page of the new run with `placer report RUN`."
     )
 
 
-def _totals(
-    plan: Plan, placement: Placement, drawn: Graph, *, trains: bool
-) -> Iterator[Total]:
-    edges = plan.step_edges if trains else plan.prediction_edges
+def _totals(placed: PlacedGraph, *, trains: bool) -> Iterator[Total]:
+    plan, edges = placed.build.plan, placed.edges
     whole = "a step" if trains else "a batch"
     yield Total(format_nodes(node.name for node in plan.nodes), "nodes")
-    yield Total(format_count(drawn.batch), f"rows of {whole}")
-    flops = sum(box.total_flops for box in placement.boxes)
+    yield Total(format_count(placed.graph.batch), f"rows in {whole}")
+    flops = sum(sum(of_ops.values()) for of_ops in placed.flops)
     yield Total(format_flops(flops), f"in {whole}")
     if edges:
         bound = "≤ " if any(edge.is_by_key for edge in edges) else ""
         sent = format_size(sum(edge.nbytes for edge in edges))
         value = f"{bound}{sent} on {plural(len(edges), 'edge')}"
         yield Total(value, f"sent in {whole}")
-    yield Total(format_count(len(drawn.ops)), "ops")
+    yield Total(format_count(len(placed.graph.ops)), "ops")

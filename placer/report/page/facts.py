@@ -150,7 +150,7 @@ class Placement(Facts, frozen=True):
 
 
 class LayerFacts(Facts, frozen=True):
-    """A layer, as the part of it in one box.
+    """The part of a layer in one box.
 
     Attributes:
         line: the position in the spec, such as "digits.yaml:28"; empty if unknown.
@@ -210,7 +210,7 @@ class TableRow(Facts, frozen=True):
 
 
 class TaskFacts(Facts, frozen=True):
-    """A task of a pipeline: of one microbatch, from `start` to `end` of a step, 0 to 1."""
+    """A task of a pipeline for one microbatch; `start` and `end` are fractions of a step."""
 
     name: str
     microbatch: int | None
@@ -245,7 +245,8 @@ class RunFacts(Facts, frozen=True):
         best_step: the step of this evaluation.
         settings: the settings in which the runs differ.
         is_best: whether the run is the best of all runs.
-        is_last: whether the run does not compare its evaluations.
+        is_last: whether `best` is the last evaluation, because the run does not compare
+            its evaluations.
         compared: the metric that decides which evaluation is the best; empty if the run
             does not compare its evaluations.
         about: the command, the settings, the start and the machine of the run, by label.
@@ -302,7 +303,7 @@ class Page(Facts, frozen=True):
 
     Attributes:
         command: the `placer report` command.
-        source: the build whose placement is drawn, as a sentence, if several were given.
+        source: a sentence that names the drawn build, if the runs have different builds.
         untimed: the reason why no step time is shown, and the command that measures it.
         balance: why servers store different amounts; empty if balanced.
         best: which run was best and how it differs, as a sentence.

@@ -24,8 +24,8 @@ _STYLES = ("colors.css", "picture.css", "charts.css", "page.css")
 def page_html(page: Page) -> str:
     """Return a page as HTML. Equal facts have equal text.
 
-    A browser runs no script but that of the page and loads nothing: the policy of the page
-    allows one style sheet and one script, by their digests.
+    The policy of the page allows only its own style sheet and script, by their digests. A
+    browser runs no other script and loads nothing.
     """
     style = "".join(map(read_style, _STYLES))
     script = read_style("page.js")

@@ -26,7 +26,7 @@ BUSY_GAP = 0.1
 MUCH = 0.4
 """The fraction of the longest chain that makes reading or updating the main cost."""
 SLOWER = 1.5
-"""How much longer than its median peer a straggler works."""
+"""A straggler works at least this many times as long as its median peer."""
 SMALL_MESSAGE = 1 << 18
 """Messages below this size in bytes take time for their number, not for their bytes."""
 MANY_MESSAGES = 8

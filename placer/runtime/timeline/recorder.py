@@ -22,9 +22,9 @@ COLUMNS: Final = 11
 """The number of integers per slice: the track, the name, the start, the end, the kind, the
 name of the peer, and the edge, step, microbatch, bytes and values of the message."""
 PLAIN, SENT, RECEIVED, WAITED, WOKEN = range(5)
-"""The kinds of slices: a call, a message, a wait for the peers, and a wait that another thread
-of this node has ended. The edge and the step of such a wait are the other thread's track and the
-time when it ended the wait."""
+"""The kinds of slices: a call, a sent or received message, a wait for peers, and a wait that
+another thread of this node ended. For WOKEN, the columns of the edge and the step contain the
+track of the other thread and the time when it ended the wait."""
 MERGED: Final = 100_000
 """The longest time in nanoseconds between two waits that are recorded as one slice."""
 STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, ROWS, COPY, READ, RECORD = (

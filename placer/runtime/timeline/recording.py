@@ -192,7 +192,7 @@ class Recording:
             else ""
         )
         self.execution.report(
-            NodeWarning(f"the slices until the failure are in {path}{without}")
+            NodeWarning(f"the trace until the failure is in {path}{without}")
         )
 
     def _timeline(self, parts: list[Part], failure: str = "") -> Timeline:

@@ -96,8 +96,8 @@ class Timeline:
 
     @cached_property
     def wakes(self) -> Sequence[tuple[int, int, Row]]:
-        """The waits that another thread of the node has ended: its track and the time of the
-        end of its work, and the wait.
+        """The waits that another thread of the node ended: the track of that thread, the
+        time when its work ended, and the wait.
 
         The time lies in a slice of the track. If the thread was between two slices, it is
         the end of the earlier slice.
