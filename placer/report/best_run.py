@@ -18,8 +18,8 @@ from placer.report.numbers import format_count, plural
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, NAME, Run
 
 _DIGESTS = {MODEL_DIGEST: "the model", GRAPH_DIGEST: "the placed graph"}
-_NAMED = 4
-"""The number of settings and of runs in a sentence."""
+_NAMED = 5
+"""The largest number of settings and of runs in a sentence."""
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
@@ -104,8 +104,8 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     first = names[id(best[0])]
     differences = _Differences(runs)
     if len(best) > 1:
-        at = f"at step{'s' * (len(steps) > 1)} {_listed(steps)}"
-        found = _listed([names[id(run)] for run in best])
+        at = f"at step{'s' * (len(steps) > 1)} {_listed(_few(steps))}"
+        found = _listed(_few([names[id(run)] for run in best]))
         yield f"{found} have the best {metric}: {value} {at}."
     else:
         which = "the" if len(runs) > 1 else "its"
@@ -113,7 +113,7 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     tied = [(run, differences.between(run, best[0])) for run in best[1:]]
     if equal := [names[id(run)] for run, changes in tied if not changes]:
         have = "has" if len(equal) == 1 else "have"
-        yield f"{_listed(equal)} {have} the same settings as {first}."
+        yield f"{_listed(_few(equal))} {have} the same settings as {first}."
     for run, changes in [each for each in tied if each[1]][:_NAMED]:
         yield _pair(names[id(run)], first, changes)
     others = {
@@ -139,11 +139,8 @@ def _pair(name: str, other: str, changes: Sequence[str]) -> str:
     """Return a sentence about the differences between the settings of two runs."""
     if len(changes) == 1:
         return f"{name} differs from {other} only in {changes[0]}."
-    shown = [*changes[:_NAMED]]
-    if len(changes) > _NAMED:
-        shown.append(f"{len(changes) - _NAMED} more")
     count = plural(len(changes), "setting")
-    return f"{name} differs from {other} in {count}: {_listed(shown)}."
+    return f"{name} differs from {other} in {count}: {_listed(_few(changes))}."
 
 
 class _Differences:
@@ -176,6 +173,11 @@ class _Differences:
             else:
                 values = f"{value or 'unset'} instead of {best_value or 'unset'}"
                 yield f"{setting_name(key, self._runs)} ({values})"
+
+
+def _few(words: Sequence[str]) -> list[str]:
+    more = len(words) - _NAMED
+    return [*words[:_NAMED], f"{more} more"] if more > 0 else list(words)
 
 
 def _listed(words: Sequence[str]) -> str:

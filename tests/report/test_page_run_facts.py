@@ -117,6 +117,14 @@ def test_equal_runs_are_named_together() -> None:
     assert [each.is_best for each in run_facts(runs)] == [True, True, False]
 
 
+def test_many_equal_runs_are_counted() -> None:
+    runs = [run(f"a{i}", 0.9, step=i, rate=0) for i in range(9)]
+    assert best_sentence(runs) == (
+        "a0, a1, a2, a3, a4 and 4 more have the best eval accuracy: 0.9 at steps 0, 1, 2,"
+        " 3, 4 and 4 more. a1, a2, a3, a4, a5 and 3 more have the same settings as a0."
+    )
+
+
 @pytest.mark.parametrize(
     ("other", "reason"),
     [

@@ -326,3 +326,14 @@ def test_show_and_explain_take_a_run(folder: Path) -> None:
     shutil.rmtree(run / "build")
     missing = CliRunner().invoke(show_command, [str(run)])
     assert "the build of the run" in str(missing.exception)
+
+
+def test_the_trace_of_another_build_names_its_run(folder: Path) -> None:
+    placer.compile("small.yaml", "other", overrides=["data.train.batch=8"])
+    write_run(folder, "small-1", 1.0, folder / "other", trace="t.json")
+    write_run(folder, "small-2", 2.0, folder / "other")
+    about = {"build": read_plan(folder / "other").digest, "model": "small"}
+    Path("t.json").write_text(json.dumps({"traceEvents": [], "otherData": about}))
+    said = error("build", "--trace", "t.json")
+    assert "is the build of runs/small-1" in said
+    assert "placer report runs/small-1 --trace t.json" in said
