@@ -18,8 +18,8 @@ from placer.report.numbers import format_count, plural
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, NAME, Run
 
 _DIGESTS = {MODEL_DIGEST: "the model", GRAPH_DIGEST: "the placed graph"}
-_NAMED = 4
-"""The number of settings and of runs in a sentence."""
+_NAMED = 5
+"""The largest number of settings and of runs in a sentence."""
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
@@ -94,7 +94,9 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     monitor, best = _monitor(runs), best_runs(runs)
     metric = f"eval {monitor.metric}"
     if not best:
-        yield f"No run has a finite {metric}."
+        if any(run.end.eval for run in runs):
+            which = "No run has a" if len(runs) > 1 else "The run has no"
+            yield f"{which} finite {metric}."
         return
     names = dict(zip(map(id, runs), run_names(runs), strict=True))
     value = _text(_value(best[0], monitor))
@@ -102,22 +104,25 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     first = names[id(best[0])]
     differences = _Differences(runs)
     if len(best) > 1:
-        at = f"at step{'s' * (len(steps) > 1)} {_listed(steps)}"
-        found = _listed([names[id(run)] for run in best])
+        at = f"at step{'s' * (len(steps) > 1)} {_listed(_few(steps))}"
+        found = _listed(_few([names[id(run)] for run in best]))
         yield f"{found} have the best {metric}: {value} {at}."
     else:
         which = "the" if len(runs) > 1 else "its"
         yield f"{first} has {which} best {metric} at step {steps[0]}: {value}."
-    for run in best[1:_NAMED]:
-        yield _pair(names[id(run)], first, differences.between(run, best[0]))
+    tied = [(run, differences.between(run, best[0])) for run in best[1:]]
+    if equal := [names[id(run)] for run, changes in tied if not changes]:
+        have = "has" if len(equal) == 1 else "have"
+        yield f"{_listed(_few(equal))} {have} the same settings as {first}."
+    for run, changes in [each for each in tied if each[1]][:_NAMED]:
+        yield _pair(names[id(run)], first, changes)
     others = {
         id(run): (run, differences.between(run, best[0]))
         for run in runs
         if run not in best and isfinite(_value(run, monitor))
     }
-    equal = [run for run, changes in others.values() if not changes]
     changed = [each for each in others.values() if each[1]]
-    for run in equal[:_NAMED]:
+    for run in [run for run, changes in others.values() if not changes][:_NAMED]:
         reached = _text(_value(run, monitor))
         yield f"{names[id(run)]} reached {reached} with the same settings as {first}."
     if changed:
@@ -132,15 +137,10 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
 
 def _pair(name: str, other: str, changes: Sequence[str]) -> str:
     """Return a sentence about the differences between the settings of two runs."""
-    if not changes:
-        return f"{name} has the same settings as {other}."
     if len(changes) == 1:
         return f"{name} differs from {other} only in {changes[0]}."
-    shown = [*changes[:_NAMED]]
-    if len(changes) > _NAMED:
-        shown.append(f"{len(changes) - _NAMED} more")
     count = plural(len(changes), "setting")
-    return f"{name} differs from {other} in {count}: {_listed(shown)}."
+    return f"{name} differs from {other} in {count}: {_listed(_few(changes))}."
 
 
 class _Differences:
@@ -173,6 +173,11 @@ class _Differences:
             else:
                 values = f"{value or 'unset'} instead of {best_value or 'unset'}"
                 yield f"{setting_name(key, self._runs)} ({values})"
+
+
+def _few(words: Sequence[str]) -> list[str]:
+    more = len(words) - _NAMED
+    return [*words[:_NAMED], f"{more} more"] if more > 0 else list(words)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -227,13 +227,18 @@ def is_run(folder: Path) -> bool:
     return (folder / COMMAND).is_file()
 
 
-def run_of_build(digest: str, folder: Path = RUNS) -> Path | None:
-    """Return the newest run in a folder whose build has a plan with this digest; None
-    without such a run."""
+def run_of_trace(trace: Path, digest: str, folder: Path = RUNS) -> Path | None:
+    """Return the run in a folder that wrote a trace, or else the newest run of the traced
+    build; None without such a run.
+
+    Args:
+        digest: the digest of the plan of the traced build.
+    """
     try:
         runs, _ = find_readable_runs(folder)
     except PlacerError:  # The folder has no runs.
         return None
+    runs.sort(key=lambda run: _trace_of(run) == trace.resolve())
     for run in reversed(runs):
         try:
             if run.build is not None and read_plan(run.build).digest == digest:
@@ -241,6 +246,11 @@ def run_of_build(digest: str, folder: Path = RUNS) -> Path | None:
         except PlacerError:  # Its build is damaged.
             continue
     return None
+
+
+def _trace_of(run: Run) -> Path | None:
+    named = run.command.options.get("trace")
+    return None if named is None else Path(str(named)).resolve()
 
 
 def find_runs(folder: Path) -> list[Run]:

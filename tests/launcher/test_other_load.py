@@ -1,65 +1,42 @@
-"""The load of other programs is measured on the launcher's machine."""
+"""The load of other programs is the time of the cores without the time of the nodes."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import os
+import time
+from collections.abc import Iterator
 
 import pytest
 
 from placer.launcher import other_load
-from placer.launcher.other_load import OtherLoad
+from placer.launcher.other_load import OtherLoad, busy_seconds
 from placer.runtime.control.events import State
 
 
-class Machine:
-    """A machine whose cores and processes are busy for a fraction of the time."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        self.readings = 0
-        clock = SimpleNamespace(
-            monotonic=lambda: self.now, process_time=lambda: 0.25 * self.now
-        )
-        monkeypatch.setattr(other_load, "time", clock)
-        monkeypatch.setattr(other_load, "busy_seconds", self.busy_seconds)
-
-    def busy_seconds(self) -> float | None:
-        self.readings += 1
-        return 3.0 * self.now
-
-    def run(self, load: OtherLoad, seconds: float) -> None:
-        """Report two nodes, each of which uses half a core, eight times a second."""
-        for _ in range(round(8 * seconds)):
-            for node, process in (("worker:0", 7), ("ps:0", 8)):
-                seconds_used = 0.5 * self.now
-                load.add(
-                    State(node, "running", process=process, cpu_seconds=seconds_used)
-                )
-            self.now += 0.125
-
-
-def test_the_load_of_other_programs_excludes_the_nodes_and_the_launcher(
+def test_the_load_is_what_the_nodes_did_not_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    machine, load = Machine(monkeypatch), OtherLoad()
-    machine.run(load, 4)
-    assert load.cores() == pytest.approx(3.0 - 0.5 - 0.5 - 0.25)
-    assert machine.readings == 8
-
-
-def test_a_short_run_has_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, load = Machine(monkeypatch), OtherLoad()
-    machine.run(load, 1)
+    busy: Iterator[float] = iter([100.0, 106.0, 114.0])
+    clock = iter([0.0, 4.0, 8.0])
+    monkeypatch.setattr(other_load, "busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    load = OtherLoad()
     assert load.cores() is None
-
-
-def test_a_system_without_counts_has_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, load = Machine(monkeypatch), OtherLoad()
-    monkeypatch.setattr(other_load, "busy_seconds", lambda: None)
-    machine.run(load, 4)
+    load.add(State("worker:0", "importing", process=1, cpu_seconds=2.0))
     assert load.cores() is None
+    load.add(State("worker:1", "importing", process=2, cpu_seconds=1.0))
+    load.add(State("worker:0", "done", process=1, cpu_seconds=7.0))
+    # 14 seconds of the cores, of which the nodes used 5 and 1.
+    assert load.cores() == 1.0
 
 
-def test_busy_seconds_grow() -> None:
-    before, after = other_load.busy_seconds(), other_load.busy_seconds()
-    assert before is None or (after is not None and 0 < before <= after)
+@pytest.mark.skipif(not other_load._STATES.exists(), reason="needs /proc/stat")
+def test_the_cores_count_the_time_of_this_process() -> None:
+    before, own = busy_seconds(), time.process_time()
+    assert before is not None
+    while time.process_time() < own + 0.2:
+        os.getpid()
+    after = busy_seconds()
+    assert after is not None
+    assert after > before
