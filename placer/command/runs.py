@@ -28,6 +28,8 @@ def runs_command(folder: Path, as_json: bool) -> None:
     train.early_stopping, or by the loss. If a run does not compare its evaluations, the
     list shows the last evaluation.
 
+    A star marks the best run. A single run is shown with its settings and warnings.
+
     If the files of a run are damaged, the other runs are listed and the exit status is 1.
     """
     from placer.report.console import console

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,12 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     shown = {key: options[key] for key in options.keys() - run_options.keys()}
     command = command_without(())
-    with new_run(compiled, chosen, out, overrides=overrides, command=command) as run:
+    created: list[Path] = []
+    with (
+        _note_removed(created),
+        new_run(compiled, chosen, out, overrides=overrides, command=command) as run,
+    ):
+        created.append(run.build.parent)
         echo(f"{plan.name}: {plan_line(plan)}", file=stream)
         echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
         run_build(
@@ -99,3 +106,15 @@ def train_command(
             folder=lambda: run.build.parent,
             **shown,
         )
+
+
+@contextmanager
+def _note_removed(created: Sequence[Path]) -> Iterator[None]:
+    """Print which folders a failed run has removed again."""
+    try:
+        yield
+    except BaseException:
+        for folder in created:
+            if not folder.exists():
+                echo(f"no step was done, so the folder {folder} was removed", err=True)
+        raise

@@ -4,73 +4,60 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from placer.runtime.control.events import State
 
 MIN_SECONDS: Final = 2.0
-"""The shortest time over which the CPU time of other programs is measured."""
+"""The shortest time over which the load of other programs is measured."""
+INTERVAL: Final = 0.5
+"""Seconds between two readings of the machine's CPU time, which are slow with many cores."""
 _STATES: Final = Path("/proc/stat")
 _BUSY: Final = (0, 1, 2, 5, 6)
 """The columns of user, nice, system, irq and softirq in a line of a core."""
 
 
-@dataclass(slots=True)
-class _Clock:
-    """CPU seconds at the first and at the last time of a measurement."""
-
-    first_time: float
-    first: float
-    time: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def is_long(self) -> bool:
-        return self.time - self.first_time >= MIN_SECONDS
-
-    @property
-    def cores(self) -> float:
-        """The mean number of cores in use."""
-        return (self.seconds - self.first) / (self.time - self.first_time)
-
-
 class OtherLoad:
-    """Compares the CPU time of this machine with the CPU time of the nodes."""
+    """Compares the CPU time of this machine with the CPU time of the nodes, from the first
+    report of a node to the last one."""
 
     def __init__(self) -> None:
-        self._clocks: dict[int, _Clock] = {}
-        self._machine: _Clock | None = None
+        self._begin: tuple[float, float] | None = None
+        self._end = 0.0, 0.0
+        self._next = 0.0
+        self._before: dict[int, float] = {}
+        self._after: dict[int, float] = {}
 
     def add(self, state: State) -> None:
         """Add the CPU time of the process of a node that runs on this machine."""
-        now, busy = time.monotonic(), busy_seconds()
-        if busy is None:
-            return
-        self._machine = _later(self._machine, now, busy)
-        own = os.getpid()
-        for process, seconds in (
-            (state.process, state.cpu_seconds),
-            (own, time.process_time()),
-        ):
-            clock = self._clocks.get(process)
-            self._clocks[process] = _later(clock, now, seconds)
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + INTERVAL
+            if (busy := busy_seconds()) is None:
+                return
+            self._end = now, busy
+        self._after[os.getpid()] = time.process_time()
+        self._after[state.process] = state.cpu_seconds
+        if self._begin is None and self._end[1]:
+            # The other nodes start later.
+            self._begin, self._before = self._end, {**self._after}
 
     def cores(self) -> float | None:
         """Return the mean number of cores that other programs used; None if the run was
         too short, or if this system does not count the time of its cores."""
-        if self._machine is None or not self._machine.is_long:
+        if self._begin is None:
             return None
-        used = sum(clock.cores for clock in self._clocks.values() if clock.is_long)
-        return round(max(0.0, self._machine.cores - used), 2)
-
-
-def _later(clock: _Clock | None, now: float, seconds: float) -> _Clock:
-    if clock is None:
-        return _Clock(now, seconds)
-    clock.time, clock.seconds = now, seconds
-    return clock
+        seconds, busy = (
+            end - begin for end, begin in zip(self._end, self._begin, strict=True)
+        )
+        if seconds < MIN_SECONDS:
+            return None
+        own = sum(
+            each - self._before.get(process, 0.0)
+            for process, each in self._after.items()
+        )
+        return round(max(0.0, (busy - own) / seconds), 2)
 
 
 def busy_seconds() -> float | None:

@@ -160,7 +160,7 @@ class RunRecord:
                 return
             case State():
                 self._facts.add(event)
-                if self._load is not None and self.has_trained:
+                if self._load is not None:
                     self._load.add(event)
                 known = self._states.get(event.node)
                 if event.state in _REPEATED or event.state == known:

@@ -18,8 +18,8 @@ from placer.report.numbers import format_count, plural
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, NAME, Run
 
 _DIGESTS = {MODEL_DIGEST: "the model", GRAPH_DIGEST: "the placed graph"}
-_NAMED = 4
-"""The number of settings and of runs in a sentence."""
+_NAMED = 5
+"""The largest number of settings and of runs in a sentence."""
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
@@ -58,9 +58,14 @@ def why_incomparable(runs: Sequence[Run]) -> str:
     monitors = [run.command.monitor for run in runs]
     known = dict.fromkeys((m.metric, m.mode) for m in monitors if m is not None)
     if None in monitors:
+        unknown = (
+            "best run is unknown, because the spec of a run"
+            if len(runs) > 1
+            else "best evaluation is unknown, because the spec"
+        )
         return (
-            "The best run is unknown, because the spec of a run names no metric to"
-            " compare. Set 'train.early_stopping' or 'train.checkpoint.best'."
+            f"The {unknown} names no metric to compare."
+            " Set 'train.early_stopping' or 'train.checkpoint.best'."
         )
     if len(known) > 1:
         metrics = ", ".join(f"{metric} ({mode})" for metric, mode in known)
@@ -89,29 +94,35 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
     monitor, best = _monitor(runs), best_runs(runs)
     metric = f"eval {monitor.metric}"
     if not best:
-        yield f"No run has a finite {metric}."
+        if any(run.end.eval for run in runs):
+            which = "No run has a" if len(runs) > 1 else "The run has no"
+            yield f"{which} finite {metric}."
         return
     names = dict(zip(map(id, runs), run_names(runs), strict=True))
     value = _text(_value(best[0], monitor))
     steps = list(dict.fromkeys(format_count(run.end.best_step or 0) for run in best))
     first = names[id(best[0])]
+    differences = _Differences(runs)
     if len(best) > 1:
-        at = f"at step{'s' * (len(steps) > 1)} {_listed(steps)}"
-        found = _listed([names[id(run)] for run in best])
+        at = f"at step{'s' * (len(steps) > 1)} {_listed(_few(steps))}"
+        found = _listed(_few([names[id(run)] for run in best]))
         yield f"{found} have the best {metric}: {value} {at}."
     else:
         which = "the" if len(runs) > 1 else "its"
         yield f"{first} has {which} best {metric} at step {steps[0]}: {value}."
-    for run in best[1:_NAMED]:
-        yield _pair(names[id(run)], first, [*_changes(best[0], run, runs)])
+    tied = [(run, differences.between(run, best[0])) for run in best[1:]]
+    if equal := [names[id(run)] for run, changes in tied if not changes]:
+        have = "has" if len(equal) == 1 else "have"
+        yield f"{_listed(_few(equal))} {have} the same settings as {first}."
+    for run, changes in [each for each in tied if each[1]][:_NAMED]:
+        yield _pair(names[id(run)], first, changes)
     others = {
-        id(run): (run, [*_changes(best[0], run, runs)])
+        id(run): (run, differences.between(run, best[0]))
         for run in runs
         if run not in best and isfinite(_value(run, monitor))
     }
-    equal = [run for run, changes in others.values() if not changes]
     changed = [each for each in others.values() if each[1]]
-    for run in equal[:_NAMED]:
+    for run in [run for run, changes in others.values() if not changes][:_NAMED]:
         reached = _text(_value(run, monitor))
         yield f"{names[id(run)]} reached {reached} with the same settings as {first}."
     if changed:
@@ -126,34 +137,47 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
 
 def _pair(name: str, other: str, changes: Sequence[str]) -> str:
     """Return a sentence about the differences between the settings of two runs."""
-    if not changes:
-        return f"{name} has the same settings as {other}."
     if len(changes) == 1:
         return f"{name} differs from {other} only in {changes[0]}."
-    shown = [*changes[:_NAMED]]
-    if len(changes) > _NAMED:
-        shown.append(f"{len(changes) - _NAMED} more")
     count = plural(len(changes), "setting")
-    return f"{name} differs from {other} in {count}: {_listed(shown)}."
+    return f"{name} differs from {other} in {count}: {_listed(_few(changes))}."
 
 
-def _changes(best: Run, other: Run, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the settings of another run that differ from those of the best run."""
-    settings = dict(zip(map(id, runs), comparable_settings(runs), strict=True))
-    keys = differing_settings(runs)
-    changed = [
-        (key, *(setting_text(settings[id(run)].get(key)) for run in (other, best)))
-        for key in keys
-    ]
-    changed = [each for each in changed if each[1] != each[2]]
-    for key, value, best_value in changed:
-        if key == NAME and len(changed) > 1:
-            continue  # The name of a model changes nothing else.
-        if key in _DIGESTS:
-            yield _DIGESTS[key]
-        else:
-            values = f"{value or 'unset'} instead of {best_value or 'unset'}"
-            yield f"{setting_name(key, runs)} ({values})"
+class _Differences:
+    """The settings in which runs differ, computed once for all pairs of them."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+        self._keys = differing_settings(runs)
+        settings = comparable_settings(runs)
+        self._settings = dict(zip(map(id, runs), settings, strict=True))
+
+    def between(self, other: Run, best: Run) -> list[str]:
+        """Return the settings of another run that differ from those of the best run."""
+        return list(self._between(other, best))
+
+    def _between(self, other: Run, best: Run) -> Iterator[str]:
+        changed = [
+            (
+                key,
+                *(setting_text(self._settings[id(r)].get(key)) for r in (other, best)),
+            )
+            for key in self._keys
+        ]
+        changed = [each for each in changed if each[1] != each[2]]
+        for key, value, best_value in changed:
+            if key == NAME and len(changed) > 1:
+                continue  # The name of a model changes nothing else.
+            if key in _DIGESTS:
+                yield _DIGESTS[key]
+            else:
+                values = f"{value or 'unset'} instead of {best_value or 'unset'}"
+                yield f"{setting_name(key, self._runs)} ({values})"
+
+
+def _few(words: Sequence[str]) -> list[str]:
+    more = len(words) - _NAMED
+    return [*words[:_NAMED], f"{more} more"] if more > 0 else list(words)
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -128,13 +128,13 @@ def _first_line(text: str) -> str:
 
 
 def other_load(run: Run) -> str:
-    """Return a sentence about other programs that slowed down a run; empty without any."""
+    """Return a sentence about other programs that may have slowed a run; else empty."""
     used, cores = run.end.other_load, run.command.machine.get("cores")
     if used is None or not cores or used < LOADED * cores:
         return ""
     return (
-        f"other programs used {used:.1f} of {plural(cores, 'core')}, so the run may have"
-        " been slower than alone"
+        f"other programs used {used:.1f} of {plural(cores, 'core')}, which may have slowed"
+        " the run"
     )
 
 

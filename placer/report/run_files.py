@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from placer.errors import PlacerError
-from placer.plan.plan import OF_RUN, is_build, read_plan
+from placer.plan.plan import OF_RUN, RUNS, is_build, read_plan
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.system.files.nearest_path import path_hint
 
@@ -234,6 +234,32 @@ def read_run(folder: Path) -> Run:
 def is_run(folder: Path) -> bool:
     """Return True if a folder is the folder of a run."""
     return (folder / COMMAND).is_file()
+
+
+def run_of_trace(trace: Path, digest: str, folder: Path = RUNS) -> Path | None:
+    """Return the run in a folder that wrote a trace, or else the newest run of the traced
+    build; None without such a run.
+
+    Args:
+        digest: the digest of the plan of the traced build.
+    """
+    try:
+        runs, _ = find_readable_runs(folder)
+    except PlacerError:  # The folder has no runs.
+        return None
+    runs.sort(key=lambda run: _trace_of(run) == trace.resolve())
+    for run in reversed(runs):
+        try:
+            if run.build is not None and read_plan(run.build).digest == digest:
+                return run.folder
+        except PlacerError:  # Its build is damaged.
+            continue
+    return None
+
+
+def _trace_of(run: Run) -> Path | None:
+    named = run.command.options.get("trace")
+    return None if named is None else Path(str(named)).resolve()
 
 
 def find_runs(folder: Path) -> list[Run]:

@@ -224,3 +224,69 @@ def test_errors_name_the_folder_and_the_damaged_file(runs: Path) -> None:
     (runs / "digits-9" / "result.json").write_text('{"ended": 3}')
     with pytest.raises(PlacerError, match=r"cannot read '.*digits-9/result.json'"):
         find_runs(runs)
+
+
+def test_a_star_marks_the_best_runs_of_a_model_in_several_modes(tmp_path: Path) -> None:
+    loss = Best("loss", "min")
+    for i, (name, value) in enumerate([("a", 0.25), ("a_async", 0.125), ("b", 0.0)]):
+        end = RunEnd("finished", best_eval={"loss": value}, best_step=3, steps=9)
+        settings = {"model": "1f" if i < 2 else "2f"}
+        write_run(
+            tmp_path / f"{name}-1", i, name=name, end=end, monitor=loss,
+            settings=settings,
+        )  # fmt: skip
+    _, text = listed(str(tmp_path))
+    first, second, third = (text.splitlines()[i] for i in (1, 2, 5))
+    assert (first[:4], second[:11], third[:4]) == ("a-1 ", "a_async-1 *", "b-1 ")
+    assert text.splitlines()[3].startswith("a_async-1 has the best eval loss at step 3")
+
+
+def test_a_number_of_nodes_of_set_is_one_column(tmp_path: Path) -> None:
+    write_run(tmp_path / "a-1", 1, settings={"nodes.worker": 2})
+    key = "nodes.worker.count"
+    write_run(tmp_path / "a-2", 2, set={key: 1}, settings={"nodes.worker": 1})
+    assert differing_settings(find_runs(tmp_path)) == [key]
+
+
+def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None:
+    end = RunEnd("finished", steps=9, seconds=61.0, warnings=("late\n  more",))
+    settings = {
+        "nodes.worker": 2,
+        "data.train.batch": 16,
+        "optimizer.dense.op": "sgd",
+        "optimizer.dense.learning_rate": 0.5,
+    }
+    write_run(tmp_path / "a-1", 1.0, end=end, settings=settings, set={"x.y": 1})
+    events = [
+        {"event": "warning", "message": "learning rate 0"},
+        {"event": "resumed", "step": 4, "path": "ck/step-4", "differs": None},
+        {"event": "failed", "message": "worker:0 was killed"},
+        {"event": "start"},
+    ]
+    lines = "".join(f"{json.dumps(event)}\n" for event in events)
+    (tmp_path / "a-1" / "events.jsonl").write_text(lines)
+    _, text = listed(str(tmp_path / "a-1"))
+    shown = [" ".join(line.split()) for line in text.splitlines()]
+    assert "command placer train digits.yaml" in shown
+    assert "--set x.y=1" in shown
+    assert "optimizer sgd, learning rate 0.5" in shown
+    assert "nodes worker: 2" in shown
+    assert "batch 16" in shown
+    assert shown[-4:] == [
+        "warning: learning rate 0",
+        "resumed after step 4 from ck/step-4",
+        "failure: worker:0 was killed",
+        "warning: late",
+    ]
+
+
+def test_a_run_beside_other_programs_is_marked(tmp_path: Path) -> None:
+    for i, load in enumerate((0.1, 1.5)):
+        write_run(tmp_path / f"a-{i}", i, end=RunEnd("finished", other_load=load))
+        file = tmp_path / f"a-{i}" / "command.json"
+        command = msgspec.json.decode(file.read_bytes(), type=Command)
+        command = msgspec.structs.replace(command, machine={"cores": 2})
+        file.write_bytes(msgspec.json.encode(command))
+    _, text = listed(str(tmp_path))
+    assert "a-1: other programs used 1.5 of 2 cores" in text
+    assert "a-0: " not in text

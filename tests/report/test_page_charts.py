@@ -21,7 +21,6 @@ from placer.report.page.charts.ranges import shown_range
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.slices import merge_slices
 from placer.report.page.charts.smoothing import smooth
-from placer.report.page.charts.sparkline import sparkline
 from placer.report.page.charts.timeline import timeline_chart
 from placer.report.page.facts import (
     Curve,
@@ -150,8 +149,6 @@ CHARTS = {
     "timeline": timeline_chart(step_time()),
     "many threads": timeline_chart(step_time(rows=60)),
     "shares": shares_chart(step_time().shares),
-    "sparkline": sparkline([3.0, 2.5, 2.6, 1.0], HOSTILE),
-    "flat sparkline": sparkline([1.0], "loss"),
 }
 
 
@@ -164,7 +161,7 @@ def test_texts_neither_overlap_nor_leave_the_chart(name: str) -> None:
 
 def test_charts_without_facts_are_empty() -> None:
     assert memory_chart(()) == balance_chart(()) == pipeline_chart(()) == ""
-    assert shares_chart({}) == curve_charts(()) == sparkline([], "loss") == ""
+    assert shares_chart({}) == curve_charts(()) == ""
     empty = StepTime(1, 0.0, 1, (), {}, (), "", (), {})
     assert timeline_chart(empty) == chain_chart(empty) == ""
 

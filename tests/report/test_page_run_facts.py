@@ -17,6 +17,7 @@ from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.best_run import best_sentence, run_names
 from placer.report.page.curves import curves_of, decimate
 from placer.report.page.runs import run_facts
+from placer.report.run_about import waits_of
 from placer.report.run_files import Command, Run, RunEnd
 
 ACCURACY = Best("accuracy", "max")
@@ -116,6 +117,14 @@ def test_equal_runs_are_named_together() -> None:
     assert [each.is_best for each in run_facts(runs)] == [True, True, False]
 
 
+def test_many_equal_runs_are_counted() -> None:
+    runs = [run(f"a{i}", 0.9, step=i, rate=0) for i in range(9)]
+    assert best_sentence(runs) == (
+        "a0, a1, a2, a3, a4 and 4 more have the best eval accuracy: 0.9 at steps 0, 1, 2,"
+        " 3, 4 and 4 more. a1, a2, a3, a4, a5 and 3 more have the same settings as a0."
+    )
+
+
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
@@ -208,3 +217,24 @@ def test_a_decimated_curve_keeps_ends_and_extremes(
         assert (kept[0], kept[-1]) == (points[0], points[-1])
         assert max(value for _, value in kept) == max(values)
         assert min(value for _, value in kept) == min(values)
+
+
+def test_a_learning_rate_has_a_curve_if_it_changes(tmp_path: Path) -> None:
+    lines = [
+        {"step": i, "metrics": {}, "learning_rates": {"a": 0.5 / i, "b": 0.5}}
+        for i in (1, 2)
+    ]
+    (rate,) = curves_of("a", history(tmp_path / "history.jsonl", *lines))
+    assert (rate.metric, rate.points) == ("learning rate of a", ((1, 0.5), (2, 0.25)))
+
+
+def test_waits_cover_the_time_between_evaluations(tmp_path: Path) -> None:
+    one = replace(run("a"), folder=tmp_path)
+    history(
+        tmp_path / "history.jsonl",
+        {"step": 1, "seconds": 1.0, "waiting": {"ps:0": 0.5}},
+        {"step": 2, "seconds": 2.0},
+        {"step": 3, "seconds": 4.0, "waiting": {"ps:0": 0.1}},
+    )
+    assert waits_of(one) == {"ps:0": pytest.approx(0.2)}
+    assert waits_of(run("b")) == {}

@@ -420,7 +420,9 @@ def _measured_bytes(
         if sent.edge in by_key:
             pair = group_of[NodeId(sent.source)], group_of[NodeId(sent.target)]
             of_edge = found.setdefault(sent.edge, {})
-            of_edge[pair] = of_edge.get(pair, 0) + sent.nbytes
+            # Threads of a process share memory.
+            is_sent = NodeId(sent.source).process != NodeId(sent.target).process
+            of_edge[pair] = of_edge.get(pair, 0) + is_sent * sent.nbytes
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import mean
 
+from placer.place.node_kinds import NodeId
 from placer.report.numbers import format_count, format_ms
 from placer.report.page.charts.curves import curve_charts
 from placer.report.page.charts.shares import shares_chart
@@ -51,6 +53,8 @@ def _runs(page: Page) -> str:
         parts.append(_about(run))
         if run.staleness:
             parts.append(paragraph(f"Staleness of the gradients: {run.staleness}."))
+        if page.step_time is None:  # A trace has more exact shares.
+            parts.append(_waits(run))
     for run in page.runs:
         if run.notes:
             title = f"Warnings and events of {run.name}"
@@ -59,8 +63,6 @@ def _runs(page: Page) -> str:
                 element("h3", text(title)),
                 element("ul", *notes, class_="advice"),
             ]
-        if page.step_time is None and len(page.runs) == 1:
-            parts.append(_waits(run))
     return "".join(parts)
 
 
@@ -68,7 +70,7 @@ def _waits(run: RunFacts) -> str:
     shares = {
         node: {"wait": share, "step": 1 - share} for node, share in run.waits.items()
     }
-    title = f"The share of the time in which nodes of {run.name} waited for other nodes"
+    title = "The share of the time in which nodes waited for other nodes"
     return chart_with_title(title, shares_chart(shares))
 
 
@@ -82,6 +84,7 @@ def _table(runs: Sequence[RunFacts]) -> str:
     evaluated = list(dict.fromkeys(key for run in runs for key in run.best))
     evaluated.sort(key=lambda name: all(run.compared != name for run in runs))
     trained = list(dict.fromkeys(key for run in runs for key in run.metrics))
+    waits = len(runs) > 1 and any(run.waits for run in runs)
     is_timed = any(run.step_seconds is not None for run in runs)
     names = (
         "run",
@@ -93,6 +96,7 @@ def _table(runs: Sequence[RunFacts]) -> str:
         "samples/s",
         "time",
         *(["step (median)"] if is_timed else []),
+        *(["waiting"] if waits else []),
         *short_names(settings),
     )
     rows = [
@@ -106,11 +110,12 @@ def _table(runs: Sequence[RunFacts]) -> str:
             format_count(run.samples_per_second) if run.samples_per_second else "",
             run_time(run.seconds),
             *([_median(run)] if is_timed else []),
+            *([_waiting(run)] if waits else []),
             *(run.settings.get(key, "") for key in settings),
         )
         for run in runs
     ]
-    numbers = range(2, len(names) - len(settings))
+    numbers = range(2, len(names) - len(settings) - waits)
     return html_table(names, rows, numbers=numbers, code={0})
 
 
@@ -120,12 +125,14 @@ def short_names(keys: Sequence[str]) -> list[str]:
     >>> short_names(["train.optimizer.learning_rate", "train.optimizer.op"])
     ['learning_rate', 'optimizer.op']
     >>> short_names(["data.train.batch", "data.eval.batch", "nodes.worker"])
-    ['train.batch', 'eval.batch', 'worker']
+    ['train.batch', 'eval.batch', 'nodes.worker']
     """
     return [_short_name(key, [each for each in keys if each != key]) for key in keys]
 
 
 def _short_name(key: str, others: Sequence[str]) -> str:
+    if key.startswith("nodes."):
+        return key
     parts = key.split(".")
     for i in reversed(range(1, len(parts))):
         end = ".".join(parts[i:])
@@ -133,6 +140,14 @@ def _short_name(key: str, others: Sequence[str]) -> str:
         if is_unique and end != "op":  # the optimizer of a spec
             return end
     return key
+
+
+def _waiting(run: RunFacts) -> str:
+    """Return the mean share of waiting of each kind of node."""
+    shares: dict[str, list[float]] = {}
+    for node, share in run.waits.items():
+        shares.setdefault(NodeId(node).kind, []).append(share)
+    return ", ".join(f"{kind} {mean(each):.0%}" for kind, each in shares.items())
 
 
 def _step(run: RunFacts) -> str:

@@ -35,6 +35,7 @@ class Subject:
         build: the build or the compiled spec; None for a run whose build is missing.
         runs: the runs, in the given order.
         trace: the trace file, or None.
+        traces: the trace that each of several runs wrote, or None.
         is_own_trace: True if the trace was found in the options of the run.
         notes: sentences about the choices, for the output of the command.
         source: a sentence about the build, if the runs have different ones.
@@ -43,6 +44,7 @@ class Subject:
     build: LoadedBuild | None
     runs: tuple[Run, ...] = ()
     trace: Path | None = None
+    traces: tuple[Path | None, ...] = ()
     is_own_trace: bool = False
     notes: tuple[str, ...] = ()
     source: str = ""
@@ -168,7 +170,7 @@ def _runs(
         own = trace is None
         found, why = _own_trace(run) if own else (trace, "")
         notes = (*notes, why) if why else notes
-        return Subject(load_build(folder), runs, found, own, notes)
+        return Subject(load_build(folder), runs, found, (), own, notes)
     return _several(runs, folders, notes)
 
 
@@ -230,4 +232,12 @@ def _several(
             f"The picture shows the build of {name}, {which}. The builds of the runs differ;"
             " the section Runs lists the different settings."
         )
-    return Subject(load_build(folder), runs, notes=notes, source=source)
+    traces = [_own_trace(run) for run in runs]
+    notes = (*notes, *(why for found, why in traces if why and found is None))
+    return Subject(
+        load_build(folder),
+        runs,
+        traces=tuple(found for found, _ in traces),
+        notes=notes,
+        source=source,
+    )

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from placer.report.step.facts import Piece
-from placer.report.step.steps import STEP, Step
+from placer.report.step.steps import Step
 from placer.report.step.trace import (
     OUTSIDE,
     Arrow,
@@ -27,13 +27,12 @@ from placer.report.step.trace import (
     Thread,
     Trace,
 )
+from placer.runtime.timeline.recorder import SEND, STEP, WAIT
 
 MESSAGE: Final = "message"
 """The category of the time between the end of sending and the start of receiving."""
 OTHER: Final = "other"
 """The category of time outside all calls of a program."""
-_SEND: Final = "send"
-_WAIT: Final = "wait"
 
 
 class Leaf(NamedTuple):
@@ -100,7 +99,7 @@ class _Walk:
             self._add(leaf.start, at, here, OTHER, OTHER)
             return leaf.start, here
         label = self.trace.label(thread, leaf.slice)
-        if label.category == _WAIT:
+        if label.category == WAIT:
             if (arrow := self._cause(here, leaf, at)) is not None:
                 self._followed.add(arrow)
                 if not self._is_late(arrow, leaf):
@@ -160,7 +159,7 @@ class _Walk:
                 continue
             thread = self.trace.threads[arrow.target]
             index = thread.begun_at(arrow.received - 1)
-            if index == OUTSIDE or self.trace.label(thread, index).category != _WAIT:
+            if index == OUTSIDE or self.trace.label(thread, index).category != WAIT:
                 continue
             sent = self._sent(arrow)
             if int(thread.starts[index]) < sent:
@@ -180,7 +179,7 @@ class _Walk:
         if arrow.is_message:
             self._add_message(before, at, arrow.target, self._of(arrow))
         else:
-            self._add(before, at, arrow.target, _WAIT, name)
+            self._add(before, at, arrow.target, WAIT, name)
         return before, arrow.source
 
     def _sent(self, arrow: Arrow) -> int:
@@ -195,7 +194,7 @@ class _Walk:
         outer = int(thread.parents[index])
         if outer != OUTSIDE:
             category = self.trace.label(thread, outer).category
-            if category not in (_SEND, STEP, _WAIT):
+            if category not in (SEND, STEP, WAIT):
                 index = outer
         return int(thread.ends[index])
 
@@ -209,7 +208,7 @@ class _Walk:
             self._followed.add(arrow)
             receiver = self.trace.threads[arrow.target]
             doing = self._leaf(arrow.target, at).slice
-            if doing == OUTSIDE or self.trace.label(receiver, doing).category != _WAIT:
+            if doing == OUTSIDE or self.trace.label(receiver, doing).category != WAIT:
                 return at, arrow.target
         self._add_message(leaf.start, at, arrow.source, self._of(arrow))
         return leaf.start, arrow.source

@@ -16,19 +16,18 @@ from placer.report.step.critical_path import leaves_of, longest_chain
 from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import (
-    STEP,
     Step,
     median_step,
     middle_steps,
     spans_of,
     steps_of,
 )
-from placer.report.step.trace import OUTSIDE, PROGRAM, Message, Numbers, Thread, Trace
+from placer.report.step.trace import OUTSIDE, Message, Numbers, Thread, Trace
 from placer.report.step.trace_file import read_trace
 from placer.report.step.works import works_of
 from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.part import Part
-from placer.runtime.timeline.recorder import COLUMNS
+from placer.runtime.timeline.recorder import COLUMNS, PROGRAM, STEP
 from placer.runtime.timeline.timeline import Timeline
 
 
@@ -54,6 +53,8 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         return None
     step = median_step(steps)
     chain = longest_chain(trace, step)
+    # The trace of a failed run may have only some of the nodes, and thus of the messages.
+    is_complete = {*trace.nodes}.issuperset(node.name for node in plan.nodes)
     found = StepTime(
         step=step.number,
         seconds=step.duration / 1e9,
@@ -64,7 +65,7 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         sentence=sentence_of(trace, step, len(steps), chain),
         advice=(),
         measured=measured_in(trace, step),
-        sent=tuple(sent_in(trace, step)),
+        sent=tuple(sent_in(trace, step)) if is_complete else (),
     )
     typical = _mean_of(found, trace, middle_steps(steps))
     is_local = not trace.uncertainty

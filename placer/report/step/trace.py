@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-PROGRAM: Final = "program"
-"""The thread of a node that runs its program."""
 OUTSIDE: Final = -1
 """The index that stands for the time outside all slices."""
 
