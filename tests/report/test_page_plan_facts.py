@@ -7,7 +7,8 @@ import pytest
 from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.report.page.memory import memory_rows
 from placer.report.page.schedule import declared_schedule, measured_schedule
-from placer.report.page.tables import balance_of, table_rows
+from placer.report.page.tables import balance_of, sparse_rows, table_rows
+from placer.report.run_files import StoredRows
 from placer.report.step.facts import SliceFacts, StepTime, ThreadRow
 from placer.system.resources import find_file
 
@@ -51,6 +52,18 @@ def test_tables_have_their_share_of_the_mean() -> None:
     assert first.share + second.share == pytest.approx(2)
     (workers,) = table_rows(load("digits_without_server").plan)
     assert (workers.node, workers.share) == ("worker:0-1", 1.0)
+
+
+def test_sparse_tables_have_their_size_after_a_run() -> None:
+    plan = load("wide_deep_sparse").plan
+    wide, vectors = sparse_rows(plan, {"wide.table": StoredRows(10, 800)})
+    assert (wide.name, wide.nodes, wide.rows, wide.nbytes) == (
+        "wide.table",
+        "ps:0-1",
+        10,
+        800,
+    )
+    assert (vectors.rows, vectors.nbytes) == (None, None)
 
 
 def test_a_parameter_below_min_block_explains_the_balance() -> None:
