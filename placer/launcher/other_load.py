@@ -11,6 +11,8 @@ from placer.runtime.control.events import State
 
 MIN_SECONDS: Final = 2.0
 """The shortest time over which the load of other programs is measured."""
+INTERVAL: Final = 0.5
+"""Seconds between two readings of the machine's CPU time, which are slow with many cores."""
 _STATES: Final = Path("/proc/stat")
 _BUSY: Final = (0, 1, 2, 5, 6)
 """The columns of user, nice, system, irq and softirq in a line of a core."""
@@ -23,18 +25,21 @@ class OtherLoad:
     def __init__(self) -> None:
         self._begin: tuple[float, float] | None = None
         self._end = 0.0, 0.0
+        self._next = 0.0
         self._before: dict[int, float] = {}
         self._after: dict[int, float] = {}
 
     def add(self, state: State) -> None:
         """Add the CPU time of the process of a node that runs on this machine."""
-        busy = busy_seconds()
-        if busy is None:
-            return
-        self._end = time.monotonic(), busy
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + INTERVAL
+            if (busy := busy_seconds()) is None:
+                return
+            self._end = now, busy
         self._after[os.getpid()] = time.process_time()
         self._after[state.process] = state.cpu_seconds
-        if self._begin is None:
+        if self._begin is None and self._end[1]:
             # The other nodes start later.
             self._begin, self._before = self._end, {**self._after}
 

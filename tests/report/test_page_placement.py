@@ -21,6 +21,7 @@ from placer.compiler.driver import compile_in_memory, compile_prediction
 from placer.compiler.frontend import load_text
 from placer.errors import GraphError
 from placer.report.explain import BuildInfo, explain
+from placer.report.layers import INPUT, find_layers
 from placer.report.page.arrows import share, weigh_edge
 from placer.report.page.columns import MAX_COLUMNS
 from placer.report.page.details import list_details
@@ -472,3 +473,14 @@ def test_the_picture_of_a_drawn_model_agrees_with_its_plan(drawn: DrawnModel) ->
         except GraphError:  # a model that trains nothing
             return
         check(place(build))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_of_boxes_have_the_kinds_of_the_table_of_layers(name: str) -> None:
+    placed = placed_spec(name)
+    layers = find_layers(placed.build.plan, placed.graph)
+    table = {layer.name: layer.kind for layer in layers if layer.kind != INPUT}
+    kinds = placed.layers.kinds
+    both = kinds.keys() & table.keys()
+    assert both
+    assert {each: kinds[each] for each in both} == {each: table[each] for each in both}
