@@ -93,11 +93,11 @@ def _table(runs: Sequence[RunFacts]) -> str:
         *(f"eval {name}" for name in evaluated),
         *(["at step"] if evaluated else []),
         *_short(settings),
-        *(f"train {name}" for name in trained),
         "steps",
         "samples/s",
         "time",
         *(["step (median)"] if is_timed else []),
+        *(f"train {name}" for name in trained),
     )
     rows = [
         (
@@ -106,11 +106,11 @@ def _table(runs: Sequence[RunFacts]) -> str:
             *(_metric(run.best.get(name)) for name in evaluated),
             *([_step(run)] if evaluated else []),
             *(run.settings.get(key, "") for key in settings),
-            *(_metric(run.metrics.get(name)) for name in trained),
             format_count(run.steps),
             format_count(run.samples_per_second) if run.samples_per_second else "",
             run_time(run.seconds),
             *([_median(run)] if is_timed else []),
+            *(_metric(run.metrics.get(name)) for name in trained),
         )
         for run in runs
     ]
@@ -136,7 +136,7 @@ def _waiting(run: RunFacts) -> str:
     for node, share in run.waits.items():
         shares.setdefault(NodeId(node).kind, []).append(share)
     each_kind = [f"{kind} {100 * mean(each):.0f} %" for kind, each in shares.items()]
-    return f"waiting for other nodes took {', '.join(each_kind)} of the time"
+    return f"share of the time spent waiting for other nodes: {', '.join(each_kind)}"
 
 
 def _step(run: RunFacts) -> str:
