@@ -292,8 +292,8 @@ def test_a_result_has_the_best_evaluation(tmp_path: Path) -> None:
                 running.note(step(number, eval=metrics))
             result = Result(7, {}, {}, 0.0, {})
             running.note(result)
-            assert (result.best_step, result.best_eval) == (2, {"accuracy": 0.5})
-            assert "best  accuracy 0.5  (step 2)" in repr(result)
+    assert (result.best_step, result.best_eval) == (2, {"accuracy": 0.5})
+    assert "best  accuracy 0.5  (step 2)" in repr(result)
     (run,) = find_runs(tmp_path)
     assert (run.end.best_step, run.end.eval_step) == (2, 6)
     assert run.end.best_eval == {"accuracy": 0.5}

@@ -44,6 +44,8 @@ def _runs(page: Page) -> str:
         _table(page.runs),
     ]
     for run in page.runs:
+        if run.waits and len(page.runs) > 1:
+            parts.append(paragraph(f"{run.name}: {_waiting(run)}."))
         if run.load:
             parts.append(paragraph(f"{run.name}: {run.load}."))
         if run.chain:
@@ -84,20 +86,18 @@ def _table(runs: Sequence[RunFacts]) -> str:
     evaluated = list(dict.fromkeys(key for run in runs for key in run.best))
     evaluated.sort(key=lambda name: all(run.compared != name for run in runs))
     trained = list(dict.fromkeys(key for run in runs for key in run.metrics))
-    waits = len(runs) > 1 and any(run.waits for run in runs)
     is_timed = any(run.step_seconds is not None for run in runs)
     names = (
         "run",
         "ended",
         *(f"eval {name}" for name in evaluated),
         *(["at step"] if evaluated else []),
-        *(f"train {name}" for name in trained),
+        *short_names(settings),
         "steps",
         "samples/s",
         "time",
         *(["step (median)"] if is_timed else []),
-        *(["waiting"] if waits else []),
-        *short_names(settings),
+        *(f"train {name}" for name in trained),
     )
     rows = [
         (
@@ -105,17 +105,18 @@ def _table(runs: Sequence[RunFacts]) -> str:
             run.ended,
             *(_metric(run.best.get(name)) for name in evaluated),
             *([_step(run)] if evaluated else []),
-            *(_metric(run.metrics.get(name)) for name in trained),
+            *(run.settings.get(key, "") for key in settings),
             format_count(run.steps),
             format_count(run.samples_per_second) if run.samples_per_second else "",
             run_time(run.seconds),
             *([_median(run)] if is_timed else []),
-            *([_waiting(run)] if waits else []),
-            *(run.settings.get(key, "") for key in settings),
+            *(_metric(run.metrics.get(name)) for name in trained),
         )
         for run in runs
     ]
-    numbers = range(2, len(names) - len(settings) - waits)
+    first = 2 + len(evaluated) + bool(evaluated)
+    words = {0, 1, *range(first, first + len(settings))}
+    numbers = {*range(len(names))} - words
     return html_table(names, rows, numbers=numbers, code={0})
 
 
@@ -143,11 +144,12 @@ def _short_name(key: str, others: Sequence[str]) -> str:
 
 
 def _waiting(run: RunFacts) -> str:
-    """Return the mean share of waiting of each kind of node."""
+    """Return a sentence about the mean share of waiting of each kind of node."""
     shares: dict[str, list[float]] = {}
     for node, share in run.waits.items():
         shares.setdefault(NodeId(node).kind, []).append(share)
-    return ", ".join(f"{kind} {mean(each):.0%}" for kind, each in shares.items())
+    each_kind = [f"{kind} {100 * mean(each):.0f} %" for kind, each in shares.items()]
+    return f"share of the time spent waiting for other nodes: {', '.join(each_kind)}"
 
 
 def _step(run: RunFacts) -> str:
