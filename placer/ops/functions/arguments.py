@@ -160,6 +160,14 @@ def parameter_mask(pytree: Any) -> Iterator[bool]:
             yield _is_array(leaf) and str(leaf.dtype) in FLOATS
 
 
+def complex_leaves(pytree: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each complex array that a library would train."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(pytree, is_leaf=is_untrained)
+    for path, leaf in paths:
+        if not is_untrained(leaf) and _is_array(leaf) and "complex" in str(leaf.dtype):
+            yield names_on_path(path)
+
+
 def is_untrained(node: Any) -> bool:
     """Return True if the library of a node of the pytree does not train it."""
     # Libraries that are not imported have no objects in the pytree.

@@ -146,6 +146,8 @@ class _TermBuilder:
             # Sorted, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
+            if "complex" in str(arg.dtype):
+                raise self._complex_error(path)
             if str(arg.dtype) not in FLOATS:
                 raise SpecError(
                     f"{_show(path)} is an array of {arg.dtype}, but a parameter must"
@@ -154,6 +156,13 @@ class _TermBuilder:
                 )
             return {"param": self._add_leaf(arg, path)}
         return self._template_term(arg, path)
+
+    def _complex_error(self, path: tuple[str, ...]) -> SpecError:
+        return SpecError(
+            f"{_show(path)} is a complex array, but parameters must be real",
+            hint="store its real and its imaginary part as two parameters; if it is a"
+            f" constant, read it from a global name of {self._file}",
+        )
 
     def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
         """Return the term of a pytree that is a global name in the function's file."""
@@ -176,6 +185,8 @@ class _TermBuilder:
                 raise SpecError(message, hint=hint) from error
             pytree = self._regions.call_with_precision(arg, self._wide)
         self.pytrees.append((path, pytree))
+        for inner in self._regions.complex_leaves(pytree):
+            raise self._complex_error((*path, *inner))
         is_parameter = self._regions.parameter_mask(pytree)
         for inner, leaf in self._regions.leaves_with_paths(pytree):
             if isinstance(leaf, Variable):

@@ -40,6 +40,10 @@ def model():
     return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4)], "count": jnp.arange(2)})
 
 
+def waves():
+    return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4) * 1j], "count": jnp.arange(2)})
+
+
 ready = model()
 
 
@@ -59,6 +63,10 @@ def dense(params, x, scale=1.0):
 
 def bare(w, x):
     return x @ w
+
+
+def turning(w, x):
+    return jnp.abs(jnp.exp(1j * x) @ w)
 
 
 def pair(a, b, x):
@@ -444,6 +452,14 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
             "params has the key 3; keys must be strings",
         ),
         (
+            "placer.trace(bare, W * 1j, x)",
+            "w is a complex array, but parameters must be real",
+        ),
+        (
+            "placer.trace(apply, waves, x)",
+            "model.inner['a.b'].0 is a complex array, but parameters must be real",
+        ),
+        (
             "placer.trace(bare, np.arange(4), x)",
             "w is an array of int64, but a parameter must be an array of floats",
         ),
@@ -487,6 +503,13 @@ def test_a_function_that_cannot_be_traced_is_reported_at_the_call(
 
 def line(text: str, at: str = HEAD) -> int:
     return next(i for i, each in enumerate(at.splitlines(), 1) if text in each)
+
+
+def test_the_memory_of_a_complex_residual_is_known(tmp_path: Path) -> None:
+    program = build_program(tmp_path, "placer.trace(turning, W, x)")
+    placer.compile(program, tmp_path / "build")
+    graph = (tmp_path / "build" / "graph.txt").read_text()
+    assert "uint8[batch, 4, 8]" in graph
 
 
 def test_a_wrong_place_inside_is_reported_at_its_guard(tmp_path: Path) -> None:
