@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from placer.compiler.frontend.entries.names import is_name
+from placer.compiler.frontend.entries.names import is_name, is_parameter_key
 from placer.compiler.frontend.entries.op_parameters import widen
 from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
@@ -246,14 +246,9 @@ def _set_keys(parameters: Sequence[Leaf]) -> None:
         path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
         key = _joined(path)
         key = f"p{key}" if key[0].isdigit() else key
-        if key in VALUE_SUFFIXES or _RESERVED.fullmatch(key) or not is_name(key):
+        is_reserved = key in VALUE_SUFFIXES or _RESERVED.fullmatch(key)
+        if is_reserved or not is_parameter_key(key):
             key = f"{key}_"
-        if not is_name(key):
-            raise SpecError(
-                f"the parameter at {leaf.path_text} would be called '{key}', which has"
-                " more than 64 characters",
-                hint="pass parts of the model as separate arguments",
-            )
         if key in leaf_of:
             raise SpecError(
                 f"the parameters at {leaf_of[key].path_text} and {leaf.path_text} would"
