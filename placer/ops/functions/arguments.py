@@ -189,6 +189,14 @@ def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
     return [(names_on_path(path), leaf) for path, leaf in flat]
 
 
+def path_of_variable(leaf: Any) -> tuple[str, ...]:
+    """Return the names on the path that Keras gives a variable; empty for other leaves."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(leaf, keras.Variable):
+        return ()
+    return tuple(leaf.path.split("/"))
+
+
 def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:
     """Yield the names on a JAX path, without the `value` of Flax variables."""
     keystr = jax.tree_util.keystr

@@ -24,16 +24,24 @@ class Leaf:
 
     Attributes:
         path: The names that lead to it, starting with the name of the argument.
+        variable: The path of a variable of Keras, which names its parameter.
         key: The key of the parameter; None for a value.
     """
 
     value: Any
     path: tuple[str, ...]
+    variable: tuple[str, ...] = ()
     key: str | None = None
 
     @property
     def path_text(self) -> str:
-        return _show(self.path)
+        keras = f" ({'/'.join(self.variable)})" if self.variable else ""
+        return f"{_show(self.path)}{keras}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names for the key, starting with the name of the argument."""
+        return (self.path[0], *self.variable) if self.variable else self.path
 
     def type(self, wide: bool) -> TensorType:
         """Return the type of the value in the graph."""
@@ -77,12 +85,14 @@ class Arguments:
         """Return the keys of the parameters at and below a path."""
         return [leaf.key for leaf in self._leaves_in(path) if leaf.key is not None]
 
-    def pattern_of(self, path: tuple[str, ...]) -> str:
-        """Return a glob that matches the parameters at and below a path."""
+    def patterns_of(self, path: tuple[str, ...]) -> list[str]:
+        """Return globs that match the parameters at and below a path, and no others."""
         leaf = self._leaves_in(path)[0]
         assert leaf.key is not None, path
+        if leaf.variable:
+            return self.keys_in(path)
         below = leaf.path[len(path) :]
-        return f"{leaf.key.removesuffix(_joined(below))}*" if below else leaf.key
+        return [f"{leaf.key.removesuffix(_joined(below))}*" if below else leaf.key]
 
     def _leaves_in(self, path: tuple[str, ...]) -> list[Leaf]:
         return [x for x in self.leaves if x.key and x.path[: len(path)] == path]
@@ -196,6 +206,11 @@ class _TermBuilder:
         return {"make": names[0]}
 
     def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
+        if not isinstance(value, Variable) and 0 in value.shape:
+            raise SpecError(
+                f"{_show(path)} is an empty array: its shape is {tuple(value.shape)}",
+                hint="remove it, or pass None in its place: a parameter needs elements",
+            )
         for other in self.leaves:
             if other.value is value and not isinstance(value, Variable):
                 raise SpecError(
@@ -203,7 +218,8 @@ class _TermBuilder:
                     " would become two parameters",
                     hint="pass the array once, or copy it",
                 )
-        self.leaves.append(Leaf(value, path))
+        variable = self._regions.path_of_variable(value)
+        self.leaves.append(Leaf(value, path, variable))
         return self.leaves[-1]
 
 
@@ -243,8 +259,8 @@ def _set_keys(parameters: Sequence[Leaf]) -> None:
     only_one = len({leaf.path[0] for leaf in parameters}) == 1
     leaf_of: dict[str, Leaf] = {}
     for leaf in parameters:
-        path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
-        key = _joined(path)
+        path = leaf.names
+        key = _joined(path[1:] if only_one and len(path) > 1 else path)
         key = f"p{key}" if key[0].isdigit() else key
         is_reserved = key in VALUE_SUFFIXES or _RESERVED.fullmatch(key)
         if is_reserved or not is_parameter_key(key):
