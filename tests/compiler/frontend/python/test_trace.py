@@ -67,6 +67,18 @@ def apply(model, x):
     return h * model.inner["count"][1]
 
 
+def eights():
+    return Model(jnp.ones((4, 4)), [jnp.ones(4, jnp.float8_e4m3fn), jnp.arange(2)])
+
+
+def two(models, x):
+    (model,) = models
+    with place_guard("/cpu"):
+        h = jnp.tanh(x @ model.w)
+    with place_guard("/node:worker:1"):
+        return h * model.inner[0].astype(x.dtype) * model.inner[1][1]
+
+
 def paired(both, x):
     return apply(both[0], x) * both[1]["scale"]
 
@@ -210,6 +222,20 @@ def test_a_model_is_a_name_of_the_file(tmp_path: Path) -> None:
     assert op.attrs["args"] == '[{"make": "model"}, {"in": "float32[batch, 4]"}]'
     again = build_program(tmp_path, 'placer.trace(apply, ready, x, name="net")')
     assert parameters(again) == parameters(program)
+
+
+def test_arrays_that_are_never_trained_are_listed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = "placer.trace(two, [eights], x, name='net')"
+    program = build_program(tmp_path, call)
+    assert parameters(program) == {"net.p0_w": "float32[4, 4]"}
+    spec, out = f"{tmp_path / 'model.py'}:build", f"{tmp_path / 'build'}"
+    commands.main(["compile", spec, "--out", out], standalone_mode=False)
+    line = "never trained in 'net': models.0.inner.0 float8_e4m3fn[4], models.0.inner.1 int32[2]"
+    assert capsys.readouterr().out.count(line) == 1
+    commands.main(["explain", out], standalone_mode=False)
+    assert capsys.readouterr().out.count(line) == 1
 
 
 def test_a_model_has_a_configuration(tmp_path: Path) -> None:
