@@ -42,7 +42,8 @@ class Layer:
         stored: The nodes that store its parameters.
         sent: The bytes that nodes send in a step: the parameters of the layer, their
             gradients, its result and the gradient of its result.
-        flops: The FLOPs of its forward and backward pass for one batch, computed once.
+        flops: The FLOPs of its forward and backward pass for one batch. Work that
+            several nodes repeat counts once.
     """
 
     name: str

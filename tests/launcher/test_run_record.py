@@ -393,6 +393,23 @@ def test_a_run_goes_on_if_its_files_cannot_be_written(tmp_path: Path) -> None:
     assert kept.has_trained
 
 
+def test_a_run_whose_files_cannot_be_written_is_over_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = RunRecord(lambda _: tmp_path, COMMAND)
+    kept.note(step(1))
+    assert find_runs(tmp_path)[0].end.ended == "running"
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_record, "history_line", refuse)
+    kept.note(step(2))
+    with pytest.warns(RunWarning, match="No space left"):
+        kept.__exit__(None, None, None)
+    assert find_runs(tmp_path)[0].end.ended == "killed"
+
+
 def test_a_run_without_a_result_is_running_or_killed(tmp_path: Path) -> None:
     running = RunRecord(lambda _: tmp_path, COMMAND)
     with running:

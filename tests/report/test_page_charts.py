@@ -19,7 +19,6 @@ from placer.report.page.charts.pipeline import pipeline_chart
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.slices import merge_slices
 from placer.report.page.charts.smoothing import smooth
-from placer.report.page.charts.sparkline import sparkline
 from placer.report.page.charts.timeline import timeline_chart
 from placer.report.page.facts import (
     Curve,
@@ -148,8 +147,6 @@ CHARTS = {
     "timeline": timeline_chart(step_time()),
     "many threads": timeline_chart(step_time(rows=60)),
     "shares": shares_chart(step_time().shares),
-    "sparkline": sparkline([3.0, 2.5, 2.6, 1.0], HOSTILE),
-    "flat sparkline": sparkline([1.0], "loss"),
 }
 
 
@@ -162,7 +159,7 @@ def test_texts_neither_overlap_nor_leave_the_chart(name: str) -> None:
 
 def test_charts_without_facts_are_empty() -> None:
     assert memory_chart(()) == balance_chart(()) == pipeline_chart(()) == ""
-    assert shares_chart({}) == curve_charts(()) == sparkline([], "loss") == ""
+    assert shares_chart({}) == curve_charts(()) == ""
     empty = StepTime(1, 0.0, 1, (), {}, (), "", (), {})
     assert timeline_chart(empty) == chain_chart(empty) == ""
 
@@ -268,6 +265,12 @@ def test_curves_are_readable(runs: int, steps: int) -> None:
     assert len(set(identifiers)) == 3
 
 
+def test_a_metric_of_runs_that_are_not_drawn_has_no_chart() -> None:
+    last = Curve("digits-9", "auc", True, ((1, 0.5),))
+    page = ET.fromstring(curve_charts((*curves(9, 20), last)))
+    assert len(page[1]) == 3
+
+
 def test_the_best_evaluation_is_marked_in_each_metric_that_it_has() -> None:
     best = facts("digits-1", 50, loss=5.0)
     page = ET.fromstring(curve_charts(curves(2, 100), [best]))
@@ -295,7 +298,7 @@ def test_runs_differ_in_dashes_and_markers() -> None:
 def test_spikes_of_the_first_steps_are_cut_off() -> None:
     page = ET.fromstring(curve_charts(curves(1, 300)[:1]))
     texts = ["".join(each.itertext()) for each in page.iter(f"{SVG}text")]
-    assert "first steps up to 200 are cut off" in texts
+    assert "cut off: first steps, up to 200" in texts
 
 
 def test_an_average_is_between_the_values_around_it() -> None:

@@ -57,7 +57,7 @@ def test_a_parameter_below_min_block_explains_the_balance() -> None:
     assert balance() == (
         "ps:0 stores 32.8 kB, 1.70 times the mean of 19.2 kB: h1.w is one block, because"
         " its 8,192 elements are at most min_block (8,192)."
-        " 'train.slicing.min_block: 4096' cuts it for 2 servers."
+        " 'train.slicing.min_block: 4096' divides it over 2 servers."
     )
 
 

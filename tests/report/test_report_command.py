@@ -127,7 +127,7 @@ def test_a_build_and_a_spec_have_the_same_page(folder: Path) -> None:
 
 def test_options_of_the_spec(folder: Path) -> None:
     totals = facts("small.yaml", "--set", "data.train.batch=8").totals
-    assert ("8", "rows of a step") in [(each.value, each.label) for each in totals]
+    assert ("8", "rows in a step") in [(each.value, each.label) for each in totals]
     assert "whose keys cannot be changed" in error("build", "--set", "train.epochs=2")
 
 
@@ -164,8 +164,8 @@ def test_runs_with_different_builds(folder: Path) -> None:
     third = write_run(folder, "small-3", 3.0, folder / "other")
     page = facts(first, second, third)
     assert page.source == (
-        "The picture is of small-2, the first run with a build. The graphs of the runs"
-        " differ by the settings under Runs."
+        "The picture shows the build of small-2, the first run with a build. The builds of"
+        " the runs differ; the section Runs lists the different settings."
     )
     assert "--svg has several placements" in error(second, third, "--svg")
 
@@ -217,10 +217,13 @@ def test_the_trace_of_a_run(folder: Path) -> None:
         ("build small.yaml", "several paths must be runs, and 'build' is a build"),
         ("runs/small-1 small.yaml", "'small.yaml' is a spec"),
         ("runs/small-1 runs/../runs/small-1", "is given twice"),
-        ("runs/small-1 --set train.epochs=2", "is a run, whose keys cannot be changed"),
+        ("runs/small-1 --set train.epochs=2", "--set changes only the keys of a spec"),
         ("runs/small-1 runs/small-2 --trace rows.json", "is for one build or one run"),
         ("build --out empty", "name a file in the folder: --out empty/report.html"),
         ("build --out new/a.html", "create the folder: mkdir -p new"),
+        ("build --out rows.txt/a.html", "Not a directory"),
+        ("build --out pipe", "cannot write 'pipe': it is not a regular file"),
+        (f"build --out {'a' * 300}", "File name too long"),
     ],
 )
 def test_mistakes(words: str, says: str, folder: Path) -> None:
@@ -229,6 +232,7 @@ def test_mistakes(words: str, says: str, folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "rows.json").write_text("{}")
     (folder / "rows.txt").write_text("")
+    os.mkfifo(folder / "pipe")
     done = CliRunner().invoke(report_command, words.split())
     found = (
         done.output if isinstance(done.exception, SystemExit) else str(done.exception)
@@ -236,6 +240,31 @@ def test_mistakes(words: str, says: str, folder: Path) -> None:
     assert says in " ".join(found.split())
     assert done.exit_code
     assert not Path("report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["plan.json", "sources.json"])
+def test_a_damaged_build(name: str, folder: Path) -> None:
+    for content in (b"", b"\x00\xff", (folder / "build" / name).read_bytes()[:-40]):
+        (folder / "build" / name).write_bytes(content)
+        said = error("build")
+        assert f"'build/{name}' cannot be read: " in said
+        assert "hint: compile the spec again" in said
+
+
+def test_options_of_another_version(folder: Path) -> None:
+    runs = [
+        write_run(folder, f"small-{i}", 1.0, None, old_option=i, loss=0.5)
+        for i in (1, 2)
+    ]
+    page = facts(*runs)
+    assert [run.settings["--old-option"] for run in page.runs] == ["1", "2"]
+
+
+def test_a_page_of_many_runs(folder: Path) -> None:
+    runs = [write_run(folder, f"small-{i}", float(i), None) for i in range(300)]
+    assert report(*runs).splitlines()[-2] == "small: 300 runs"
+    assert "runs/small-15 … and 284 more runs</code>" in Path("report.html").read_text()
+    assert Path("report.html").stat().st_size < 1_000_000
 
 
 def test_a_subject_of_a_folder_with_a_build(folder: Path) -> None:

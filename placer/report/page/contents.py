@@ -82,6 +82,9 @@ def lines_of(graph: Graph, box: Box, layers: Layers) -> tuple[tuple[Line, ...], 
         return tuple(
             _ranges(names, lambda _: 1, _NOUNS.get(box.purpose, "parameter"))
         ), 0
+    if not names:  # for example, a box that reads only the positions of rows
+        names = [op.name for op in box.ops]
+        notes = [op.kind for op in box.ops]
     lines = [Line(name, note) for name, note in zip(names, notes, strict=True)]
     return tuple(lines[:MAX_LINES]), max(0, len(lines) - MAX_LINES)
 
@@ -116,7 +119,7 @@ def _own_lines(box: Box) -> tuple[list[str], list[str]]:
 
 
 def _sums_parts(graph: Graph, op: Op) -> bool:
-    """Whether an op receives partial values, which it adds up."""
+    """Return True if an op adds up the partial values that it receives."""
     edge = op.received_edge
     return edge is not None and any(
         graph.values[name].layout == "P" for name in graph.sends[edge].operands
@@ -142,7 +145,7 @@ def _sums(graph: Graph, box: Box) -> tuple[list[str], list[str]]:
 def _ranges(
     names: Sequence[str], size: Callable[[str], int], noun: str
 ) -> Iterator[Line]:
-    """Yield lines that each name a part of the names."""
+    """Yield a line for each range of names."""
     for i in range(MAX_LINES):
         part = names[i * len(names) // MAX_LINES : (i + 1) * len(names) // MAX_LINES]
         yield Line(f"{part[0]} … {part[-1]}", plural(sum(map(size, part)), noun))

@@ -19,10 +19,12 @@ Point = tuple[int, float]
 
 
 class HistoryLine(msgspec.Struct, frozen=True):
-    """The metrics of a step, and of the evaluation after it. None: not finite."""
+    """The metrics of a step, its learning rates, and the metrics of the evaluation after
+    it. None: not finite."""
 
     step: int
     metrics: dict[str, float | None] = {}
+    learning_rates: dict[str, float | None] = {}
     eval: dict[str, float | None] | None = None
 
 
@@ -42,12 +44,21 @@ def curves_of(run: str, history: Path) -> tuple[Curve, ...]:
 
 
 def curves_from(run: str, lines: Iterable[HistoryLine]) -> tuple[Curve, ...]:
-    """Return the curve of each metric, from the lines of a history."""
+    """Return the curve of each metric and learning rate, from the lines of a history.
+
+    A learning rate that does not change has no curve.
+    """
     trained: dict[str, list[Point]] = {}
     evaluated: dict[str, list[Point]] = {}
+    rates: dict[str, list[Point]] = {}
     for line in lines:
         _add(trained, line.step, line.metrics)
         _add(evaluated, line.step, line.eval or {})
+        _add(rates, line.step, line.learning_rates)
+    for name, points in rates.items():
+        if len({rate for _, rate in points}) > 1:
+            of_table = f" of {name}" if len(rates) > 1 else ""
+            trained[f"learning rate{of_table}"] = points
     return tuple(
         Curve(run, metric, is_evaluation, decimate(points))
         for curves, is_evaluation in ((trained, False), (evaluated, True))

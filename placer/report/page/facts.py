@@ -138,7 +138,7 @@ class Placement(Facts, frozen=True):
 
     Attributes:
         phase: "a training step" or "a prediction batch".
-        left_out: devices that are not drawn, as text; empty if all are drawn.
+        left_out: devices that share a column, and boxes that are not drawn, as text.
     """
 
     phase: str
@@ -150,7 +150,7 @@ class Placement(Facts, frozen=True):
 
 
 class LayerFacts(Facts, frozen=True):
-    """A layer, as the part of it in one box.
+    """The part of a layer in one box.
 
     Attributes:
         line: the position in the spec, such as "digits.yaml:28"; empty if unknown.
@@ -210,7 +210,7 @@ class TableRow(Facts, frozen=True):
 
 
 class TaskFacts(Facts, frozen=True):
-    """A task of a pipeline: of one microbatch, from `start` to `end` of a step, 0 to 1."""
+    """A task of a pipeline for one microbatch; `start` and `end` are fractions of a step."""
 
     name: str
     microbatch: int | None
@@ -245,7 +245,17 @@ class RunFacts(Facts, frozen=True):
         best_step: the step of this evaluation.
         settings: the settings in which the runs differ.
         is_best: whether the run is the best of all runs.
-        is_last: whether the run does not compare its evaluations.
+        is_last: whether `best` is the last evaluation, because the run does not compare
+            its evaluations.
+        compared: the metric that decides which evaluation is the best; empty if the run
+            does not compare its evaluations.
+        about: the command, the settings, the start and the machine of the run, by label.
+        notes: the warnings, failures and resumptions.
+        load: a sentence about other programs that slowed down the run.
+        waits: the share of its time in which each node waited for other nodes.
+        staleness: the staleness of the gradients in asynchronous training, as text.
+        step_seconds: the time of the median step, from the trace of the run.
+        chain: the longest chain of the median step, as a sentence.
     """
 
     name: str
@@ -261,6 +271,14 @@ class RunFacts(Facts, frozen=True):
     error: str = ""
     is_best: bool = False
     is_last: bool = False
+    compared: str = ""
+    about: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    load: str = ""
+    waits: dict[str, float] = {}
+    staleness: str = ""
+    step_seconds: float | None = None
+    chain: str = ""
 
 
 class LayerRow(Facts, frozen=True):
@@ -285,7 +303,7 @@ class Page(Facts, frozen=True):
 
     Attributes:
         command: the `placer report` command.
-        source: the build whose placement is drawn, as a sentence, if several were given.
+        source: a sentence that names the drawn build, if the runs have different builds.
         untimed: the reason why no step time is shown, and the command that measures it.
         balance: why servers store different amounts; empty if balanced.
         best: which run was best and how it differs, as a sentence.

@@ -10,7 +10,7 @@
   let facts = null;
   let opened = null;
 
-  // Element with text and attributes. All texts become text nodes, never markup.
+  // All texts become text nodes, never markup.
   function make(name, attributes = {}, ...children) {
     const element = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
@@ -21,7 +21,7 @@
     return element;
   }
 
-  // The details are compressed; the first click or search inflates them.
+  // The first click or search decompresses the details.
   function load() {
     facts ??= (async () => {
       const coded = byId("details").textContent.trim();
@@ -111,7 +111,7 @@
       ["FLOPs", box.flops ? scaled(box.flops, "flops").replace("FLOPs", "").trim() : null],
       ["sent in a step", box.nbytes ? (box.estimated ? "≤ " : "") + scaled(box.nbytes, "bytes") : null],
       ["stored", box.stored ? scaled(box.stored, "bytes") : null],
-      ["median step", box.seconds != null ? `${(1000 * box.seconds).toFixed(2)} ms` : null],
+      ["time in the median step", box.seconds != null ? `${(1000 * box.seconds).toFixed(2)} ms` : null],
     ];
     return make("dl", { class: "figures" }, ...pairs.filter(([, value]) => value).map(
       ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
@@ -134,7 +134,7 @@
     ];
     if (box.why) parts.push(make("h4", {}, "Why here"), make("p", { class: "why" }, box.why));
     if (box.functions?.length) {
-      parts.push(make("h4", {}, "In the program"), make("p", {}, make("code", {}, box.functions.join(", "))));
+      parts.push(make("h4", {}, "Calls in the program"), make("p", {}, make("code", {}, box.functions.join(", "))));
     }
     parts.push(...moves(all, box));
     if (layers.length) {
@@ -186,12 +186,12 @@
       make("td", { class: "code" }, layer.output),
       make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : ""),
       make("td", { class: "code" }, layer.line)));
-    const head = make("tr", {}, ...["name", "kind", "output", "FLOPs", "spec"].map(
+    const head = make("tr", {}, ...["name", "kind", "output", "FLOPs", "in the spec"].map(
       (name) => make("th", { scope: "col", class: name === "FLOPs" ? "n" : null }, name)));
     const left = layers.length - part.length;
     return make("div", { class: "many" },
       make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)),
-      left ? make("p", { class: "hint" }, `${counted(left)} more: the search finds them.`) : null);
+      left ? make("p", { class: "hint" }, `${counted(left)} more not listed; the search finds all layers.`) : null);
   }
 
   // Only the visible ops have elements.
@@ -245,7 +245,7 @@
     box.addEventListener("blur", () => highlight(opened));
   }
 
-  // Arrow keys move to the next box in the same column, or to the nearest one beside it.
+  // Arrow keys move to the next box in the same column, or to the nearest box next to it.
   function neighbor(box, key) {
     const here = box.getBoundingClientRect();
     const x = here.left + here.width / 2;
@@ -354,7 +354,7 @@
     make("span", { class: "kind" }, hit.kind),
     make("span", { class: "name code", title: hit.name.slice(0, 500) }, hit.name.slice(0, 200)),
     make("span", { class: "note" }, hit.note)));
-    if (!hits.length) items.push(make("li", {}, "No op, layer or parameter has this name."));
+    if (!hits.length) items.push(make("li", {}, "No op, layer or parameter contains this text."));
     if (result.more) items.push(make("li", {}, `and ${counted(result.more)} more`));
     found.replaceChildren(...items);
     found.hidden = false;
@@ -406,9 +406,15 @@
   byId("color")?.addEventListener("change", (event) => {
     picture.dataset.color = event.target.value;
   });
-  byId("fit")?.addEventListener("change", (event) => {
-    byId("placement").classList.toggle("fit", event.target.checked);
-  });
+  const fit = byId("fit");
+  const applyFit = () => byId("placement").classList.toggle("fit", fit.checked);
+  if (fit) {
+    // A picture that is a little too wide is smaller at first, so that nothing is hidden.
+    const scale = picture.parentElement.clientWidth / picture.clientWidth;
+    fit.checked = scale < 1 && scale > 0.7;
+    applyFit();
+    fit.addEventListener("change", applyFit);
+  }
   byId("theme").addEventListener("click", () => {
     const root = document.documentElement;
     const now = root.dataset.theme

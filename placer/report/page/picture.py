@@ -194,7 +194,7 @@ def _line(
         f"M{number(x)} {number(y - 0.5)}L{number(x - half)} {number(y - size)}"
         f"H{number(x + half)}z"
     )
-    # A line may share its way with others: its label and its title name it.
+    # Arrows may share a line, so the label and the title identify an arrow.
     return element(
         "g",
         element("title", text(describe_arrow(placement, names, arrow))),
@@ -234,7 +234,7 @@ def describe_arrow(placement: Placement, names: Sequence[str], arrow: Arrow) -> 
     edges = ""
     if arrow.edges:
         several = "edges" if len(arrow.edges) > 1 else "edge"
-        edges = f" ({several} {', '.join(map(str, arrow.edges))})"
+        edges = f", {several} {', '.join(map(str, arrow.edges))}"
     return (
         f"{size} {way} from {names[source.column]} ({source.title})"
         f" to {names[target.column]} ({target.title}){edges}{values}"

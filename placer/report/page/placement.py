@@ -49,7 +49,7 @@ class PlacedGraph:
         edges: the edges of the graph in the plan.
         phase: the phase, as `facts.Placement.phase`.
         columns: the groups of equal nodes, and their devices.
-        boxes: the boxes before columns share a column, which have the ops of one group.
+        boxes: the boxes before columns share a column. Each has ops of one group only.
         drawn: the boxes of the picture, by row.
         of: the index of the drawn box of each box.
         groups: the nodes of each drawn group.
@@ -412,7 +412,9 @@ def _measured_bytes(
         if sent.edge in by_key:
             pair = group_of[NodeId(sent.source)], group_of[NodeId(sent.target)]
             of_edge = found.setdefault(sent.edge, {})
-            of_edge[pair] = of_edge.get(pair, 0) + sent.nbytes
+            # Threads of a process share memory.
+            is_sent = NodeId(sent.source).process != NodeId(sent.target).process
+            of_edge[pair] = of_edge.get(pair, 0) + is_sent * sent.nbytes
     return found
 
 

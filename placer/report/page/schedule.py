@@ -30,7 +30,7 @@ def declared_schedule(graph: Graph, policy: str) -> tuple[PipelineRow, ...]:
     end = max(turns[-1].end for turns in schedule.tasks.values() if turns)
     return tuple(
         PipelineRow(
-            label,
+            str(label),
             sum(turn.end - turn.start for turn in turns) / end,
             tuple(
                 TaskFacts(turn.task, turn.microbatch, turn.start / end, turn.end / end)
@@ -46,8 +46,8 @@ def measured_schedule(
 ) -> tuple[PipelineRow, ...]:
     """Return the tasks of the median step of a trace, a row per node.
 
-    A task that waits for messages or moves them has several parts: the gaps between its
-    parts are that time, which the declared schedule does not contain.
+    A task with waits or messages has several parts. The gaps between the parts are the
+    time of waits and messages, which the declared schedule does not contain.
 
     Args:
         step_time: the median step.

@@ -44,7 +44,7 @@ def _blocks(node: NodePlan) -> list[Block]:
 
 
 def is_balanced(plan: Plan) -> bool:
-    """Whether no node stores much more than the mean of its kind."""
+    """Return True if no node stores much more than the mean of its kind."""
     return all(
         len(loads) * max(loads.values()) <= BALANCED * sum(loads.values())
         for loads in stored_by_kind(plan).values()
@@ -99,7 +99,7 @@ def _reason(
         )
     group = graph.producers[block.name].attrs.get("group")
     if group is None:
-        return f"{name} is not trained, and only trained parameters are cut."
+        return f"{name} is not trained, and only trained parameters are divided."
     optimizer = graph.optimizers[group]
     rule, place = optimizer.attrs["rule"], optimizer.place
     servers = nodes if place is None else graph.cluster.nodes(place)
@@ -147,7 +147,9 @@ def _uncut(parameter: Parameter, settings: Mapping[str, Any], servers: int) -> s
     times = f"{most} x " if most > 1 else ""
     bound = f"fewer than {max(1, most) + 1} x " if is_floor else f"at most {times}"
     enough = _smaller_block(shape, servers, is_floor=is_floor)
-    advice = f" 'train.slicing.min_block: {enough}' cuts it for {servers:,} servers."
+    advice = (
+        f" 'train.slicing.min_block: {enough}' divides it over {servers:,} servers."
+    )
     return (
         f"{parameter.name} is {parts}, because its {format_count(numel)} elements are"
         f" {bound}min_block ({format_count(least)}).{advice if enough else ''}"
@@ -155,7 +157,7 @@ def _uncut(parameter: Parameter, settings: Mapping[str, Any], servers: int) -> s
 
 
 def _smaller_block(shape: Sequence[int], servers: int, *, is_floor: bool) -> int:
-    """Return the largest `min_block` that cuts a parameter for all servers, or 0."""
+    """Return the largest `min_block` that divides a parameter over all servers, or 0."""
     enough = prod(shape) // servers
     if not enough:
         return 0

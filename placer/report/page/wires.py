@@ -22,7 +22,7 @@ LABEL_HEIGHT: Final = 13.0
 _LABEL_ROW: Final = 15.0
 _LABEL_PAD: Final = 3.0
 _ABOVE_LINE: Final = 5.0
-"""The distance of a label to its line, which is up to twice as thick as this is high."""
+"""The distance of a label to the middle of its line. Lines are at most twice as thick."""
 _PLAIN_LANE: Final = 11.0
 _HEAD_ROOM: Final = 15.0
 """The space for the heads of arrows above a row."""
@@ -35,7 +35,7 @@ _IN_PORT: Final = 0.36
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The positions that are known before the heights of the channels are.
+    """The positions that do not depend on the heights of the channels.
 
     Attributes:
         lefts: the left side of the boxes of each column.
@@ -137,7 +137,7 @@ def draw_arrows(
 
 
 def thickness(nbytes: int) -> float:
-    """Return the width of the line for a message, which grows with the logarithm."""
+    """Return the width of the line for a message. It grows with the logarithm of bytes."""
     return min(1.3 + 0.42 * math.log10(1 + nbytes / 100), 5.5)
 
 

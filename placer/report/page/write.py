@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from pathlib import Path
 from string import Template
 
@@ -11,18 +12,20 @@ from placer.errors import PlacerError
 from placer.report.page.details_blob import pack_details
 from placer.report.page.facts import Page
 from placer.report.page.picture import read_style
+from placer.report.page.run_sections import errors_of
 from placer.report.page.sections import sections
 from placer.report.page.svg import element, text
 from placer.system.files.atomic import atomic_file, mode_of
 
+_OTHER_PATH = "choose another path with --out"
 _STYLES = ("colors.css", "picture.css", "charts.css", "page.css")
 
 
 def page_html(page: Page) -> str:
     """Return a page as HTML. Equal facts have equal text.
 
-    A browser runs no script but that of the page and loads nothing: the policy of the page
-    allows one style sheet and one script, by their digests.
+    The policy of the page allows only its own style sheet and script, by their digests. A
+    browser runs no other script and loads nothing.
     """
     style = "".join(map(read_style, _STYLES))
     script = read_style("page.js")
@@ -45,6 +48,7 @@ def page_html(page: Page) -> str:
             element("div", element("dt", text(t.label)), element("dd", text(t.value)))
             for t in page.totals
         ),
+        errors=errors_of(page.runs),
         nav="".join(
             element("a", text(part.link), href=f"#{part.name}") for part in parts
         ),
@@ -71,17 +75,23 @@ def write_text(content: str, path: Path) -> None:
     Raises:
         PlacerError: the file cannot be written.
     """
+    if os.path.isdir(path):
+        hint = f"name a file in the folder: --out {path / 'report.html'}"
+        raise PlacerError(f"cannot write '{path}': it is a folder", hint=hint)
+    if os.path.exists(path) and not os.path.isfile(path):  # such as /dev/stdout
+        raise PlacerError(
+            f"cannot write '{path}': it is not a regular file", hint=_OTHER_PATH
+        )
     try:
         with atomic_file(path, mode_of(path)) as file:
             file.write(content.encode("utf-8"))
     except OSError as error:
-        hint = "choose another path with --out"
-        if path.is_dir():
-            hint = f"name a file in the folder: --out {path / 'report.html'}"
-        elif not path.parent.is_dir():
-            hint = f"create the folder: mkdir -p {path.parent}"
+        is_missing = isinstance(error, FileNotFoundError)
         raise PlacerError(
-            f"cannot write '{path}': {error.strerror}", hint=hint
+            f"cannot write '{path}': {error.strerror}",
+            hint=f"create the folder: mkdir -p {path.parent}"
+            if is_missing
+            else _OTHER_PATH,
         ) from error
 
 

@@ -71,7 +71,7 @@ class StepTime(msgspec.Struct, frozen=True):
         sentence: the chain as text.
         advice: sentences about settings that would make a step faster.
         measured: the own time of each call in the median step, by node and name.
-        sent: the bytes of the messages of the median step.
+        sent: the bytes of the messages of the median step; empty if the trace lacks a node.
     """
 
     step: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,13 +15,19 @@ from placer.report.step.advice import advice_of
 from placer.report.step.critical_path import leaves_of, longest_chain
 from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
-from placer.report.step.steps import STEP, Step, median_step, spans_of, steps_of
-from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
+from placer.report.step.steps import (
+    Step,
+    median_step,
+    middle_steps,
+    spans_of,
+    steps_of,
+)
+from placer.report.step.trace import OUTSIDE, Numbers, Thread, Trace
 from placer.report.step.trace_file import read_trace
 from placer.report.step.works import works_of
 from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.part import Part
-from placer.runtime.timeline.recorder import COLUMNS
+from placer.runtime.timeline.recorder import COLUMNS, PROGRAM, STEP
 from placer.runtime.timeline.timeline import Timeline
 
 
@@ -47,6 +53,8 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         return None
     step = median_step(steps)
     chain = longest_chain(trace, step)
+    # The trace of a failed run may have only some of the nodes, and thus of the messages.
+    is_complete = {*trace.nodes}.issuperset(node.name for node in plan.nodes)
     found = StepTime(
         step=step.number,
         seconds=step.duration / 1e9,
@@ -57,10 +65,35 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         sentence=sentence_of(trace, step, len(steps), chain),
         advice=(),
         measured=measured_in(trace, step),
-        sent=tuple(sent_in(trace, step)),
+        sent=tuple(sent_in(trace, step)) if is_complete else (),
     )
-    advice = advice_of(found, works_of(trace), plan, graph)
+    typical = _mean_of(found, trace, middle_steps(steps))
+    is_local = not trace.uncertainty
+    advice = advice_of(typical, works_of(trace), plan, graph, is_local=is_local)
     return msgspec.structs.replace(found, advice=tuple(advice))
+
+
+def _mean_of(found: StepTime, trace: Trace, steps: Sequence[Step]) -> StepTime:
+    """Return facts in which each piece and each call has its mean time over several steps."""
+    scale = 1 / len(steps)
+    measured: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    chain = []
+    for step in steps:
+        for node, times in measured_in(trace, step).items():
+            for name, seconds in times.items():
+                measured[node][name] += scale * seconds
+        chain += [
+            msgspec.structs.replace(
+                piece, start=scale * piece.start, end=scale * piece.end
+            )
+            for piece in longest_chain(trace, step)
+        ]
+    return msgspec.structs.replace(
+        found,
+        seconds=scale * sum(step.duration for step in steps) / 1e9,
+        chain=tuple(chain),
+        measured=measured,
+    )
 
 
 def shares_of(trace: Trace) -> dict[str, dict[str, float]]:
@@ -102,7 +135,7 @@ def rows_of(trace: Trace, step: Step) -> Iterator[ThreadRow]:
 
 
 def sent_in(trace: Trace, step: Step) -> Iterator[SentBytes]:
-    """Yield the bytes that nodes send to each other with the number of a step."""
+    """Yield the bytes of the messages between nodes that have the number of a step."""
     found: dict[tuple[int, str, str], int] = defaultdict(int)
     for thread in trace.threads:
         for message in thread.messages.values():

@@ -32,8 +32,8 @@ _TOP, _BOTTOM = 42, 26
 _DRAWN = 600
 _MANY_DOTS = 60
 _FIRST, _SPIKE = 0.1, 3.0
-"""The first steps, as a part of all, are cut off if the range of all values is this many
-times the range of the others."""
+"""The first steps, as a fraction of all steps. They are cut off if the range of all values
+is this many times the range of the later values."""
 
 Point = tuple[int, float]
 
@@ -51,19 +51,19 @@ def draw_curves(
 ) -> tuple[str, ...]:
     """Draw a legend of the runs, and a chart per metric; nothing without curves.
 
-    A thin line is the value of each step and a thick line its average; a line with
-    markers has the evaluations. The best evaluation is marked.
+    A thin line is the value of each step, and a thick line is its average. A line with
+    markers is the evaluations. A ring marks the best evaluation.
 
     Args:
         curves: the curves of all runs.
-        runs: the runs, which have the best evaluations.
+        runs: the runs with their best evaluations.
     """
     names = list(dict.fromkeys(curve.run for curve in curves))
     best = [run.name for run in runs if run.is_best]
-    # The best run is drawn, wherever it is in the list.
+    # The best run is drawn even if it is late in the list.
     drawn = sorted(names, key=lambda name: name not in best)[:MOST_RUNS]
     drawn = [name for name in names if name in drawn]
-    metrics = list(dict.fromkeys(curve.metric for curve in curves))
+    metrics = list(dict.fromkeys(c.metric for c in curves if c.run in drawn))
     if not metrics:
         return ()
     charts = (
@@ -73,9 +73,9 @@ def draw_curves(
         for metric in metrics[:MOST_METRICS]
     )
     left_out = len(metrics) - MOST_METRICS
-    notes = "thin: each step; thick: average; markers: evaluations"
+    notes = "thin line: each step; thick line: average; markers: evaluations"
     if any(_is_marked(run, runs) for run in runs):
-        notes += "; ring: the best one"
+        notes += "; ring: best evaluation"
     if left_out > 0:
         notes += f"; {plural(left_out, 'metric')} more without a chart"
     return (_legend(drawn, len(names) - len(drawn), notes), *charts)
@@ -170,7 +170,7 @@ def _range(curves: Sequence[Curve]) -> tuple[float, float, str]:
     if high - low > _SPIKE * (later_high - later_low) > 0:
         is_above = high - later_high > later_low - low
         outside = f"up to {high:.3g}" if is_above else f"from {low:.3g}"
-        note = f"first steps {outside} are cut off"
+        note = f"cut off: first steps, {outside}"
         low, high = later_low, later_high
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
     bottom = low - margin

@@ -50,7 +50,7 @@ def shares_chart(shares: Mapping[str, Mapping[str, float]]) -> str:
     waits = ", ".join(
         f"{node} waits {100 * shares[node].get('wait', 0.0):.0f} %" for node in nodes
     )
-    label = f"Shares of the time of each node: {waits}."
+    label = f"Shares of each node's time: {waits}."
     return chart(label, y, *parts)
 
 

@@ -9,7 +9,7 @@ Point = tuple[int, float]
 _FEWEST = 40
 """A curve with fewer points is not smoothed."""
 _PARTS = 40
-"""The average covers this part of a curve: one of so many."""
+"""The average covers one of this many parts of a curve."""
 _KEPT = 300
 
 

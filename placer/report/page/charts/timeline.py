@@ -43,7 +43,11 @@ def timeline_chart(step_time: StepTime) -> str:
     merged = merge_slices([_shown(row) for row in rows], pixel, MOST_SLICES)
     entries = categories_in(each.category for row in merged for each in row)
     legend_of = [(class_name("cat", name), name) for name in entries]
-    note = "the thick line marks the longest chain" if step_time.chain else ""
+    note = (
+        "lines below rows: work of the longest chain; lines between rows: its messages"
+        if step_time.chain
+        else ""
+    )
     top, axis_y = legend(legend_of, left, note)
     parts, y = [top], axis_y + 26
     lines: dict[tuple[str, str], float] = {}
@@ -56,7 +60,7 @@ def timeline_chart(step_time: StepTime) -> str:
     axis = time_axis(scale, axis_y + 16, y - 6)
     left_out = sum(1 for row in step_time.rows if row.slices) - len(rows)
     if left_out:
-        text = f"and {plural(left_out, 'thread')} more"
+        text = f"{plural(left_out, 'more thread')} not drawn"
         parts.append(label_at(left, y + 8, text, "t2"))
         y += 20
     return chart(
