@@ -238,6 +238,19 @@ def test_arrays_that_are_never_trained_are_listed_once(
     assert capsys.readouterr().out.count(line) == 1
 
 
+@pytest.mark.parametrize(("length", "is_refused"), [(1024, False), (1025, True)])
+def test_yaml_has_no_keys_that_are_longer_than_its_own(
+    tmp_path: Path, length: int, is_refused: bool
+) -> None:
+    call = f'placer.trace(dense, {{"w": W, "n" * {length}: W + 1}}, x)'
+    program = build_program(tmp_path, call)
+    if not is_refused:
+        assert "n" * length in to_yaml(program)
+        return
+    with pytest.raises(PlacerError, match=r"has 1,025 characters, and a key of YAML"):
+        to_yaml(program)
+
+
 def test_a_model_has_a_configuration(tmp_path: Path) -> None:
     call = (
         'placer.trace(apply, (configured, {"sizes": (4, 4), "bias": {"a.b": [1.5]}}),'
