@@ -40,11 +40,12 @@ from placer.ops.functions.batch_types import (
 )
 from placer.ops.functions.function import fingerprint_of
 from placer.ops.functions.row_proof import is_by_rows
+from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
 from placer.ops.special.user_metric import METRIC
 from placer.ops.special.user_metric_jax import metric, row_numbers
-from placer.place.types import BATCH, TensorType
+from placer.place.types import BATCH, ITEM_BYTES, TensorType
 from placer.plan.modules import Modules, being_traced, modules_in
 
 
@@ -66,7 +67,22 @@ def complete_calls(model: Model) -> Model:
             else op
             for op in graph.ops
         )
-    return replace(model, graph=graph.with_ops(completed))
+        untrained = {
+            op.name.partition(".")[0]: found
+            for op in completed
+            if (found := _untrained_arrays(op, modules, loaded))
+        }
+    return replace(model, graph=graph.with_ops(completed), untrained=untrained)
+
+
+def _untrained_arrays(
+    op: Op, modules: Modules, loaded: dict[str, Any]
+) -> tuple[str, ...]:
+    """Return the arrays of a traced function that are not trained, at its first region."""
+    if op.kind != CALL.kind or not op.attrs.get("args") or op.attrs.get("region"):
+        return ()
+    fn = _load_function(op.attrs["fn"], modules, loaded)
+    return tuple(untrained_arrays(fn, op.attrs["args"]))
 
 
 def _batch_sizes(model: Model) -> Sequence[int]:
@@ -252,7 +268,10 @@ def _residual_type(small: Any, large: Any) -> TensorType:
     shape = tuple(
         a if a == b else BATCH for a, b in zip(small.shape, large.shape, strict=True)
     )
-    return TensorType(str(small.dtype), shape)
+    if str(small.dtype) in ITEM_BYTES:
+        return TensorType(str(small.dtype), shape)
+    # Types of a graph have no complex numbers and no random keys.
+    return TensorType("uint8", (*shape, small.dtype.itemsize))
 
 
 def _costs(

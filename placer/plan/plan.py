@@ -367,6 +367,8 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     trainable: bool = True
     holders: tuple[tuple[str, str, int], ...]
     """(node, table, index of the block in the table), in the order of the elements."""
+    short_name: ValueName | None = None
+    """The name in programs, if a part of `name` has more than 64 characters."""
 
 
 class SparseTable(PlanStruct, frozen=True, kw_only=True):
@@ -426,6 +428,9 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     parameters: tuple[Parameter, ...] = ()
     sparse_tables: tuple[SparseTable, ...] = ()
     choices: tuple[Choice, ...] = ()
+    untrained: dict[ValueName, tuple[str, ...]] = {}
+    """The arrays that are not trained in the arguments of each traced function, such as
+    `model.count int32[2]`, by the name of the op."""
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The SHA-256 of each file by path, except plan.json and sources.json."""

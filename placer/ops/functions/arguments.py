@@ -9,7 +9,9 @@ The text is a JSON list with one term for each argument:
 - `{"make": "model"}` is a global name of the function's file: a pytree, or a function
   without arguments that returns a pytree. Its float arrays are parameters, except Flax
   variables other than `nnx.Param`, and `State` and `StateIndex` of Equinox. These, such as
-  running statistics, and all other leaves keep their values from the file.
+  running statistics, and all other leaves keep their values from the file;
+- `{"make": {"fn": "model", "with": {"layers": {"value": 6}}}}` is the pytree that a function
+  of the file returns for these arguments.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
         case "in" | "param":
             return TensorType.parse(content)
         case "make":
-            return make(content)
+            return make(content if isinstance(content, str) else json.dumps(content))
         case "list":
             return [_parse(each, make) for each in content]
         case "tuple":
@@ -103,18 +105,36 @@ def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return names if isinstance(names, dict) else {}
 
 
-def make_template(fn: Callable[..., Any], name: str) -> Template:
-    """Return the template of the pytree called `name` in the file of `fn`.
+def plain_value(term: Mapping[str, Any]) -> Any:
+    """Return the plain Python value of a term of a configuration."""
+    ((key, content),) = term.items()
+    match key:
+        case "list":
+            return [plain_value(each) for each in content]
+        case "tuple":
+            return tuple(plain_value(each) for each in content)
+        case "dict":
+            return {name: plain_value(each) for name, each in content.items()}
+    assert key == "value", key
+    return content
 
-    A function is only traced for shapes and dtypes, unless its pytree has arrays that
+
+def make_template(fn: Callable[..., Any], made: str) -> Template:
+    """Return the template of a pytree that the file of `fn` makes.
+
+    `made` is its name, or the JSON of the name of a function and its arguments. A function is only traced for shapes and dtypes, unless its pytree has arrays that
     are not parameters: their values are needed.
     """
+    content = json.loads(made) if made.startswith("{") else {"fn": made}
+    name = content["fn"]
     pytree = globals_of(fn).get(name)
     if pytree is None:
         raise PlacerError(
             f"the file of '{fn.__name__}' has no '{name}'",
             hint=did_you_mean(name, globals_of(fn)),
         )
+    if "with" in content:
+        pytree = call_with(pytree, plain_value({"dict": content["with"]}))
     if not inspect.isfunction(pytree):
         return split_pytree(pytree)
     templates: list[Template] = []
@@ -124,6 +144,15 @@ def make_template(fn: Callable[..., Any], name: str) -> Template:
         with jax.ensure_compile_time_eval():
             return split_pytree(pytree())
     return template
+
+
+def call_with(make: Callable[..., Any], config: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return a function without arguments that calls `make` with a configuration."""
+
+    def made() -> Any:
+        return make(**config)
+
+    return made
 
 
 def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
@@ -160,6 +189,14 @@ def parameter_mask(pytree: Any) -> Iterator[bool]:
             yield _is_array(leaf) and str(leaf.dtype) in FLOATS
 
 
+def complex_leaves(pytree: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each complex array that a library would train."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(pytree, is_leaf=is_untrained)
+    for path, leaf in paths:
+        if not is_untrained(leaf) and _is_array(leaf) and "complex" in str(leaf.dtype):
+            yield names_on_path(path)
+
+
 def is_untrained(node: Any) -> bool:
     """Return True if the library of a node of the pytree does not train it."""
     # Libraries that are not imported have no objects in the pytree.
@@ -179,6 +216,14 @@ def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
     """Return the leaves of a pytree, each with the names on its path."""
     flat, _ = jax.tree_util.tree_flatten_with_path(pytree)
     return [(names_on_path(path), leaf) for path, leaf in flat]
+
+
+def path_of_variable(leaf: Any) -> tuple[str, ...]:
+    """Return the names on the path that Keras gives a variable; empty for other leaves."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(leaf, keras.Variable):
+        return ()
+    return tuple(leaf.path.split("/"))
 
 
 def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:

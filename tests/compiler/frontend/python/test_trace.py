@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +41,24 @@ def model():
     return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4)], "count": jnp.arange(2)})
 
 
+def empty():
+    return Model(jnp.ones((4, 4)), {"bias": jnp.zeros(0)})
+
+
+def waves():
+    return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4) * 1j], "count": jnp.arange(2)})
+
+
 ready = model()
 
 
 def sized(n):
     return model()
+
+
+def configured(sizes, bias=None):
+    assert isinstance(sizes, tuple)
+    return Model(jnp.ones(sizes), {"a.b": [jnp.full(4, bias["a.b"][0])], "count": [0, 1]})
 
 
 def apply(model, x):
@@ -53,12 +67,32 @@ def apply(model, x):
     return h * model.inner["count"][1]
 
 
+def eights():
+    return Model(jnp.ones((4, 4)), [jnp.ones(4, jnp.float8_e4m3fn), jnp.arange(2)])
+
+
+def two(models, x):
+    (model,) = models
+    with place_guard("/cpu"):
+        h = jnp.tanh(x @ model.w)
+    with place_guard("/node:worker:1"):
+        return h * model.inner[0].astype(x.dtype) * model.inner[1][1]
+
+
+def paired(both, x):
+    return apply(both[0], x) * both[1]["scale"]
+
+
 def dense(params, x, scale=1.0):
     return x @ params["w"] * scale
 
 
 def bare(w, x):
     return x @ w
+
+
+def turning(w, x):
+    return jnp.abs(jnp.exp(1j * x) @ w)
 
 
 def pair(a, b, x):
@@ -190,6 +224,70 @@ def test_a_model_is_a_name_of_the_file(tmp_path: Path) -> None:
     assert parameters(again) == parameters(program)
 
 
+def test_arrays_that_are_never_trained_are_listed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = "placer.trace(two, [eights], x, name='net')"
+    program = build_program(tmp_path, call)
+    assert parameters(program) == {"net.p0_w": "float32[4, 4]"}
+    spec, out = f"{tmp_path / 'model.py'}:build", f"{tmp_path / 'build'}"
+    commands.main(["compile", spec, "--out", out], standalone_mode=False)
+    line = "never trained in 'net': models.0.inner.0 float8_e4m3fn[4], models.0.inner.1 int32[2]"
+    assert capsys.readouterr().out.count(line) == 1
+    commands.main(["explain", out], standalone_mode=False)
+    assert capsys.readouterr().out.count(line) == 1
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(1024, False), (1025, True)])
+def test_yaml_has_no_keys_that_are_longer_than_its_own(
+    tmp_path: Path, length: int, is_refused: bool
+) -> None:
+    call = f'placer.trace(dense, {{"w": W, "n" * {length}: W + 1}}, x)'
+    program = build_program(tmp_path, call)
+    if not is_refused:
+        assert "n" * length in to_yaml(program)
+        return
+    with pytest.raises(PlacerError, match=r"has 1,025 characters, and a key of YAML"):
+        to_yaml(program)
+
+
+def test_a_model_has_a_configuration(tmp_path: Path) -> None:
+    call = (
+        'placer.trace(apply, (configured, {"sizes": (4, 4), "bias": {"a.b": [1.5]}}),'
+        ' x, name="net")'
+    )
+    program = build_program(tmp_path, call)
+    assert parameters(program) == {
+        "net.w": "float32[4, 4]",
+        "net.inner_a_b_0": "float32[4]",
+    }
+    begun = load(program.files["net.safetensors"])
+    np.testing.assert_array_equal(begun["net.inner_a_b_0"], np.full(4, 1.5))
+    (op,) = calls(program)
+    assert op.attrs["args"].startswith(
+        '[{"make": {"fn": "configured", "with": {"sizes": {"tuple": [{"value": 4},'
+    )
+
+
+def test_another_configuration_is_another_build(tmp_path: Path) -> None:
+    digests = []
+    for bias in ("1.5", "2.5"):
+        call = f"placer.trace(apply, (configured, {{'sizes': (4, 4), 'bias': {{'a.b': [{bias}]}}}}), x)"
+        program = build_program(tmp_path, call)
+        digests.append(placer.compile(program, tmp_path / bias).digest)
+    assert digests[0] != digests[1]
+
+
+def test_a_function_without_arguments_beside_a_dict_is_no_configuration(
+    tmp_path: Path,
+) -> None:
+    call = "placer.trace(paired, (model, {'scale': 2.0}), x)"
+    assert [*parameters(build_program(tmp_path, call))] == [
+        "trace_0.p0_w",
+        "trace_0.p0_inner_a_b_0",
+    ]
+
+
 def test_arrays_in_dicts_are_parameters(tmp_path: Path) -> None:
     arguments = '{"w": W}, x, 0.5'
     program = build_program(tmp_path, f"placer.trace(dense, {arguments})")
@@ -259,6 +357,8 @@ def test_a_shape_is_initialized_by_init(tmp_path: Path) -> None:
     [
         'placer.trace(apply, model, x, name="net")',
         'placer.trace(dense, {"w": W}, x, 0.5, batch="rows")',
+        'placer.trace(dense, {"w": W, "never_used_" * 9: W + 1}, x)',
+        'placer.trace(apply, (configured, {"sizes": (4, 4), "bias": {"a.b": [1.5]}}), x)',
     ],
 )
 def test_yaml_is_equivalent(tmp_path: Path, call: str) -> None:
@@ -394,6 +494,18 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
             "model is the function 'sized', which needs arguments",
         ),
         (
+            "placer.trace(apply, (sized, {'m': 3}), x)",
+            "model: 'sized' cannot be called: missing a required argument: 'n'",
+        ),
+        (
+            "placer.trace(apply, (sized, {'n': [1, W]}), x)",
+            "model.n.1 is ndarray, but the configuration of a model must be plain data",
+        ),
+        (
+            "placer.trace(apply, (sized, {'a b': 3}), x)",
+            "the configuration of model has the key 'a b', which cannot be the name of",
+        ),
+        (
             "placer.trace(lambda w, x: x @ w, W, x)",
             "'build.<locals>.<lambda>' cannot be imported from model.py",
         ),
@@ -436,12 +548,24 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
             "the parameters at params.a.b and params['a.b'] would both be called 'a_b'",
         ),
         (
-            "placer.trace(dense, {'w' * 70: W}, x)",
-            "which has more than 64 characters",
-        ),
-        (
             "placer.trace(dense, {3: W}, x)",
             "params has the key 3; keys must be strings",
+        ),
+        (
+            "placer.trace(bare, W * 1j, x)",
+            "w is a complex array, but parameters must be real",
+        ),
+        (
+            "placer.trace(apply, waves, x)",
+            "model.inner['a.b'].0 is a complex array, but parameters must be real",
+        ),
+        (
+            "placer.trace(dense, {'w': W, 'no': [W[:, :0]]}, x)",
+            "params.no.0 is an empty array: its shape is (4, 0)",
+        ),
+        (
+            "placer.trace(apply, empty, x)",
+            "model.inner.bias is an empty array: its shape is (0,)",
         ),
         (
             "placer.trace(bare, np.arange(4), x)",
@@ -487,6 +611,13 @@ def test_a_function_that_cannot_be_traced_is_reported_at_the_call(
 
 def line(text: str, at: str = HEAD) -> int:
     return next(i for i, each in enumerate(at.splitlines(), 1) if text in each)
+
+
+def test_the_memory_of_a_complex_residual_is_known(tmp_path: Path) -> None:
+    program = build_program(tmp_path, "placer.trace(turning, W, x)")
+    placer.compile(program, tmp_path / "build")
+    graph = (tmp_path / "build" / "graph.txt").read_text()
+    assert "uint8[batch, 4, 8]" in graph
 
 
 def test_a_wrong_place_inside_is_reported_at_its_guard(tmp_path: Path) -> None:
@@ -768,3 +899,87 @@ def test_state_that_is_not_in_an_argument_is_a_constant(tmp_path: Path) -> None:
     call = "placer.trace(state.indexed, state.index_model, x, name='net')"
     program = traced(tmp_path, call)
     assert [*parameters(program)] == ["net.w", "net.norm_weight", "net.norm_bias"]
+
+
+KERAS = """\
+import sys
+import types
+
+import numpy as np
+
+
+class Variable:
+    \"\"\"Has the attributes of a variable of Keras that placer reads.\"\"\"
+
+    def __init__(self, path, shape, trainable=True):
+        self.path, self.shape, self.dtype = path, shape, "float32"
+        self.trainable = trainable
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ones(self.shape, np.float32)
+
+
+sys.modules["keras"] = types.SimpleNamespace(Variable=Variable)
+
+
+class Net:
+    trainable_variables = [
+        Variable("sequential/dense/kernel", (4, 4)),
+        Variable("sequential/dense/bias", (4,)),
+    ]
+    moving = [
+        Variable("sequential/norm/mean", (4,), trainable=False),
+        Variable("sequential/norm_1/mean", (4,), trainable=False),
+    ]
+
+
+def net():
+    return Net.trainable_variables
+
+
+def apply(variables, x):
+    return x @ variables[0] + variables[1]
+
+
+def normed(variables, non_trainable_variables, x):
+    return apply(variables, x) - sum(non_trainable_variables)
+"""
+
+
+@pytest.fixture
+def keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(sys.modules, "keras", None)  # what the file sets is undone
+    (tmp_path / "net.py").write_text(KERAS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("variables", ["net.net", "net.Net.trainable_variables"])
+def test_a_variable_of_keras_has_the_name_of_its_path(
+    keras: Path, variables: str
+) -> None:
+    call = f"placer.trace(net.apply, {variables}, x, name='net')"
+    assert parameters(build_program(keras, call, "import net")) == {
+        "net.sequential_dense_kernel": "float32[4, 4]",
+        "net.sequential_dense_bias": "float32[4]",
+    }
+
+
+def test_equal_names_of_variables_are_reported_with_both_paths(keras: Path) -> None:
+    twice = "[net.Variable('a/b', (4, 4)), net.Variable('a_b', (4,))]"
+    call = f"placer.trace(net.apply, {twice}, x, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        build_program(keras, call, "import net")
+    assert caught.value.message == (
+        "trace 'net': the parameters at variables.0 (a/b) and variables.1 (a_b) would"
+        " both be called 'a_b'"
+    )
+
+
+def test_the_hint_names_all_variables_that_keras_does_not_train(keras: Path) -> None:
+    variables = "net.Net.trainable_variables, net.Net.moving"
+    call = f"placer.trace(net.normed, {variables}, x, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        build_program(keras, call, "import net")
+    mean = '"net.non_trainable_variables_sequential_norm{}_mean", "trainable": False'
+    for number in ("", "_1"):
+        assert f'{{"match": {mean.format(number)}}}' in str(caught.value.hint)
