@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PAGE: Final = Path("report.html")
 _PICTURE: Final = Path("placement.svg")
+_SHOWN_PATHS: Final = 16
+"""The number of paths in the command that a page shows."""
 
 
 class ReportPath(SpecPath):
@@ -111,11 +113,13 @@ def report_command(
 def _command(
     paths: tuple[Path, ...], trace: Path | None, overrides: tuple[str, ...]
 ) -> str:
-    """Return the command line that the page shows."""
-    words = ["placer", "report", *map(str, paths)]
+    """Return the command line that the page shows, with the first of many paths."""
+    words = ["placer", "report", *map(str, paths[:_SHOWN_PATHS])]
     words += ["--trace", str(trace)] if trace else []
     words += [word for each in overrides for word in ("--set", each)]
-    return shlex.join(words)
+    left_out = len(paths) - _SHOWN_PATHS
+    more = f" … and {left_out:,} more runs" if left_out > 0 else ""
+    return f"{shlex.join(words)}{more}"
 
 
 def _check_options(

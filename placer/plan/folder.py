@@ -149,6 +149,13 @@ def edited_error(file: Path) -> BuildError:
     )
 
 
+def damaged_error(file: Path, error: Exception) -> BuildError:
+    """Return the error for a file whose content cannot be decoded."""
+    return BuildError(
+        f"'{file}' cannot be read: {error}", hint="compile the spec again"
+    )
+
+
 def check_parents(folder: Path, path: str) -> None:
     """Raise BuildError if a folder between the build and a file is a link."""
     for parent in _parents(folder / path, folder):

@@ -27,7 +27,12 @@ from placer.place.types import ITEM_BYTES
 from placer.plan.check import MEMORY as MEMORY
 from placer.plan.check import check_plan
 from placer.plan.exchanges import EXCHANGES, Exchange, ExchangeName
-from placer.plan.folder import edited_error, find_unknown_files, read_file
+from placer.plan.folder import (
+    damaged_error,
+    edited_error,
+    find_unknown_files,
+    read_file,
+)
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
@@ -724,7 +729,7 @@ def read_plan(folder: Path) -> Plan:
             raise edited_error(file)
         check_plan(plan, str(file))
     except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
-        raise BuildError(f"'{file}' cannot be read: {error}") from error
+        raise damaged_error(file, error) from error
     check_files(folder, plan)
     return plan
 
@@ -814,7 +819,7 @@ def decode_sources(content: bytes, file: Path) -> Sources:
     try:
         return msgspec.json.decode(content, type=Sources)
     except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
-        raise BuildError(f"'{file}' cannot be read: {error}") from error
+        raise damaged_error(file, error) from error
 
 
 class Positions(msgspec.Struct, frozen=True):
@@ -832,7 +837,7 @@ def decode_positions(content: bytes, file: Path) -> Positions:
     try:
         return msgspec.json.decode(content, type=Positions)
     except (ValueError, RecursionError) as error:  # msgspec errors are ValueErrors
-        raise BuildError(f"'{file}' cannot be read: {error}") from error
+        raise damaged_error(file, error) from error
 
 
 def sha256(content: bytes) -> str:

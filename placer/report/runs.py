@@ -215,9 +215,12 @@ def _metric(metrics: Mapping[str, float | None], name: str) -> str:
 
 
 def setting_name(key: str, runs: Sequence[Run]) -> str:
-    """Return the key of a setting, or the flag of an option."""
+    """Return the key of a setting, or the flag of an option.
+
+    Another version of placer may have written the run: its options can be unknown.
+    """
     is_option = any(key in run.command.options for run in runs)
-    return _FLAGS[key] if is_option else key
+    return _FLAGS.get(key, f"--{key.replace('_', '-')}") if is_option else key
 
 
 def setting_text(value: Any) -> str:

@@ -149,3 +149,14 @@ def test_every_row_is_returned_once_and_every_message_is_answered(compiled):
     planted = {what: [*find_mistakes(wrong)] for what, wrong in plant_mistakes(plan)}
     assert planted
     assert [what for what, found in planted.items() if not found] == []
+
+
+def test_each_worker_sends_its_own_difference(compiled):
+    plan, _ = compiled
+    answers = {
+        edge.sources: edge for edge in plan.step_edges if edge.exchange == "pull"
+    }
+    for edge in plan.step_edges:
+        if edge.exchange == "push_delta":
+            # The server answers each worker with whole parameters of the same size.
+            assert edge.nbytes == answers[edge.targets].nbytes

@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from placer.report.page.svg import class_name, element, number, text
+from placer.report.page.text_fit import shorten_middle, text_width
 
 
 @given(st.text(), st.text())
@@ -46,3 +47,19 @@ def test_numbers_and_classes() -> None:
     assert (
         class_name("purpose", "forward and backward") == "purpose-forward-and-backward"
     )
+
+
+@given(st.text(), st.floats(20, 300), st.booleans())
+def test_a_shortened_name_keeps_its_ends(name: str, width: float, code: bool) -> None:
+    short = shorten_middle(name, width, 12, code=code)
+    assert text_width(short, 12, code=code) <= width
+    first, ellipsis, last = short.partition("…")
+    if short != name:
+        assert ellipsis
+        assert name.startswith(first)
+        assert name.endswith(last)
+
+
+def test_names_with_equal_beginnings_differ() -> None:
+    names = [f"logits.attention_key_{part}" for part in ("bias", "kernel")]
+    assert len({shorten_middle(name, 120, 12, code=True) for name in names}) == 2

@@ -221,6 +221,9 @@ def test_the_trace_of_a_run(folder: Path) -> None:
         ("runs/small-1 runs/small-2 --trace rows.json", "is for one build or one run"),
         ("build --out empty", "name a file in the folder: --out empty/report.html"),
         ("build --out new/a.html", "create the folder: mkdir -p new"),
+        ("build --out rows.txt/a.html", "Not a directory"),
+        ("build --out pipe", "cannot write 'pipe': it is not a regular file"),
+        (f"build --out {'a' * 300}", "File name too long"),
     ],
 )
 def test_mistakes(words: str, says: str, folder: Path) -> None:
@@ -229,6 +232,7 @@ def test_mistakes(words: str, says: str, folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "rows.json").write_text("{}")
     (folder / "rows.txt").write_text("")
+    os.mkfifo(folder / "pipe")
     done = CliRunner().invoke(report_command, words.split())
     found = (
         done.output if isinstance(done.exception, SystemExit) else str(done.exception)
@@ -236,6 +240,31 @@ def test_mistakes(words: str, says: str, folder: Path) -> None:
     assert says in " ".join(found.split())
     assert done.exit_code
     assert not Path("report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["plan.json", "sources.json"])
+def test_a_damaged_build(name: str, folder: Path) -> None:
+    for content in (b"", b"\x00\xff", (folder / "build" / name).read_bytes()[:-40]):
+        (folder / "build" / name).write_bytes(content)
+        said = error("build")
+        assert f"'build/{name}' cannot be read: " in said
+        assert "hint: compile the spec again" in said
+
+
+def test_options_of_another_version(folder: Path) -> None:
+    runs = [
+        write_run(folder, f"small-{i}", 1.0, None, old_option=i, loss=0.5)
+        for i in (1, 2)
+    ]
+    page = facts(*runs)
+    assert [run.settings["--old-option"] for run in page.runs] == ["1", "2"]
+
+
+def test_a_page_of_many_runs(folder: Path) -> None:
+    runs = [write_run(folder, f"small-{i}", float(i), None) for i in range(300)]
+    assert report(*runs).splitlines()[-1] == "small: 300 runs"
+    assert "runs/small-15 … and 284 more runs</code>" in Path("report.html").read_text()
+    assert Path("report.html").stat().st_size < 1_000_000
 
 
 def test_a_subject_of_a_folder_with_a_build(folder: Path) -> None:

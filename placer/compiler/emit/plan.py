@@ -288,10 +288,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             bucket=send.attrs.get("bucket"),
             companions=pushes and edge in graph.paired_edges,
         )
-        count = _flat_bytes if planned.is_flat else _row_bytes
-        if planned.is_by_key:
-            count = _keyed_bytes
-        nbytes = count(lowered, planned, times) // planned.every
+        nbytes = _bytes_of(lowered, planned, times) // planned.every
         edges.append(structs.replace(planned, nbytes=nbytes))
     return tuple(_mark_following(sorted(edges, key=lambda edge: edge.id)))
 
@@ -348,6 +345,19 @@ def _bytes_ahead(edges: Sequence[Edge], node: str) -> int:
         for edge in edges_ahead(edges, node)
         for value in edge.values
     )
+
+
+def _bytes_of(lowered: LoweredGraph, edge: Edge, times: int) -> int:
+    """Return the bytes of all messages of an edge in one step."""
+    if edge.is_by_key:
+        return _keyed_bytes(lowered, edge, times)
+    if edge.is_flat:
+        return _flat_bytes(lowered, edge, times)
+    if edge.declared is not None and edge.declared.moves == "differences":
+        # The result is the difference of one worker, and each worker sends its own.
+        one_each = (structs.replace(edge, sources=(each,)) for each in edge.sources)
+        return sum(_row_bytes(lowered, each, times) for each in one_each)
+    return _row_bytes(lowered, edge, times)
 
 
 def _flat_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:

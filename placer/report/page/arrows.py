@@ -28,7 +28,8 @@ def divide_edge(
 ) -> dict[Pair, int]:
     """Return the bytes of an edge between each two groups, which add up to its bytes.
 
-    A pair of groups without a message is left out. Messages between threads of a process
+    A pair of groups without a message is left out. An edge has no message at all if its
+    values are zeros at all receivers. Messages between threads of a process
     have no bytes.
     """
     weights = weigh_edge(graph, plan, edge, group_of, node_classes)
@@ -65,7 +66,7 @@ def share(total: int, weights: Mapping[Pair, int]) -> dict[Pair, int]:
     {(0, 0): 3, (0, 1): 4}
     """
     weight_sum = sum(weights.values())
-    assert weights, "an edge without messages"
+    assert weights or not total, "bytes of an edge without messages"
     if not weight_sum:
         equal = dict.fromkeys(weights, 1)
         return share(total, equal) if total else dict.fromkeys(weights, 0)

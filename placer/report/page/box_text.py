@@ -13,7 +13,7 @@ from placer.report.numbers import (
     plural,
 )
 from placer.report.page.facts import Box
-from placer.report.page.text_fit import shorten, text_width
+from placer.report.page.text_fit import shorten, shorten_middle, text_width
 
 BOX_WIDTH: Final = 240.0
 PAD: Final = 11.0
@@ -109,5 +109,5 @@ def _line(name: str, note: str) -> tuple[str, str]:
     short = shorten(note, max(rest, _INNER * 0.35), SMALL, code=True)
     if note and rest < _INNER * 0.35:
         room = _INNER - _GAP - text_width(short, SMALL, code=True)
-        return shorten(name, room, CODE, code=True), short
-    return shorten(name, _INNER, CODE, code=True), short if note else ""
+        return shorten_middle(name, room, CODE, code=True), short
+    return shorten_middle(name, _INNER, CODE, code=True), short if note else ""

@@ -82,6 +82,9 @@ def lines_of(graph: Graph, box: Box, layers: Layers) -> tuple[tuple[Line, ...], 
         return tuple(
             _ranges(names, lambda _: 1, _NOUNS.get(box.purpose, "parameter"))
         ), 0
+    if not names:  # for example, a box that reads only the positions of rows
+        names = [op.name for op in box.ops]
+        notes = [op.kind for op in box.ops]
     lines = [Line(name, note) for name, note in zip(names, notes, strict=True)]
     return tuple(lines[:MAX_LINES]), max(0, len(lines) - MAX_LINES)
 

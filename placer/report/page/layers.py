@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.structural_ops import is_conversion
 from placer.report.layers import COMPOSITES, format_output
 
 
@@ -38,9 +39,10 @@ class Layers:
             layer, _, rest = name.partition(".")
             self._of[op] = layer
             main = self.main.get(layer)
-            if kind == "constant" or (
-                main is not None
-                and (main.results[0].name == layer or "grad" in rest.split("."))
+            if kind == "constant" or is_conversion(kind):
+                continue
+            if main is not None and (
+                main.results[0].name == layer or "grad" in rest.split(".")
             ):
                 continue
             self.main[layer] = op

@@ -406,9 +406,15 @@
   byId("color")?.addEventListener("change", (event) => {
     picture.dataset.color = event.target.value;
   });
-  byId("fit")?.addEventListener("change", (event) => {
-    byId("placement").classList.toggle("fit", event.target.checked);
-  });
+  const fit = byId("fit");
+  const applyFit = () => byId("placement").classList.toggle("fit", fit.checked);
+  if (fit) {
+    // A picture that is a little too wide is smaller at first, so that nothing is hidden.
+    const scale = picture.parentElement.clientWidth / picture.clientWidth;
+    fit.checked = scale < 1 && scale > 0.7;
+    applyFit();
+    fit.addEventListener("change", applyFit);
+  }
   byId("theme").addEventListener("click", () => {
     const root = document.documentElement;
     const now = root.dataset.theme

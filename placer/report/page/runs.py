@@ -106,9 +106,14 @@ def _incomparable(runs: Sequence[Run]) -> str:
     monitors = [run.command.monitor for run in runs]
     known = dict.fromkeys((m.metric, m.mode) for m in monitors if m is not None)
     if None in monitors:
+        unknown = (
+            "best run is unknown, because the spec of a run"
+            if len(runs) > 1
+            else "best evaluation is unknown, because the spec"
+        )
         return (
-            "The best run is unknown, because the spec of a run names no metric to"
-            " compare. Set 'train.early_stopping' or 'train.checkpoint.best'."
+            f"The {unknown} names no metric to compare."
+            " Set 'train.early_stopping' or 'train.checkpoint.best'."
         )
     if len(known) > 1:
         metrics = ", ".join(f"{metric} ({mode})" for metric, mode in known)

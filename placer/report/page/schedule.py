@@ -30,7 +30,7 @@ def declared_schedule(graph: Graph, policy: str) -> tuple[PipelineRow, ...]:
     end = max(turns[-1].end for turns in schedule.tasks.values() if turns)
     return tuple(
         PipelineRow(
-            label,
+            str(label),
             sum(turn.end - turn.start for turn in turns) / end,
             tuple(
                 TaskFacts(turn.task, turn.microbatch, turn.start / end, turn.end / end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from placer.report.numbers import format_count, format_ms, format_size, plural
 from placer.report.page.charts.balance import balance_chart
@@ -14,7 +14,7 @@ from placer.report.page.charts.memory import memory_chart
 from placer.report.page.charts.pipeline import pipeline_chart
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.timeline import timeline_chart
-from placer.report.page.facts import LayerRow, Page, Placement, RunFacts
+from placer.report.page.facts import LayerRow, Page, Placement, Purpose, RunFacts
 from placer.report.page.picture import draw_placement
 from placer.report.page.svg import class_name, element, text
 from placer.report.step.facts import StepTime
@@ -249,7 +249,8 @@ def _tools(placement: Placement) -> str:
     options = [
         element("option", text(label), value=value) for value, label in choices.items()
     ]
-    purposes = dict.fromkeys(box.purpose for box in placement.boxes)
+    found = {box.purpose for box in placement.boxes}
+    purposes = [purpose for purpose in get_args(Purpose) if purpose in found]
     legend = [
         element(
             "li", element("i"), text(purpose), class_=class_name("purpose", purpose)

@@ -56,3 +56,23 @@ def shorten(text: str, width: float, size: float, *, code: bool = False) -> str:
             break
         kept += 1
     return f"{text[:kept].rstrip()}…"
+
+
+def shorten_middle(text: str, width: float, size: float, *, code: bool = False) -> str:
+    """Return the text, or its two ends with an ellipsis between them if it is wider than
+    `width`. Names with equal beginnings differ at their ends.
+
+    >>> shorten_middle("logits.attention_key_bias", 120, 10, code=True)
+    'logits.at…key_bias'
+    """
+    if text_width(text, size, code=code) <= width:
+        return text
+    room = width - text_width("…", size, code=code)
+    ends: tuple[list[str], list[str]] = [], []
+    for i in range(len(text)):
+        end, character = i % 2, text[i // 2 if i % 2 == 0 else -(i // 2 + 1)]
+        room -= _em(character, code) * size
+        if room < 0:
+            break
+        ends[end].append(character)
+    return f"{''.join(ends[0]).rstrip()}…{''.join(reversed(ends[1])).lstrip()}"

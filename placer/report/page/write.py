@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from pathlib import Path
 from string import Template
 
@@ -15,6 +16,7 @@ from placer.report.page.sections import sections
 from placer.report.page.svg import element, text
 from placer.system.files.atomic import atomic_file, mode_of
 
+_OTHER_PATH = "choose another path with --out"
 _STYLES = ("colors.css", "picture.css", "charts.css", "page.css")
 
 
@@ -71,17 +73,23 @@ def write_text(content: str, path: Path) -> None:
     Raises:
         PlacerError: the file cannot be written.
     """
+    if os.path.isdir(path):
+        hint = f"name a file in the folder: --out {path / 'report.html'}"
+        raise PlacerError(f"cannot write '{path}': it is a folder", hint=hint)
+    if os.path.exists(path) and not os.path.isfile(path):  # such as /dev/stdout
+        raise PlacerError(
+            f"cannot write '{path}': it is not a regular file", hint=_OTHER_PATH
+        )
     try:
         with atomic_file(path, mode_of(path)) as file:
             file.write(content.encode("utf-8"))
     except OSError as error:
-        hint = "choose another path with --out"
-        if path.is_dir():
-            hint = f"name a file in the folder: --out {path / 'report.html'}"
-        elif not path.parent.is_dir():
-            hint = f"create the folder: mkdir -p {path.parent}"
+        is_missing = isinstance(error, FileNotFoundError)
         raise PlacerError(
-            f"cannot write '{path}': {error.strerror}", hint=hint
+            f"cannot write '{path}': {error.strerror}",
+            hint=f"create the folder: mkdir -p {path.parent}"
+            if is_missing
+            else _OTHER_PATH,
         ) from error
 
 

@@ -33,6 +33,8 @@ MANY_MESSAGES = 8
 """The number of gradient messages of a worker in a step that are many."""
 SLOW = 1e6
 """The bytes per second of a chain below which its messages wait rather than move."""
+SLOW_ON_MACHINE = 3e8
+"""The same between nodes of one machine, which share memory."""
 
 _MOVING = frozenset({MESSAGE, "send", "receive"})
 _READING = frozenset({"read"})
@@ -44,14 +46,17 @@ def advice_of(
     works: Mapping[str, Mapping[str, float]],
     plan: Plan,
     graph: Graph | None,
+    *,
+    is_local: bool = False,
 ) -> Iterator[str]:
     """Yield suggestions, each as one to three sentences.
 
     Args:
-        found: the facts about the median step.
+        found: the facts about the median step, with the mean chain of typical steps.
         works: the result of `works_of`.
         plan: the plan of the run.
         graph: the graph of a training step, for the schedule of a pipeline.
+        is_local: whether all nodes ran on one machine.
     """
     schedule = _schedule(plan, graph)
     yield from _stragglers(found, works, plan)
@@ -61,7 +66,7 @@ def advice_of(
     yield from _servers(found, plan)
     yield from _buckets(found, plan)
     if schedule is None:
-        yield from _messages(found, plan)
+        yield from _messages(found, plan, is_local=is_local)
 
 
 def _seconds(chain: Sequence[Piece], *, node: str = "", kinds: frozenset[str]) -> float:
@@ -281,28 +286,38 @@ def _buckets(found: StepTime, plan: Plan) -> Iterator[str]:
         )
 
 
-def _messages(found: StepTime, plan: Plan) -> Iterator[str]:
-    """Yield a sentence about a step that moves values rather than computes."""
+def _messages(found: StepTime, plan: Plan, *, is_local: bool) -> Iterator[str]:
+    """Yield a sentence about a step that spends its time on messages."""
     moving = _seconds(found.chain, kinds=_MOVING)
     computing = _seconds(found.chain, kinds=frozenset({"compute"}))
     if len(plan.nodes) < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
         return
     sizes = [nbytes for *_, nbytes in dict.fromkeys(_messages_of(found.chain))]
-    figures = (
-        f"Messages take {format_ms(moving)} of the longest chain and computing"
-        f" {format_ms(computing)}"
+    is_slow = sum(sizes) < (SLOW_ON_MACHINE if is_local else SLOW) * moving
+    reason = ""
+    if is_slow and is_local:
+        reason = " The nodes wait for the cores of their machine, or for each other."
+    elif is_slow:
+        reason = (
+            " The nodes share too few cores, a node receives late, or the network has a"
+            " high latency."
+        )
+    ways = ["a larger batch (data.train.batch; it changes the training)"]
+    if plan.workers > 1:
+        ways.append("fewer workers (nodes.worker.count)")
+    if is_slow:
+        ways.append("more cores")
+    elif not is_local:
+        ways.append("a faster network")
+    yield (
+        f"Messages of {format_size(sum(sizes))} take {format_ms(moving)} of the longest"
+        f" chain, and computing takes {format_ms(computing)}.{reason} Use {_or(ways)}."
     )
-    if sum(sizes) < SLOW * moving:
-        yield (
-            f"{figures}, though they have only {format_size(sum(sizes))}. The nodes share"
-            " too few cores, one receives late, or the network has a long delay. Use fewer"
-            " nodes, more cores, or a larger batch (data.train.batch)."
-        )
-    else:
-        yield (
-            f"{figures}, for {format_size(sum(sizes))}. Use a larger batch"
-            " (data.train.batch), fewer workers (nodes.worker.count), or a faster network."
-        )
+
+
+def _or(ways: Sequence[str]) -> str:
+    *first, last = ways
+    return f"{', '.join(first)}, or {last}" if first else last
 
 
 def _messages_of(chain: Sequence[Piece]) -> Iterator[tuple[str, str, str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,14 @@ from placer.report.step.advice import advice_of
 from placer.report.step.critical_path import leaves_of, longest_chain
 from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
-from placer.report.step.steps import STEP, Step, median_step, spans_of, steps_of
+from placer.report.step.steps import (
+    STEP,
+    Step,
+    median_step,
+    middle_steps,
+    spans_of,
+    steps_of,
+)
 from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
 from placer.report.step.trace_file import read_trace
 from placer.report.step.works import works_of
@@ -59,8 +66,33 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         measured=measured_in(trace, step),
         sent=tuple(sent_in(trace, step)),
     )
-    advice = advice_of(found, works_of(trace), plan, graph)
+    typical = _mean_of(found, trace, middle_steps(steps))
+    is_local = not trace.uncertainty
+    advice = advice_of(typical, works_of(trace), plan, graph, is_local=is_local)
     return msgspec.structs.replace(found, advice=tuple(advice))
+
+
+def _mean_of(found: StepTime, trace: Trace, steps: Sequence[Step]) -> StepTime:
+    """Return facts in which each piece and each call has its mean time over several steps."""
+    scale = 1 / len(steps)
+    measured: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    chain = []
+    for step in steps:
+        for node, times in measured_in(trace, step).items():
+            for name, seconds in times.items():
+                measured[node][name] += scale * seconds
+        chain += [
+            msgspec.structs.replace(
+                piece, start=scale * piece.start, end=scale * piece.end
+            )
+            for piece in longest_chain(trace, step)
+        ]
+    return msgspec.structs.replace(
+        found,
+        seconds=scale * sum(step.duration for step in steps) / 1e9,
+        chain=tuple(chain),
+        measured=measured,
+    )
 
 
 def shares_of(trace: Trace) -> dict[str, dict[str, float]]:

@@ -22,6 +22,8 @@ from placer.report.step.trace import PROGRAM, Trace
 
 STEP: Final = "step"
 """The category of slices that contain the calls of a step or of a task."""
+MIDDLE: Final = 15
+"""The largest number of steps around the median that advice is based on."""
 _NAME: Final = re.compile(r"step ([0-9]{1,18})")
 
 
@@ -85,6 +87,14 @@ def median_step(steps: Sequence[Step]) -> Step:
     two in the middle."""
     ordered = sorted(steps, key=lambda step: (step.duration, step.number))
     return ordered[(len(ordered) - 1) // 2]
+
+
+def middle_steps(steps: Sequence[Step]) -> Sequence[Step]:
+    """Return the third of the steps with durations around the median, at most `MIDDLE`."""
+    ordered = sorted(steps, key=lambda step: (step.duration, step.number))
+    count = min(MIDDLE, max(1, len(ordered) // 3))
+    first = (len(ordered) - count) // 2
+    return ordered[first : first + count]
 
 
 def spans_of(trace: Trace, thread: int) -> dict[int, tuple[int, int]]:

@@ -6,6 +6,7 @@ from support.drawn_traces import DrawnTrace
 
 from placer.compiler.driver import compile_in_memory
 from placer.compiler.graph.text import parse_graphs
+from placer.report.numbers import format_size
 from placer.report.step.step_time import step_time
 from placer.system.resources import find_file
 
@@ -123,21 +124,59 @@ def test_one_busy_server_needs_smaller_parameters(tmp_path, synchronous):
     assert "slicing" in advice
 
 
+CLOCKS = {"clock uncertainty in microseconds": {"worker:0": 1.0}}
+"""The heading of a trace of several machines."""
+LARGER = "Use a larger batch (data.train.batch; it changes the training)"
+
+
 @pytest.mark.parametrize(
-    ("nbytes", "rest"),
+    ("about", "workers", "nbytes", "rest"),
     [
-        (100, "though they have only 100 bytes. The nodes share too few cores"),
-        (10**7, "for 10.0 MB. Use a larger batch (data.train.batch), fewer workers"),
+        (
+            {},
+            4,
+            10**7,
+            " The nodes wait for the cores of their machine, or for each other."
+            f" {LARGER}, fewer workers (nodes.worker.count), or more cores.",
+        ),
+        ({}, 4, 10**8, f" {LARGER}, or fewer workers (nodes.worker.count)."),
+        (
+            CLOCKS,
+            1,
+            100,
+            " The nodes share too few cores, a node receives late, or the network has a"
+            f" high latency. {LARGER}, or more cores.",
+        ),
+        (CLOCKS, 1, 10**7, f" {LARGER}, or a faster network."),
     ],
 )
-def test_a_step_of_messages_says_how_much_it_moves(tmp_path, synchronous, nbytes, rest):
+def test_advice_about_messages_fits_the_machines_and_the_workers(
+    tmp_path, about, workers, nbytes, rest
+):
     drawn = drawn_step(nodes=("worker:0", "ps:0"))
+    drawn.about.update(about)
     drawn.add("worker:0", "wait", "wait for ps:0", 1, 80)
     drawn.send("ps:0", "worker:0", "w", (5, 6), (80, 90), nbytes)
-    (advice,) = found_in(drawn, tmp_path, synchronous).advice
-    assert advice.startswith(
-        f"Messages take 85.0 ms of the longest chain and computing 0 ms, {rest}"
+    build = compiled("digits", nodes={"worker": workers})
+    (advice,) = found_in(drawn, tmp_path, build).advice
+    assert advice == (
+        f"Messages of {format_size(nbytes)} take 85.0 ms of the longest chain, and"
+        f" computing takes 0 ms.{rest}"
     )
+
+
+def test_a_single_slow_step_gives_no_advice(tmp_path, synchronous):
+    drawn = DrawnTrace(nodes=("worker:0",))
+    for number in range(9):
+        slow = number == 4
+        begin, end = 100 * number, 100 * number + 50
+        drawn.add("worker:0", "step", f"step {number + 1}", begin, end)
+        kind = ("read", "read") if slow else ("compute", "forward_backward")
+        drawn.add("worker:0", *kind, begin, end)
+    found = found_in(drawn, tmp_path, synchronous)
+    assert found.step == 5
+    assert found.sentence.endswith("reading rows on worker:0 50.0 ms.")
+    assert found.advice == ()
 
 
 def test_many_small_buckets_need_a_larger_cap(tmp_path, synchronous):
