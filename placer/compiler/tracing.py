@@ -44,7 +44,7 @@ from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
 from placer.ops.special.user_metric import METRIC
 from placer.ops.special.user_metric_jax import metric, row_numbers
-from placer.place.types import BATCH, TensorType
+from placer.place.types import BATCH, ITEM_BYTES, TensorType
 from placer.plan.modules import Modules, being_traced, modules_in
 
 
@@ -252,7 +252,10 @@ def _residual_type(small: Any, large: Any) -> TensorType:
     shape = tuple(
         a if a == b else BATCH for a, b in zip(small.shape, large.shape, strict=True)
     )
-    return TensorType(str(small.dtype), shape)
+    if str(small.dtype) in ITEM_BYTES:
+        return TensorType(str(small.dtype), shape)
+    # Types of a graph have no complex numbers and no random keys.
+    return TensorType("uint8", (*shape, small.dtype.itemsize))
 
 
 def _costs(

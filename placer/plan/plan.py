@@ -367,6 +367,8 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     trainable: bool = True
     holders: tuple[tuple[str, str, int], ...]
     """(node, table, index of the block in the table), in the order of the elements."""
+    short_name: ValueName | None = None
+    """The name in programs, if a part of `name` has more than 64 characters."""
 
 
 class SparseTable(PlanStruct, frozen=True, kw_only=True):

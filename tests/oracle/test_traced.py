@@ -55,10 +55,12 @@ IN_EVERY_RUN = [
     ("flax", "two GPUs"),
     ("equinox", "a pipeline"),
     ("inner", "two workers"),
+    ("spectral", "two workers"),
+    ("spectral", "all workers"),
 ]
 CASES = [
     (model, placement)
-    for model in ("plain", "flax", "equinox", "inner")
+    for model in ("plain", "flax", "equinox", "inner", "spectral")
     for placement in PLACEMENTS
     # The penalty of `inner` depends on the whole batch.
     if model != "inner" or placement in ("two workers", "two GPUs")

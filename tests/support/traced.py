@@ -97,7 +97,40 @@ def inner(params, x):
     return energy(params, x).sum(-1), (slope**2).mean() + 0.01 * y
 
 
+# Complex numbers: a state-space layer of S4's kind, whose complex step and state depend
+# on real parameters, and a filter in the frequency domain. A complex value goes from one
+# place to the other. The last matrix is an orthogonal one of a parameter.
+def spectral(params, x):
+    with place_guard(FIRST):
+        pole = jnp.exp(-jnp.exp(params["decay"]) + 1j * params["angle"])
+        scale = params["out"][0] + 1j * params["out"][1]
+
+        def step(h, now):
+            h = h * pole + now[:, None]
+            return h, h @ scale
+
+        start = jnp.zeros((len(x), 3), pole.dtype)
+        last, h = jax.lax.scan(step, start, x.T)
+        h = h.T
+    with place_guard(SECOND):
+        y = jnp.fft.irfft(jnp.fft.rfft(h.real) * params["filter"], n=4)
+        y = jnp.tanh(y @ jnp.linalg.qr(params["square"])[0])
+        return y.sum(-1) + jnp.abs(last @ (pole * scale)), jnp.sum(params["angle"] ** 2)
+
+
+def spectral_model():
+    keys = iter(jax.random.split(jax.random.key(3), 5))
+    return {
+        "decay": jax.random.normal(next(keys), 3) / 2,
+        "angle": jax.random.normal(next(keys), 3),
+        "out": jax.random.normal(next(keys), (2, 3)),
+        "filter": jax.random.normal(next(keys), 3),
+        "square": jax.random.normal(next(keys), (4, 4)),
+    }
+
+
 MODELS = {
+    "spectral": (spectral, spectral_model),
     "plain": (plain, plain_model),
     "flax": (flax, flax_model),
     "equinox": (equinox_, equinox_model),
@@ -119,13 +152,18 @@ def build(which):
         x = layers.data("x", "float32[batch, 4]")
         y = layers.data("y", "float32[batch]")
         with place_guard(AROUND):
-            argument = plain_model() if model is plain_model else model
+            is_called = model in (plain_model, spectral_model)
+            argument = model() if is_called else model
             result, penalty = placer.trace(fn, argument, x, name="net", batch=BATCH)
             error = layers.mean_squared_error(result, y, name="error")
             loss = layers.add(error, 0.1 * penalty, name="loss")
         with place_guard(OPTIMIZER):
             optimizer.SGD(0.05).minimize(loss)
     return program
+
+
+def build_spectral():
+    return build("spectral")
 
 
 def build_plain():

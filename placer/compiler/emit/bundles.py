@@ -21,7 +21,13 @@ from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias
 
 from placer.compiler.emit.code import Call, Expression, add_comment, literal
-from placer.compiler.emit.names import RESERVED_FOR_FIELDS, Names
+from placer.compiler.emit.names import (
+    RESERVED_FOR_FIELDS,
+    SHORTENED,
+    Names,
+    has_long_part,
+    shorten_parts,
+)
 
 Role: TypeAlias = Literal["p", "state", "frozen"]
 """The variable of a table: `p` if it is trained, `state` if each step stores it (running
@@ -169,6 +175,8 @@ class Bundles:
         for each, class_name, number, layers in zip(
             contents, class_names, numbers, found, strict=True
         ):
+            if any(has_long_part(member) for member in each.types):
+                names.conventions.add(SHORTENED)
             fields = Names(reserved=RESERVED_FOR_FIELDS)
             bundle = Bundle(
                 names.new_name(class_name),
@@ -257,7 +265,7 @@ def _table_classes(contents: Sequence[Contents]) -> list[str]:
 
 def _identifier(name: str) -> str:
     """Return a name as a field of a NamedTuple, which cannot begin with `_`."""
-    text = re.sub(r"\W", "_", name).lstrip("_")
+    text = re.sub(r"\W", "_", shorten_parts(name)).lstrip("_")
     return text if text.isidentifier() else f"value{text}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import hashlib
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,35 @@ RESERVED = PYTHON_WORDS.union(HOOKS, _IMPORTED, _VARIABLES, STATIC_ARGUMENTS)
 """The names with one meaning in all node programs; values have other names."""
 RESERVED_FOR_FIELDS = _KEYWORDS.union(n for n in dir(tuple) if not n.startswith("_"))
 """The names that a field of a namedtuple cannot have: keywords and methods of tuples."""
+
+
+MAX_PART = 64
+"""The maximum length of a part of a value's name in a program. Only parameters have longer
+ones, because libraries choose the names on the path of a traced model's parameter."""
+_KEPT = 24
+SHORTENED = "NAME_DIGEST_NAME"
+"""The convention of a shortened name."""
+
+
+def has_long_part(value: str) -> bool:
+    """Return True if programs shorten the name of a value."""
+    return any(len(part) > MAX_PART for part in value.split("."))
+
+
+def shorten_parts(value: str) -> str:
+    """Return the name of a value, with a digest in place of the middle of long parts.
+
+    >>> shorten_parts("flow." + "bijection_" * 9 + "kernel")
+    'flow.bijection_bijection_bije_78ea3cbc_jection_bijection_kernel'
+    """
+    return ".".join(map(_shorten, value.split(".")))
+
+
+def _shorten(part: str) -> str:
+    if len(part) <= MAX_PART:
+        return part
+    digest = hashlib.sha256(part.encode()).hexdigest()[:8]
+    return f"{part[:_KEPT].rstrip('_')}_{digest}_{part[-_KEPT:].lstrip('_')}"
 
 
 class Names:
@@ -73,7 +103,9 @@ class Names:
         return name in self._used or name in self._used_in_hooks
 
     def _proposal(self, value: str) -> str:
-        first, *others = value.split(".")
+        first, *others = shorten_parts(value).split(".")
+        if has_long_part(value):
+            self.conventions.add(SHORTENED)
         if "grad" in others:
             self.conventions.add("d_NAME")
             if any(part.startswith("from_") for part in others):

@@ -9,6 +9,7 @@ from msgspec import structs
 
 import placer
 from placer.compiler.emit.choices import explain_choices
+from placer.compiler.emit.names import has_long_part, shorten_parts
 from placer.compiler.emit.programs import Programs
 from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
 from placer.compiler.graph.graph import Graph, Op
@@ -163,6 +164,7 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
             init=in_build(op.attrs["init"]),
             trainable=name in trained,
             holders=tuple(at for _, at in sorted(holders[name].items())),
+            short_name=shorten_parts(name) if has_long_part(name) else None,
         )
     return tuple(parameters.values())
 

@@ -345,6 +345,7 @@ _CONVENTIONS = {
     r"d_NAME_from_OP": "the term of d_NAME from OP, which uses NAME",
     r"d_NAME_range": "this node's range of its sum, flattened",
     r"NAME_res": "the values that NAME's backward needs",
+    r"NAME_DIGEST_NAME": "a long name, shortened: see `short_name` in plan.json",
     r"count": "the rows of the batch on all nodes together, by which a mean loss divides",
 }
 """The meaning of conventional names, by a pattern of the names."""

@@ -160,6 +160,14 @@ def parameter_mask(pytree: Any) -> Iterator[bool]:
             yield _is_array(leaf) and str(leaf.dtype) in FLOATS
 
 
+def complex_leaves(pytree: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the path of each complex array that a library would train."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(pytree, is_leaf=is_untrained)
+    for path, leaf in paths:
+        if not is_untrained(leaf) and _is_array(leaf) and "complex" in str(leaf.dtype):
+            yield names_on_path(path)
+
+
 def is_untrained(node: Any) -> bool:
     """Return True if the library of a node of the pytree does not train it."""
     # Libraries that are not imported have no objects in the pytree.
@@ -179,6 +187,14 @@ def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
     """Return the leaves of a pytree, each with the names on its path."""
     flat, _ = jax.tree_util.tree_flatten_with_path(pytree)
     return [(names_on_path(path), leaf) for path, leaf in flat]
+
+
+def path_of_variable(leaf: Any) -> tuple[str, ...]:
+    """Return the names on the path that Keras gives a variable; empty for other leaves."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(leaf, keras.Variable):
+        return ()
+    return tuple(leaf.path.split("/"))
 
 
 def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 from jax.extend import core
 
 from placer.errors import PlacerError
+from placer.ops.functions.complex_values import with_real_boundary
 from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards, source_line
 
 OUTSIDE = -1
@@ -30,12 +31,14 @@ class Region:
     Attributes:
         guards: the guards around the equations, outermost first.
         operands: the sources of the region's inputs, in order.
-        closed: its closed jaxpr.
+        closed: its closed jaxpr, with real arrays in place of complex inputs and results.
+        written: its jaxpr as the function was traced, for messages.
     """
 
     guards: Guards
     operands: tuple[ValueSource, ...]
     closed: Any
+    written: Any
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Compute the results of the region."""
@@ -44,13 +47,13 @@ class Region:
 
     def describe_start(self) -> str:
         """Return the name and the line of the first equation."""
-        eqn = self.closed.jaxpr.eqns[0]
+        eqn = self.written.eqns[0]
         return f"'{eqn.primitive.name}'{source_line(eqn)}"
 
     def describe_result(self, index: int) -> str:
         """Return the name and the line of the equation that computes a result."""
-        var = self.closed.jaxpr.outvars[index]
-        for eqn in self.closed.jaxpr.eqns:
+        var = self.written.outvars[index]
+        for eqn in self.written.eqns:
             if var in eqn.outvars:
                 return f"'{eqn.primitive.name}'{source_line(eqn)}"
         return "an input"
@@ -208,5 +211,7 @@ def _build_regions(
         effects: frozenset[Any] = frozenset().union(*(eqn.effects for eqn in eqns))
         jaxpr = core.Jaxpr(constvars, invars, outvars, eqns, effects, debug)
         closed = core.ClosedJaxpr(jaxpr, [flat.consts[v] for v in constvars])
-        regions.append(Region(guards[at], tuple(sources[v] for v in invars), closed))
+        operand_sources = tuple(sources[v] for v in invars)
+        closed = with_real_boundary(closed)
+        regions.append(Region(guards[at], operand_sources, closed, jaxpr))
     return Cut(tuple(regions), tuple(sources[v] for v in flat.outvars))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from placer.ops.functions.complex_values import is_complex
 from placer.ops.functions.cut import Region
 
 
@@ -22,12 +23,14 @@ def fingerprint(region: Region) -> str:
     """Return the fingerprint of a region, as one line of text.
 
     It is a hash of the equations, the operands and the guards, followed by the sum of
-    absolute values of each constant array. Machines may round these sums differently.
+    absolute values of each constant array. A complex array has two sums: of its real and
+    of its imaginary parts. Machines may round these sums differently.
     """
     digest = hashlib.sha256(repr((region.guards, region.operands)).encode())
     for text in _jaxpr_text(region.closed.jaxpr):
         digest.update(text.encode())
-    magnitudes = [f"{_magnitude(const):.6g}" for const in region.closed.consts]
+    sums = (each for const in region.closed.consts for each in _magnitudes(const))
+    magnitudes = [f"{each:.6g}" for each in sums]
     return " ".join([digest.hexdigest()[:16], *magnitudes])
 
 
@@ -75,8 +78,11 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _magnitude(const: Any) -> float:
+def _magnitudes(const: Any) -> Iterator[float]:
+    """Yield the sum of absolute values of an array, of each part of a complex one."""
     if jnp.issubdtype(const.dtype, jax.dtypes.prng_key):
         with jax.ensure_compile_time_eval():  # the region may be traced at this moment
             const = jax.random.key_data(const)
-    return float(np.abs(np.asarray(const).astype(np.float64)).sum())
+    array = np.asarray(const)
+    for part in (array.real, array.imag) if is_complex(array) else (array,):
+        yield float(np.abs(part.astype(np.float64)).sum())

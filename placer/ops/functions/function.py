@@ -14,6 +14,7 @@ import numpy as np
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import Template, read_arguments
 from placer.ops.functions.batch_types import TRACE_BATCHES, abstract_values
+from placer.ops.functions.complex_values import is_complex
 from placer.ops.functions.cut import Cut, cut
 from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
 from placer.ops.functions.flatten import flatten, source_line
@@ -119,6 +120,12 @@ def _check_arrays(fn: Callable[..., Any], results: Any) -> Any:
             raise PlacerError(
                 f"'{fn.__name__}' returns {leaf!r:.64}, which is not an array",
                 hint="return only arrays; compute other values outside of the function",
+            )
+        if is_complex(leaf):
+            raise PlacerError(
+                f"'{fn.__name__}' returns an array of {leaf.dtype}, but values of a"
+                " program are real",
+                hint="return its parts: y.real, y.imag",
             )
     return results
 

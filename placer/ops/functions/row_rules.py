@@ -140,6 +140,13 @@ def _conv(eqns: EquationPair, result: Rows) -> None:
     require(eqns.only_state.axis == numbers.lhs_spec[0])
 
 
+def _fft(eqns: EquationPair, result: Rows) -> None:
+    """Require that the transformed axes, the last ones, do not include the rows."""
+    _keep_all_rows(eqns, result)
+    transformed = len(eqns.small.params["fft_lengths"])
+    require(result.axis < len(eqns.shape()) - transformed)
+
+
 def _reduce_window(eqns: EquationPair, result: Rows) -> None:
     axis, params = eqns.only_state.axis, eqns.small.params
     ones = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
@@ -219,6 +226,7 @@ _CONDITIONS: Mapping[str, Condition] = {
     ),
     "dynamic_slice": _keep_all_rows,
     "dynamic_update_slice": _dynamic_update_slice,
+    "fft": _fft,
     "gather": _gather,
     "pad": _pad,
     **dict.fromkeys(

@@ -129,6 +129,8 @@ BY_ROWS: dict[str, Step] = {
     "dynamic": lambda x, w: jax.lax.dynamic_update_slice_in_dim(
         x, jax.lax.dynamic_slice_in_dim(x, jnp.argmax(w[0]) % 3, 2, 1), 1, 1
     ),
+    "filter of frequencies": lambda x, w: jnp.fft.irfft(jnp.fft.rfft(x) * w[0, :3], 4),
+    "complex numbers": lambda x, w: jnp.abs((x + 1j * (x @ w)) * jnp.exp(1j * w[0])),
     "own derivative": lambda x, w: bent(x),
     "gradient inside": lambda x, w: jax.grad(lambda x: jnp.sin(x @ w).sum())(x),
 }  # fmt: skip
@@ -181,6 +183,7 @@ MIXED: dict[str, Step] = {
     "a callback on a parameter": lambda x, w: (
         x @ jax.pure_callback(np.sin, jax.ShapeDtypeStruct(w.shape, w.dtype), w)
     ),
+    "frequencies of the batch": lambda x, w: jnp.fft.fft2(x).real,
     "gradient of all": lambda x, w: jax.grad(lambda x: (x @ w).sum() ** 2)(x),
 }  # fmt: skip
 NOT_SEEN = {

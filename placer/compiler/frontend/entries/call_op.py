@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from placer.compiler.frontend.entries.context import Context
 from placer.compiler.frontend.entries.module_imports import modules_of
-from placer.compiler.frontend.entries.names import explain_invalid_name, is_name
+from placer.compiler.frontend.entries.names import (
+    explain_invalid_key,
+    is_parameter_key,
+)
 from placer.compiler.frontend.entries.types import read_type
 from placer.compiler.frontend.schema import CallParameter
 from placer.compiler.frontend.sections.parameters import read_parameter
@@ -54,8 +57,8 @@ def read_parameters(
     parameters: list[tuple[str, LayerParameter | ScalarNode]] = []
     for key, item in section:
         span = section.keys[key].span
-        if not is_name(key):
-            message, hint = explain_invalid_name(key)
+        if not is_parameter_key(key):
+            message, hint = explain_invalid_key(key)
             problems.add(message, span, hint)
         elif key in VALUE_SUFFIXES:
             message = f"'{key}' is reserved: the compiler adds this suffix to names"

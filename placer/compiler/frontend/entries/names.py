@@ -10,6 +10,8 @@ from placer.compiler.frontend.yaml.tree import ScalarNode, SpecNode
 from placer.errors import Span
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+KEY_RULE = "a name has letters, digits and _, and does not start with a digit"
 NAME_RULE = (
     "a name has at most 64 letters, digits and _, and does not start with a digit"
 )
@@ -18,6 +20,20 @@ NAME_RULE = (
 def is_name(text: str) -> bool:
     """Return True if `text` is a valid name. Names become Python identifiers."""
     return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
+
+
+def is_parameter_key(text: str) -> bool:
+    """Return True if an op may call a parameter `text`: a name of any length.
+
+    Parameters of a traced model have the names on their path, which libraries choose.
+    """
+    return _KEY.fullmatch(text) is not None and not keyword.iskeyword(text)
+
+
+def explain_invalid_key(text: str) -> tuple[str, str]:
+    """Return the message and the hint for an invalid name of a parameter."""
+    message, hint = explain_invalid_name(text)
+    return message, KEY_RULE if hint == NAME_RULE else hint
 
 
 def explain_invalid_name(text: str) -> tuple[str, str]:

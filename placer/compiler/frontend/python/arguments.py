@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from placer.compiler.frontend.entries.names import is_name
+from placer.compiler.frontend.entries.names import is_name, is_parameter_key
 from placer.compiler.frontend.entries.op_parameters import widen
 from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
@@ -24,16 +24,24 @@ class Leaf:
 
     Attributes:
         path: The names that lead to it, starting with the name of the argument.
+        variable: The path of a variable of Keras, which names its parameter.
         key: The key of the parameter; None for a value.
     """
 
     value: Any
     path: tuple[str, ...]
+    variable: tuple[str, ...] = ()
     key: str | None = None
 
     @property
     def path_text(self) -> str:
-        return _show(self.path)
+        keras = f" ({'/'.join(self.variable)})" if self.variable else ""
+        return f"{_show(self.path)}{keras}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names for the key, starting with the name of the argument."""
+        return (self.path[0], *self.variable) if self.variable else self.path
 
     def type(self, wide: bool) -> TensorType:
         """Return the type of the value in the graph."""
@@ -77,12 +85,14 @@ class Arguments:
         """Return the keys of the parameters at and below a path."""
         return [leaf.key for leaf in self._leaves_in(path) if leaf.key is not None]
 
-    def pattern_of(self, path: tuple[str, ...]) -> str:
-        """Return a glob that matches the parameters at and below a path."""
+    def patterns_of(self, path: tuple[str, ...]) -> list[str]:
+        """Return globs that match the parameters at and below a path, and no others."""
         leaf = self._leaves_in(path)[0]
         assert leaf.key is not None, path
+        if leaf.variable:
+            return self.keys_in(path)
         below = leaf.path[len(path) :]
-        return f"{leaf.key.removesuffix(_joined(below))}*" if below else leaf.key
+        return [f"{leaf.key.removesuffix(_joined(below))}*" if below else leaf.key]
 
     def _leaves_in(self, path: tuple[str, ...]) -> list[Leaf]:
         return [x for x in self.leaves if x.key and x.path[: len(path)] == path]
@@ -146,6 +156,8 @@ class _TermBuilder:
             # Sorted, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
+            if "complex" in str(arg.dtype):
+                raise self._complex_error(path)
             if str(arg.dtype) not in FLOATS:
                 raise SpecError(
                     f"{_show(path)} is an array of {arg.dtype}, but a parameter must"
@@ -154,6 +166,13 @@ class _TermBuilder:
                 )
             return {"param": self._add_leaf(arg, path)}
         return self._template_term(arg, path)
+
+    def _complex_error(self, path: tuple[str, ...]) -> SpecError:
+        return SpecError(
+            f"{_show(path)} is a complex array, but parameters must be real",
+            hint="store its real and its imaginary part as two parameters; if it is a"
+            f" constant, read it from a global name of {self._file}",
+        )
 
     def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
         """Return the term of a pytree that is a global name in the function's file."""
@@ -176,6 +195,8 @@ class _TermBuilder:
                 raise SpecError(message, hint=hint) from error
             pytree = self._regions.call_with_precision(arg, self._wide)
         self.pytrees.append((path, pytree))
+        for inner in self._regions.complex_leaves(pytree):
+            raise self._complex_error((*path, *inner))
         is_parameter = self._regions.parameter_mask(pytree)
         for inner, leaf in self._regions.leaves_with_paths(pytree):
             if isinstance(leaf, Variable):
@@ -185,6 +206,11 @@ class _TermBuilder:
         return {"make": names[0]}
 
     def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
+        if not isinstance(value, Variable) and 0 in value.shape:
+            raise SpecError(
+                f"{_show(path)} is an empty array: its shape is {tuple(value.shape)}",
+                hint="remove it, or pass None in its place: a parameter needs elements",
+            )
         for other in self.leaves:
             if other.value is value and not isinstance(value, Variable):
                 raise SpecError(
@@ -192,7 +218,8 @@ class _TermBuilder:
                     " would become two parameters",
                     hint="pass the array once, or copy it",
                 )
-        self.leaves.append(Leaf(value, path))
+        variable = self._regions.path_of_variable(value)
+        self.leaves.append(Leaf(value, path, variable))
         return self.leaves[-1]
 
 
@@ -232,17 +259,12 @@ def _set_keys(parameters: Sequence[Leaf]) -> None:
     only_one = len({leaf.path[0] for leaf in parameters}) == 1
     leaf_of: dict[str, Leaf] = {}
     for leaf in parameters:
-        path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
-        key = _joined(path)
+        path = leaf.names
+        key = _joined(path[1:] if only_one and len(path) > 1 else path)
         key = f"p{key}" if key[0].isdigit() else key
-        if key in VALUE_SUFFIXES or _RESERVED.fullmatch(key) or not is_name(key):
+        is_reserved = key in VALUE_SUFFIXES or _RESERVED.fullmatch(key)
+        if is_reserved or not is_parameter_key(key):
             key = f"{key}_"
-        if not is_name(key):
-            raise SpecError(
-                f"the parameter at {leaf.path_text} would be called '{key}', which has"
-                " more than 64 characters",
-                hint="pass parts of the model as separate arguments",
-            )
         if key in leaf_of:
             raise SpecError(
                 f"the parameters at {leaf_of[key].path_text} and {leaf.path_text} would"

@@ -124,12 +124,14 @@ def _check_state(arguments: Arguments, name: str, program: Program) -> None:
         keys = arguments.keys_in(state.path)
         if not any(program.trains(f"{name}.{key}") for key in keys):
             continue
-        pattern = f"{name}.{arguments.pattern_of(state.path)}"
+        kept = ", ".join(
+            f'{{"match": "{name}.{pattern}", "trainable": False}}'
+            for pattern in arguments.patterns_of(state.path)
+        )
         raise SpecError(
             f"{'.'.join(state.path)} {state.said}, but would be trained",
-            hint='to keep its values, write Program(parameters=[{"match": '
-            f'"{pattern}", "trainable": False}}]), or read it from a global name '
-            "of the function's file instead of an argument",
+            hint=f"to keep its values, write Program(parameters=[{kept}]), or read it"
+            " from a global name of the function's file instead of an argument",
         )
 
 

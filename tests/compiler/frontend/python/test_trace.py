@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,14 @@ def model():
     return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4)], "count": jnp.arange(2)})
 
 
+def empty():
+    return Model(jnp.ones((4, 4)), {"bias": jnp.zeros(0)})
+
+
+def waves():
+    return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4) * 1j], "count": jnp.arange(2)})
+
+
 ready = model()
 
 
@@ -59,6 +68,10 @@ def dense(params, x, scale=1.0):
 
 def bare(w, x):
     return x @ w
+
+
+def turning(w, x):
+    return jnp.abs(jnp.exp(1j * x) @ w)
 
 
 def pair(a, b, x):
@@ -259,6 +272,7 @@ def test_a_shape_is_initialized_by_init(tmp_path: Path) -> None:
     [
         'placer.trace(apply, model, x, name="net")',
         'placer.trace(dense, {"w": W}, x, 0.5, batch="rows")',
+        'placer.trace(dense, {"w": W, "never_used_" * 9: W + 1}, x)',
     ],
 )
 def test_yaml_is_equivalent(tmp_path: Path, call: str) -> None:
@@ -436,12 +450,24 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
             "the parameters at params.a.b and params['a.b'] would both be called 'a_b'",
         ),
         (
-            "placer.trace(dense, {'w' * 70: W}, x)",
-            "which has more than 64 characters",
-        ),
-        (
             "placer.trace(dense, {3: W}, x)",
             "params has the key 3; keys must be strings",
+        ),
+        (
+            "placer.trace(bare, W * 1j, x)",
+            "w is a complex array, but parameters must be real",
+        ),
+        (
+            "placer.trace(apply, waves, x)",
+            "model.inner['a.b'].0 is a complex array, but parameters must be real",
+        ),
+        (
+            "placer.trace(dense, {'w': W, 'no': [W[:, :0]]}, x)",
+            "params.no.0 is an empty array: its shape is (4, 0)",
+        ),
+        (
+            "placer.trace(apply, empty, x)",
+            "model.inner.bias is an empty array: its shape is (0,)",
         ),
         (
             "placer.trace(bare, np.arange(4), x)",
@@ -487,6 +513,13 @@ def test_a_function_that_cannot_be_traced_is_reported_at_the_call(
 
 def line(text: str, at: str = HEAD) -> int:
     return next(i for i, each in enumerate(at.splitlines(), 1) if text in each)
+
+
+def test_the_memory_of_a_complex_residual_is_known(tmp_path: Path) -> None:
+    program = build_program(tmp_path, "placer.trace(turning, W, x)")
+    placer.compile(program, tmp_path / "build")
+    graph = (tmp_path / "build" / "graph.txt").read_text()
+    assert "uint8[batch, 4, 8]" in graph
 
 
 def test_a_wrong_place_inside_is_reported_at_its_guard(tmp_path: Path) -> None:
@@ -768,3 +801,87 @@ def test_state_that_is_not_in_an_argument_is_a_constant(tmp_path: Path) -> None:
     call = "placer.trace(state.indexed, state.index_model, x, name='net')"
     program = traced(tmp_path, call)
     assert [*parameters(program)] == ["net.w", "net.norm_weight", "net.norm_bias"]
+
+
+KERAS = """\
+import sys
+import types
+
+import numpy as np
+
+
+class Variable:
+    \"\"\"Has the attributes of a variable of Keras that placer reads.\"\"\"
+
+    def __init__(self, path, shape, trainable=True):
+        self.path, self.shape, self.dtype = path, shape, "float32"
+        self.trainable = trainable
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ones(self.shape, np.float32)
+
+
+sys.modules["keras"] = types.SimpleNamespace(Variable=Variable)
+
+
+class Net:
+    trainable_variables = [
+        Variable("sequential/dense/kernel", (4, 4)),
+        Variable("sequential/dense/bias", (4,)),
+    ]
+    moving = [
+        Variable("sequential/norm/mean", (4,), trainable=False),
+        Variable("sequential/norm_1/mean", (4,), trainable=False),
+    ]
+
+
+def net():
+    return Net.trainable_variables
+
+
+def apply(variables, x):
+    return x @ variables[0] + variables[1]
+
+
+def normed(variables, non_trainable_variables, x):
+    return apply(variables, x) - sum(non_trainable_variables)
+"""
+
+
+@pytest.fixture
+def keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setitem(sys.modules, "keras", None)  # what the file sets is undone
+    (tmp_path / "net.py").write_text(KERAS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("variables", ["net.net", "net.Net.trainable_variables"])
+def test_a_variable_of_keras_has_the_name_of_its_path(
+    keras: Path, variables: str
+) -> None:
+    call = f"placer.trace(net.apply, {variables}, x, name='net')"
+    assert parameters(build_program(keras, call, "import net")) == {
+        "net.sequential_dense_kernel": "float32[4, 4]",
+        "net.sequential_dense_bias": "float32[4]",
+    }
+
+
+def test_equal_names_of_variables_are_reported_with_both_paths(keras: Path) -> None:
+    twice = "[net.Variable('a/b', (4, 4)), net.Variable('a_b', (4,))]"
+    call = f"placer.trace(net.apply, {twice}, x, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        build_program(keras, call, "import net")
+    assert caught.value.message == (
+        "trace 'net': the parameters at variables.0 (a/b) and variables.1 (a_b) would"
+        " both be called 'a_b'"
+    )
+
+
+def test_the_hint_names_all_variables_that_keras_does_not_train(keras: Path) -> None:
+    variables = "net.Net.trainable_variables, net.Net.moving"
+    call = f"placer.trace(net.normed, {variables}, x, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        build_program(keras, call, "import net")
+    mean = '"net.non_trainable_variables_sequential_norm{}_mean", "trainable": False'
+    for number in ("", "_1"):
+        assert f'{{"match": {mean.format(number)}}}' in str(caught.value.hint)
