@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from placer.errors import SpecWarning as SpecWarning
     from placer.exporting.export import ExportedModel as ExportedModel
     from placer.exporting.export import export as export
+    from placer.exporting.restore import restore as restore
     from placer.launcher.engine_job import OnEngine as OnEngine
     from placer.launcher.launch import launch as launch
     from placer.launcher.predict import predict as predict
@@ -102,6 +103,7 @@ _HOMES = {
     "export": "placer.exporting.export",
     "ExportedModel": "placer.exporting.export",
     "remat": "placer.compiler.frontend.python.remat",
+    "restore": "placer.exporting.restore",
     "run": "placer.runtime.process.entry_point",
     "slice_sizes": "placer.plan.settings.training.slicing",
     "trace": "placer.compiler.frontend.python.trace",

@@ -12,11 +12,11 @@ from placer.errors import DataError
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import SourceError, errors_of_input
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import dtype_of
 from placer.readers.digests import join_digests
 from placer.readers.features.computation import Computation, Values
 from placer.readers.features.input_values import input_values
 from placer.readers.feeds import Feeds
+from placer.readers.growing_array import GrowingArray
 from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.readers.split import split_rows
 
@@ -70,7 +70,7 @@ def collect_batches(
     Raises:
         DataError: if there are no rows, or a value does not fit.
     """
-    arrays = {c.name: _Array(request, c, expected) for c in request.columns}
+    arrays = {c.name: GrowingArray(request, c, expected) for c in request.columns}
     digests = dict.fromkeys(feeds.read, 0)
     count = 0
     for batch in batches:
@@ -156,30 +156,6 @@ def _cells(
     form: FileFormat, batch: Mapping[str, pa.Array], first: int, name: str
 ) -> Cells:
     return form.cells(name, batch[name], first)
-
-
-class _Array:
-    """A growing array with the rows of an input."""
-
-    def __init__(self, request: ReadRequest, column: Column, expected: int) -> None:
-        self._shape, self._dtype = column.shape, dtype_of(column, request.source.text)
-        self._count = 0
-        try:
-            self._rows: np.ndarray = np.empty((expected, *self._shape), self._dtype)
-        except (MemoryError, ValueError):  # a damaged file may claim any number of rows
-            self._rows = np.empty((0, *self._shape), self._dtype)
-
-    def extend(self, count: int) -> Values:
-        """Return the rows from the current number to `count`, to be filled."""
-        if count > len(self._rows):
-            # No other array refers to the memory, so it may move.
-            size = max(count, len(self._rows) + len(self._rows) // 4)
-            self._rows.resize((size, *self._shape), refcheck=False)
-        first, self._count = self._count, count
-        return self._rows[first:count]
-
-    def take_rows(self) -> Values:
-        return self._rows[: self._count]
 
 
 def split_arrays(request: ReadRequest, arrays: dict[str, Values]) -> dict[str, Values]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import prod
+from typing import Any
 
 import ml_dtypes  # registers bfloat16 with NumPy
 import numpy as np
@@ -234,7 +236,7 @@ def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray
     """Return a mask of values that are not whole numbers in the range of `target`."""
     if target.kind == "b":
         return np.asarray((array != 0) & (array != 1))
-    limits = np.iinfo(str(target))
+    limits = _limits(target)
     if dtype_kind(array.dtype) == "f":
         # Compare with the power of two above the maximum: it is exact in a float, but
         # the largest int64 is not.
@@ -242,6 +244,11 @@ def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray
         wide = array.astype(np.float64)
         return np.asarray((wide < low) | (wide >= above) | (np.floor(wide) != wide))
     return np.asarray((array < limits.min) | (array > limits.max))
+
+
+@cache
+def _limits(dtype: np.dtype[np.generic]) -> np.iinfo[Any]:
+    return np.iinfo(str(dtype))  # takes longer than to check a hundred values
 
 
 def conversion_hint(kind: str, column: Column) -> str:

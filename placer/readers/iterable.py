@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from math import prod
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,16 @@ import numpy as np
 from placer.errors import DataError, PlacerError
 from placer.plan.settings.data.digests import Digests
 from placer.readers.arguments import ReadRequest
+from placer.readers.blocks import collect_blocks, is_block
 from placer.readers.chunks import split_arrays
-from placer.readers.column import dtype_of
 from placer.readers.digests import digest, sample_rows
-from placer.readers.python_row import check_is_mapping, raise_reader_error
+from placer.readers.python_row import (
+    check_is_mapping,
+    raise_reader_error,
+    reader_errors,
+)
 from placer.readers.python_values import python_values
+from placer.readers.row_limit import row_limit, too_many_rows
 from placer.readers.rows import NO_DIGESTS, LoadedRows
 
 ROWS_PER_CHUNK = 256
@@ -30,13 +34,24 @@ MAX_ROWS = 100_000_000
 
 
 def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
-    """Collect all rows that a source yields, each a mapping from column to value.
+    """Collect all rows that a source yields.
+
+    Each item is a mapping from column to value, for one row or for a block of rows. The
+    first item decides which.
 
     Raises:
         DataError: if rows do not fit, exceed the memory limit, or are missing.
     """
     source, options = request.source.text, request.options
-    max_rows = _max_rows(request)
+    with reader_errors(request, "at row 0"):
+        items = iter(yielded)
+        start = list(islice(items, 1))
+    if not start:
+        raise DataError(f"{source} has no rows", hint="a source needs at least one row")
+    if isinstance(start[0], Mapping) and is_block(request, start[0]):
+        blocks = chain(start, _rest(request, items, "block"))
+        return collect_blocks(request, blocks, has_length=_has_length(yielded))
+    max_rows = row_limit(request, MAX_ROWS)
     chunks: dict[str, list[np.ndarray]] = {c.name: [] for c in request.columns}
     # Every row is digested, because the choice of rows to compare depends on their
     # total number.
@@ -57,15 +72,12 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
                 digests[name].extend(map(digest, of_rows))
         operands.clear()
 
-    for item in islice(_rows(request, yielded), options.first_rows):
+    rows = chain(start, _rest(request, items, "row"))
+    for item in islice(rows, options.first_rows):
         if count >= max_rows:
-            limit = "" if max_rows == MAX_ROWS else ", the limit of the memory"
-            raise DataError(
-                f"{source} yields more than {max_rows:,} rows{limit}",
-                hint="limit an endless source with itertools.islice, or return an"
-                " object with __len__ and __getitem__, whose rows are read when"
-                " steps need them",
-            )
+            hint = "limit an endless source with itertools.islice, or return an object"
+            hint += " with __len__ and __getitem__, whose rows are read when steps need"
+            raise too_many_rows(request, max_rows, MAX_ROWS, f"{hint} them")
         row = check_is_mapping(request, item, count)
         if keys is None:
             values = python_values(request, row)
@@ -80,12 +92,10 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
         count += 1
         if count % ROWS_PER_CHUNK == 0:
             for name in read.keys() & chunks.keys():
-                rows = chunks[name]
-                rows[-ROWS_PER_CHUNK:] = [np.concatenate(rows[-ROWS_PER_CHUNK:])]
+                parts = chunks[name]
+                parts[-ROWS_PER_CHUNK:] = [np.concatenate(parts[-ROWS_PER_CHUNK:])]
             compute()
             options.report(count)
-    if count == 0:
-        raise DataError(f"{source} has no rows", hint="a source needs at least one row")
     compute()
     sampled = _sample(digests, count, options.seed)
     arrays = {
@@ -95,18 +105,6 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
     arrays = split_arrays(request, arrays)
     values.check_ranges(arrays, range(count))
     return LoadedRows(arrays, count, sampled)
-
-
-def _max_rows(request: ReadRequest) -> int:
-    options = request.options
-    sizes = [
-        prod(c.shape) * dtype_of(c, request.source.text).itemsize
-        for c in request.columns
-    ]
-    if options.nbytes is None:
-        return MAX_ROWS
-    digests = array("I").itemsize * len(request.used) * options.with_digests
-    return min(MAX_ROWS, options.nbytes // max(1, sum(sizes) + digests))
 
 
 def _sample(digests: Mapping[str, array[int]], count: int, seed: int) -> Digests:
@@ -120,17 +118,25 @@ def _sample(digests: Mapping[str, array[int]], count: int, seed: int) -> Digests
     )
 
 
-def _rows(request: ReadRequest, yielded: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows. An exception of the source becomes a RunError with the row."""
-    number = 0
+def _rest(request: ReadRequest, items: Iterator[Any], what: str) -> Iterator[Any]:
+    """Yield all items but the first. An exception of the source becomes a RunError."""
+    number = 1
     try:
-        for row in yielded:
-            yield row
+        for item in items:
+            yield item
             number += 1
     except PlacerError:
         raise
     except (Exception, SystemExit) as error:
-        raise_reader_error(request, f"at row {number}", error)
+        raise_reader_error(request, f"at {what} {number}", error)
+
+
+def _has_length(yielded: Iterable[Any]) -> bool:
+    """Return True if an iterable knows its length, so that it is not endless."""
+    try:
+        return len(yielded) >= 0  # type: ignore[arg-type]
+    except TypeError:  # also of `tf.data`, if a data set is repeated without end
+        return False
 
 
 def _check_keys(

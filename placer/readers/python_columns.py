@@ -23,14 +23,7 @@ def read_columns(request: ReadRequest, columns: Mapping[str, Any]) -> LoadedRows
         DataError: if a column does not fit, or a setting works only for rows.
     """
     source = request.source.text
-    # These settings work on one value at a time.
-    lists = any(isinstance(feed, list) for feed in request.feeds.values())
-    if lists or needs_columns(request) or request.data.python:
-        raise DataError(
-            f"{source} returns columns, but column options, features, lists of"
-            " columns and globs work only for rows",
-            hint="yield a dict for each row",
-        )
+    refuse_row_settings(request, "returns columns")
     wanted = {request.single_feeds[column.name] for column in request.used}
     unread = np.empty(0)
     arrays = {
@@ -39,6 +32,20 @@ def read_columns(request: ReadRequest, columns: Mapping[str, Any]) -> LoadedRows
     }
     read = wanted & arrays.keys() if request.options.with_digests else ()
     return make_rows(request, arrays, {name: digest(arrays[name]) for name in read})
+
+
+def refuse_row_settings(request: ReadRequest, what: str) -> None:
+    """Raise DataError if a setting works on one value at a time.
+
+    `what` is the verb phrase about the source in the message.
+    """
+    lists = any(isinstance(feed, list) for feed in request.feeds.values())
+    if lists or needs_columns(request) or request.data.python:
+        raise DataError(
+            f"{request.source.text} {what}, but column options, features, lists of"
+            " columns and globs work only for rows",
+            hint="yield a dict for each row",
+        )
 
 
 def _array(source: str, name: str, column: Any) -> np.ndarray:

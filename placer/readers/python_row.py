@@ -16,12 +16,17 @@ def check_is_mapping(
     request: ReadRequest, row: object, number: int
 ) -> Mapping[str, Any]:
     """Return the row; raise DataError unless it is a mapping."""
-    if not isinstance(row, Mapping):
-        raise DataError(
-            f"{request.source.text}: row {number} is a {type(row).__name__}, not a dict",
-            hint="yield one dict per row, from column name to value",
-        )
-    return row
+    if isinstance(row, Mapping):
+        return row
+    hint = "yield one dict per row, from column name to value"
+    if isinstance(row, tuple | list) and row:
+        names = list(dict.fromkeys(request.single_feeds.values()))[: len(row)]
+        pairs = ", ".join(f'"{name}": item[{i}]' for i, name in enumerate(names))
+        hint = f"name the values of each item: {{{pairs}}}"
+    raise DataError(
+        f"{request.source.text}: row {number} is a {type(row).__name__}, not a dict",
+        hint=hint,
+    )
 
 
 def module_path(request: ReadRequest) -> Path:

@@ -321,6 +321,6 @@ def _check_no_batch(
         raise SourceError(
             ("source",),
             f"{source}: row {number} is a batch of {size} rows",
-            "yield one row at a time; 'batch' in the spec is the number of rows"
-            " of a batch",
+            "yield one row at a time, or only blocks of rows: dicts of arrays, such as"
+            " numpy.asarray(value); for a sequence of blocks, return iter(sequence)",
         )

@@ -76,11 +76,21 @@ def test_progress_is_reported(tmp_path):
     assert reported == [256, 512]
 
 
-def test_a_source_that_yields_batches_raises(tmp_path):
-    body = "yield {'x': np.zeros((32, 2)), 'label': np.zeros(32, np.int32)}"
+@pytest.mark.parametrize(
+    ("body", "row"),
+    [
+        ("yield {'x': [[1, 2]] * 32, 'label': [0] * 32}", 0),
+        (
+            "yield {'x': [1, 2], 'label': 0}\n"
+            "    yield {'x': np.zeros((32, 2)), 'label': np.zeros(32, np.int32)}",
+            1,
+        ),
+    ],
+)
+def test_a_batch_of_lists_or_after_a_row_raises(tmp_path, body, row):
     error = error_of(tmp_path, body)
-    assert error.message == "python:rows:rows: row 0 is a batch of 32 rows"
-    assert "yield one row at a time" in str(error.hint)
+    assert error.message == f"python:rows:rows: row {row} is a batch of 32 rows"
+    assert "only blocks of rows: dicts of arrays" in str(error.hint)
 
 
 @pytest.mark.parametrize(

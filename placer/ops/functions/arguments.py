@@ -25,6 +25,7 @@ from functools import cache, partial
 from typing import Any
 
 import jax
+import numpy as np
 
 from placer.errors import PlacerError, did_you_mean
 from placer.place.types import FLOATS, TensorType
@@ -224,6 +225,25 @@ def path_of_variable(leaf: Any) -> tuple[str, ...]:
     if keras is None or not isinstance(leaf, keras.Variable):
         return ()
     return tuple(leaf.path.split("/"))
+
+
+def has_arrays(pytree: Any) -> bool:
+    """Return True if a pytree has arrays; numbers of NumPy are not arrays."""
+    leaves = jax.tree.leaves(open_models(pytree))
+    return any(_is_array(x) and not isinstance(x, np.generic) for x in leaves)
+
+
+def open_models(pytree: Any) -> Any:
+    """Return a pytree with the trainable variables of each Keras model in its place."""
+    keras = sys.modules.get("keras")
+    if keras is None:
+        return pytree
+    return jax.tree.map(
+        lambda leaf: (
+            list(leaf.trainable_variables) if isinstance(leaf, keras.Model) else leaf
+        ),
+        pytree,
+    )
 
 
 def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from placer.checkpoint.chunked_file import ChunkedFile, Part
 from placer.checkpoint.own_checksums import checked_file
 from placer.checkpoint.tensor_file import StoredTensor, read_header
 from placer.checkpoint.writing import pieces_with_checksums
-from placer.errors import DataError, PlacerError, did_you_mean
+from placer.errors import DataError, PlacerError
 from placer.place.types import ITEM_BYTES, TensorType
+from placer.plan.parameter_differences import find_differences
 from placer.plan.settings.training.slicing import Block
 from placer.system.files.atomic import atomic_file, mode_of
 from placer.system.files.nearest_path import path_hint
@@ -67,6 +68,19 @@ def file_of_parameters(
     if isinstance(params, str | os.PathLike):
         yield Path(params)
         return
+    arrays = arrays_of(params, argument)
+    with tempfile.TemporaryDirectory(prefix="placer-") as folder:
+        file = Path(folder) / "params"
+        save(file, arrays)
+        try:
+            yield file
+        except DataError as error:
+            message = error.message.replace(str(file), "'params'")
+            raise type(error)(message, span=error.span, hint=error.hint) from error
+
+
+def arrays_of(params: Any, argument: str = "params") -> dict[str, np.ndarray]:
+    """Return a dict of arrays as NumPy arrays. Raises PlacerError for anything else."""
     if not isinstance(params, Mapping):
         raise PlacerError(
             f"'{argument}' is a {type(params).__name__}, not a path or a dict of arrays",
@@ -80,14 +94,7 @@ def file_of_parameters(
                 hint="pass a dict from parameter names to arrays of numbers, such as"
                 " result.params",
             )
-    with tempfile.TemporaryDirectory(prefix="placer-") as folder:
-        file = Path(folder) / "params"
-        save(file, arrays)
-        try:
-            yield file
-        except DataError as error:
-            message = error.message.replace(str(file), "'params'")
-            raise type(error)(message, span=error.span, hint=error.hint) from error
+    return arrays
 
 
 class ParameterFile:
@@ -164,20 +171,11 @@ def check(stored: Mapping[str, TensorType], declared: Mapping[str, TensorType]) 
         DataError: if a parameter is missing, is not in the model, or has another shape or
             dtype. The message lists all such parameters.
     """
-    problems = []
-    for name in sorted({*stored, *declared}):
-        if name not in stored:
-            problems.append(f"parameter {name} is missing")
-        elif name not in declared:
-            hint = did_you_mean(name, set(declared) - set(stored) or declared)
-            near = "" if hint is None else f"; {hint}"
-            problems.append(f"parameter {name} is not in the model{near}")
-        elif stored[name] != declared[name]:
-            found, wanted = stored[name], declared[name]
-            problems.append(
-                f"parameter {name} is {found.dtype}{list(found.shape)},"
-                f" the model has {wanted.dtype}{list(wanted.shape)}"
-            )
+    shown = [
+        {name: f"{each.dtype}{list(each.shape)}" for name, each in types.items()}
+        for types in (stored, declared)
+    ]
+    problems = find_differences(*shown)
     if problems:
         raise DataError(
             "the parameters do not fit the model: " + "; ".join(problems),

@@ -16,6 +16,7 @@ from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
 from placer.errors import SpecError
 from placer.place.types import FLOATS, TensorType
+from placer.plan.parameter_differences import find_differences
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +117,7 @@ def collect_arguments(
     named = list(zip(_argument_names(fn, args), args, strict=True))
     terms = [writer.term(arg, (name,)) for name, arg in named]
     writer.pytrees += [((name,), arg) for name, arg in named]
-    _set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
+    set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
     state = [
         State(path, said)
         for name, pytree in writer.pytrees
@@ -306,7 +307,57 @@ _RESERVED = re.compile(r"(out|mid)[0-9]+|new")
 """Names that the op uses for other values."""
 
 
-def _set_keys(parameters: Sequence[Leaf]) -> None:
+def parameters_in(pytree: Any, argument: str) -> list[Leaf]:
+    """Return the parameters of a model, with the keys that `placer.trace` gives them if
+    the model is its only argument with parameters."""
+    from placer.ops.functions import arguments as regions
+
+    opened = regions.open_models(pytree)
+    is_parameter = regions.parameter_mask(opened)
+    leaves = [
+        Leaf(value, (argument, *path), regions.path_of_variable(value))
+        for path, value in regions.leaves_with_paths(opened)
+        if next(is_parameter)
+    ]
+    set_keys(leaves)
+    return leaves
+
+
+def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any] | None:
+    """Return the values that the pytree `init` gives the parameters of a trace, by key.
+
+    Returns None if `init` is None or an initializer. Raises SpecError if the pytree lacks
+    parameters, has others, or some with other shapes.
+    """
+    from placer.ops.functions import arguments as regions
+
+    if init is None or isinstance(init, str) or not regions.has_arrays(init):
+        return None
+    wanted = {leaf.key: leaf for leaf in arguments.leaves if leaf.key is not None}
+    names = {leaf.path[0] for leaf in wanted.values()}
+    given = parameters_in(init, names.pop() if len(names) == 1 else "init")
+    values = {leaf.key: leaf.value for leaf in given if leaf.key is not None}
+    for leaf in given:
+        if not hasattr(leaf.value, "__array__"):
+            raise SpecError(
+                f"{_show(('init', *leaf.path[1:]))} has a shape but no values",
+                hint="pass a pytree with arrays of numbers",
+            )
+
+    shapes = {f"{name}.{each.key}": str(list(each.value.shape)) for each in given}
+    declared = {
+        f"{name}.{key}": str(list(leaf.value.shape)) for key, leaf in wanted.items()
+    }
+    if problems := find_differences(shapes, declared):
+        raise SpecError(
+            f"init does not fit the arguments: {'; '.join(problems)}",
+            hint="pass a pytree like the argument that has parameters; for several"
+            " arguments, a dict from their names to pytrees",
+        )
+    return values
+
+
+def set_keys(parameters: Sequence[Leaf]) -> None:
     """Give each parameter a key. Raises SpecError if two parameters have the same key.
     The key is the path. It starts with the argument's name if several arguments have
     parameters."""

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placer.compiler.frontend.entries.op_kinds import TRACE
-from placer.compiler.frontend.python.arguments import Arguments, collect_arguments
+from placer.compiler.frontend.python.arguments import (
+    Arguments,
+    collect_arguments,
+    initial_values,
+)
 from placer.compiler.frontend.python.program import Program, current_program
 from placer.compiler.frontend.python.results import one_or_list
 from placer.compiler.frontend.python.tree import scalar_node
@@ -35,7 +39,7 @@ def trace(
     *args: Any,
     name: str | None = None,
     batch: Literal["rows", "whole"] | None = None,
-    init: Init | None = None,
+    init: Init | Any = None,
 ) -> Any:
     """Call a JAX function on values of the program, with guards inside the function.
 
@@ -55,7 +59,10 @@ def trace(
             Several results are called `NAME.out0`, `NAME.out1`, ….
         batch: `"rows"` if row i of every result depends only on row i of the inputs,
             else `"whole"`. By default `"rows"` if the function's equations prove it.
-        init: The initializer of arrays that are `jax.ShapeDtypeStruct`.
+        init: The initializer of arrays that are `jax.ShapeDtypeStruct`. Or the initial
+            values of all parameters, such as pretrained ones: a pytree like the argument
+            that has parameters, or a dict from the names of several arguments to their
+            pytrees.
 
     Returns:
         The pytree that `fn` returns, with a `Variable` for each array.
@@ -88,6 +95,7 @@ def trace(
             for leaf in arguments.leaves
         ]
         _check_state(arguments, name, program)
+        initial = initial_values(init, arguments, name)
         rows = None if batch is None else batch == "rows"
         function = describe(fn, arguments.text(wide), names, name, rows=rows, wide=wide)
     except PlacerError as error:
@@ -105,7 +113,7 @@ def trace(
     entry: dict[str, Any] = {"fn": text, "args": arguments.named_terms()}
     entry |= {"in": one_or_list([*inputs.values()])} if inputs else {}
     entry |= {"batch": "rows"} if function.is_by_rows else {}
-    params, files = _parameter_entries(arguments, name, init, span)
+    params, files = _parameter_entries(arguments, name, init, initial, span)
     entry |= {"params": params} if params else {}
     entry["regions"] = [
         _region_entry(region, _region_place(region, number, name, text, lines, span))
@@ -136,9 +144,16 @@ def _check_state(arguments: Arguments, name: str, program: Program) -> None:
 
 
 def _parameter_entries(
-    arguments: Arguments, name: str, init: Init | None, span: Span
+    arguments: Arguments,
+    name: str,
+    init: Init | None,
+    values: Mapping[str, Any] | None,
+    span: Span,
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the value of the key `params`, and the file with initial values."""
+    """Return the value of the key `params`, and the file with initial values.
+
+    `values` replaces the values of all parameters if it is given.
+    """
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     file = f"{name}.safetensors"
@@ -147,7 +162,9 @@ def _parameter_entries(
             continue
         kind = leaf.type(wide=False)
         params[key] = {"shape": kind.shape, "init": {"file": file}}
-        if hasattr(leaf.value, "__array__"):
+        if values is not None:
+            arrays[f"{name}.{key}"] = values[key]
+        elif hasattr(leaf.value, "__array__"):
             arrays[f"{name}.{key}"] = leaf.value
         elif init is None:
             message = f"trace '{name}': {leaf.path_text} has a shape but no values"
@@ -156,7 +173,7 @@ def _parameter_entries(
             params[key]["init"] = init
         if kind.dtype != "float32":
             params[key]["dtype"] = kind.dtype
-    if init is not None and len(arrays) == len(params):
+    if init is not None and values is None and len(arrays) == len(params):
         message = (
             f"trace '{name}': init is for arrays without values, but all arrays have"
             " values"

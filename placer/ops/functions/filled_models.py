@@ -1,0 +1,56 @@
+"""Puts new values into the parameters of models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from placer.ops.functions.arguments import is_untrained, parameter_mask
+
+
+def fill(model: Any, values: Iterator[Any]) -> Any:
+    """Return a pytree with the next values as its parameters, in its order.
+
+    Modules of Flax nnx, Keras models and variables of Keras are updated in place. Other
+    nodes of the pytree are new. Values are converted to the dtypes of the parameters.
+    """
+    leaves, structure = jax.tree.flatten(
+        model, is_leaf=lambda node: _is_module(node) or is_untrained(node)
+    )
+    return jax.tree.unflatten(structure, [_filled(leaf, values) for leaf in leaves])
+
+
+def _filled(leaf: Any, values: Iterator[Any]) -> Any:
+    if _is_module(leaf):
+        from flax import nnx
+
+        parts, structure = jax.tree.flatten(leaf, is_leaf=is_untrained)
+        new = jax.tree.unflatten(structure, [_filled(each, values) for each in parts])
+        nnx.update(leaf, nnx.state(new))
+        return leaf
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(leaf, keras.Model | keras.Variable):
+        is_model = isinstance(leaf, keras.Model)
+        for variable in leaf.trainable_variables if is_model else [leaf]:
+            variable.assign(next(values))
+        return leaf
+    is_parameter = not is_untrained(leaf) and next(parameter_mask(leaf))
+    return _converted(next(values), leaf) if is_parameter else leaf
+
+
+def _is_module(node: Any) -> bool:
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(node, nnx.Module)
+
+
+def _converted(value: Any, leaf: Any) -> Any:
+    array = np.asarray(value).astype(leaf.dtype)
+    if isinstance(leaf, np.ndarray):
+        return array
+    with jax.enable_x64(True):  # otherwise float64 becomes float32
+        return jnp.asarray(array)
