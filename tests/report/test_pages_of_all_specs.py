@@ -132,7 +132,9 @@ def check_opened(
     for box, layers, panel in boxes:
         assert panel["title"] == box.title
         assert panel["on"].startswith(f"on {facts.columns[box.column]} (")
-        assert [row[0] for row in panel["layers"]] == [layer.name for layer in layers]
+        assert [row["name"] for row in panel["layers"]] == [
+            layer.name for layer in layers
+        ]
         assert panel["arrows"] == sum(
             (arrow.source == box.id) + (arrow.target == box.id)
             for arrow in facts.placement.arrows
@@ -151,13 +153,16 @@ def check_opened(
             for reason in panel["why"].split("; "):
                 assert reason in explained, panel
         for row in panel["layers"]:
-            if row[4]:
-                names = {row[0], row[0].partition(".")[0]} & set(build.op_positions)
+            if row["line"]:
+                names = {row["name"], row["name"].partition(".")[0]} & set(
+                    build.op_positions
+                )
                 assert any(
-                    build.op_positions[name].startswith(f"{row[4]}:") for name in names
+                    build.op_positions[name].startswith(f"{row['line']}:")
+                    for name in names
                 ), row
-                if row[0] in names and f"%{row[0]}:" in explained:
-                    assert f"written at {row[4]}:" in explained
+                if row["name"] in names and f"%{row['name']}:" in explained:
+                    assert f"written at {row['line']}:" in explained
 
 
 def squeezed(text: str) -> str:
@@ -301,7 +306,7 @@ def test_texts_of_users_stay_text(browser: Browser, tmp_path: Path) -> None:
         with open_page(browser, out) as page:
             check_layout(page)
             opened = open_boxes(page)
-            lines = {row[4] for box in opened for row in box["layers"]}
+            lines = {row["line"] for box in opened for row in box["layers"]}
             assert f"{spec.name}:8" in lines
             assert "<img src=x onerror" in page.locator("body").inner_text()
             assert page.locator("img").count() == 0

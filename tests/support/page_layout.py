@@ -79,7 +79,10 @@ OPENED = """async () => {
       on: panel.querySelector('.on').textContent,
       why: panel.querySelector('.why').textContent,
       layers: [...panel.querySelectorAll('tbody tr')].map(
-        (row) => [...row.cells].map((cell) => cell.textContent)),
+        (row) => ({
+          name: row.querySelector('button').textContent,
+          line: [...row.querySelectorAll('.note')].at(-1).textContent,
+        })),
       ops: [...panel.querySelectorAll('.op')].map((op) => op.textContent),
       arrows: panel.querySelectorAll('.moves li').length,
     });
