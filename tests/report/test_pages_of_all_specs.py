@@ -123,11 +123,16 @@ def op_texts(build: LoadedBuild, name: str) -> list[str]:
     return [line.strip() for line in text.partition("\n}")[0].split("\n")[1:]]
 
 
+FOLLOWS = r"with the (?:optimizers? \(|tables? )(.*?)\)? at (.*)"
+"""The reason of work that follows an optimizer or a table."""
+
+
 def check_opened(
     build: LoadedBuild, facts: Drawn, opened: list[dict[str, Any]]
 ) -> None:
     """Check that a click shows the facts, reasons and positions of `placer explain`."""
     info = BuildInfo(build.plan, build.graphs, build.op_positions)
+    graph = drawn_graph(build.graphs)
     boxes = zip(facts.placement.boxes, facts.details.boxes, opened, strict=True)
     for box, layers, panel in boxes:
         assert panel["title"] == box.title
@@ -149,7 +154,14 @@ def check_opened(
             for name in re.findall(r"%([\w.]+)", op.partition(" = ")[0])[:1]
             for line in explain(info, name)
         )
-        if panel["why"] != "as written in the spec":
+        follows = re.fullmatch(FOLLOWS, panel["why"])
+        if follows is not None:
+            known = {table.name for table in build.plan.sparse_tables}
+            known |= {op.attrs["rule"] for op in graph.of_kind("optimizer")}
+            assert set(re.split(", | and ", follows[1])) <= known, panel
+            places = {str(op.place) for op in graph.ops}
+            assert set(re.split(", | and ", follows[2])) <= places, panel
+        elif panel["why"] != "as written in the spec":
             for reason in panel["why"].split("; "):
                 assert reason in explained, panel
         for row in panel["layers"]:

@@ -100,7 +100,7 @@ FOUND = """async (names) => {
     search.dispatchEvent(new Event('input'));
     while (!document.querySelector('#found li')) await frame();
     found[name] = [...document.querySelectorAll('#found [role=option]')].filter(
-      (hit) => hit.querySelector('.kind').textContent === 'parameter'
+      (hit) => ['parameter', 'block'].includes(hit.querySelector('.kind').textContent)
         && hit.querySelector('.name').textContent === name
     ).map((hit) => hit.querySelector('.note').textContent);
   }
