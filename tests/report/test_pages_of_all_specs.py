@@ -123,16 +123,23 @@ def op_texts(build: LoadedBuild, name: str) -> list[str]:
     return [line.strip() for line in text.partition("\n}")[0].split("\n")[1:]]
 
 
+FOLLOWS = r"with the (?:optimizers? \(|tables? )(.*?)\)? at (.*)"
+"""The reason of work that follows an optimizer or a table."""
+
+
 def check_opened(
     build: LoadedBuild, facts: Drawn, opened: list[dict[str, Any]]
 ) -> None:
     """Check that a click shows the facts, reasons and positions of `placer explain`."""
     info = BuildInfo(build.plan, build.graphs, build.op_positions)
+    graph = drawn_graph(build.graphs)
     boxes = zip(facts.placement.boxes, facts.details.boxes, opened, strict=True)
     for box, layers, panel in boxes:
         assert panel["title"] == box.title
         assert panel["on"].startswith(f"on {facts.columns[box.column]} (")
-        assert [row[0] for row in panel["layers"]] == [layer.name for layer in layers]
+        assert [row["name"] for row in panel["layers"]] == [
+            layer.name for layer in layers
+        ]
         assert panel["arrows"] == sum(
             (arrow.source == box.id) + (arrow.target == box.id)
             for arrow in facts.placement.arrows
@@ -147,17 +154,27 @@ def check_opened(
             for name in re.findall(r"%([\w.]+)", op.partition(" = ")[0])[:1]
             for line in explain(info, name)
         )
-        if panel["why"] != "as written in the spec":
+        follows = re.fullmatch(FOLLOWS, panel["why"])
+        if follows is not None:
+            known = {table.name for table in build.plan.sparse_tables}
+            known |= {op.attrs["rule"] for op in graph.of_kind("optimizer")}
+            assert set(re.split(", | and ", follows[1])) <= known, panel
+            places = {str(op.place) for op in graph.ops}
+            assert set(re.split(", | and ", follows[2])) <= places, panel
+        elif panel["why"] != "as written in the spec":
             for reason in panel["why"].split("; "):
                 assert reason in explained, panel
         for row in panel["layers"]:
-            if row[4]:
-                names = {row[0], row[0].partition(".")[0]} & set(build.op_positions)
+            if row["line"]:
+                names = {row["name"], row["name"].partition(".")[0]} & set(
+                    build.op_positions
+                )
                 assert any(
-                    build.op_positions[name].startswith(f"{row[4]}:") for name in names
+                    build.op_positions[name].startswith(f"{row['line']}:")
+                    for name in names
                 ), row
-                if row[0] in names and f"%{row[0]}:" in explained:
-                    assert f"written at {row[4]}:" in explained
+                if row["name"] in names and f"%{row['name']}:" in explained:
+                    assert f"written at {row['line']}:" in explained
 
 
 def squeezed(text: str) -> str:
@@ -301,7 +318,7 @@ def test_texts_of_users_stay_text(browser: Browser, tmp_path: Path) -> None:
         with open_page(browser, out) as page:
             check_layout(page)
             opened = open_boxes(page)
-            lines = {row[4] for box in opened for row in box["layers"]}
+            lines = {row["line"] for box in opened for row in box["layers"]}
             assert f"{spec.name}:8" in lines
             assert "<img src=x onerror" in page.locator("body").inner_text()
             assert page.locator("img").count() == 0

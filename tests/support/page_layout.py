@@ -79,7 +79,10 @@ OPENED = """async () => {
       on: panel.querySelector('.on').textContent,
       why: panel.querySelector('.why').textContent,
       layers: [...panel.querySelectorAll('tbody tr')].map(
-        (row) => [...row.cells].map((cell) => cell.textContent)),
+        (row) => ({
+          name: row.querySelector('button').textContent,
+          line: [...row.querySelectorAll('.note')].at(-1).textContent,
+        })),
       ops: [...panel.querySelectorAll('.op')].map((op) => op.textContent),
       arrows: panel.querySelectorAll('.moves li').length,
     });
@@ -97,7 +100,7 @@ FOUND = """async (names) => {
     search.dispatchEvent(new Event('input'));
     while (!document.querySelector('#found li')) await frame();
     found[name] = [...document.querySelectorAll('#found [role=option]')].filter(
-      (hit) => hit.querySelector('.kind').textContent === 'parameter'
+      (hit) => ['parameter', 'block'].includes(hit.querySelector('.kind').textContent)
         && hit.querySelector('.name').textContent === name
     ).map((hit) => hit.querySelector('.note').textContent);
   }

@@ -94,6 +94,8 @@ def placement_digest(plan: Plan) -> str:
         structs.replace(
             node,
             program="",
+            functions={},
+            device_memory={},
             prediction=None,
             tables=tuple(
                 structs.replace(table, learning_rate=None, hyper={})

@@ -144,6 +144,7 @@ def test_the_error_of_the_thread_that_has_failed_first_is_raised(monkeypatch):
         SimpleNamespace(
             me=SimpleNamespace(name=f"worker:0.{number}"), folder=None, plan=None,
             report_state=lambda: None, close=lambda: None,
+            waits=SimpleNamespace(begin=lambda: None),
         )
         for number in range(2)
     ]  # fmt: skip

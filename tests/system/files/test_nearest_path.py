@@ -72,7 +72,7 @@ def test_each_part_is_the_nearest_entry(path: str, expected: str | None) -> None
         ("launch biuld", "build"),
         ("launch run/digits-1", "runs/digits-1/build"),
         ("launch digits-2", "runs/digits-1/build"),
-        ("explain digits", "runs/digits-1/build"),
+        ("explain digits", "runs/digits-1"),
         ("show digits.yaml", "specs/digits.yaml"),
         ("train digit.yml", "specs/digits.yaml"),
         ("launch runs/digits-1", "runs/digits-1/build"),
@@ -94,15 +94,21 @@ def test_commands_name_the_nearest_path(
     assert capsys.readouterr().err.endswith(f"did you mean '{hint}'?\n")
 
 
-@pytest.mark.parametrize("command", ["launch", "show"])
+@pytest.mark.parametrize(
+    ("command", "listed"),
+    [
+        ("launch", "build, runs/digits-1/build"),
+        ("show", "build, runs/digits-1, specs/digits.yaml, specs/model.py"),
+    ],
+)
 def test_commands_list_the_builds(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, listed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "nosuch"])
     assert ended.value.code == 2
     message = capsys.readouterr().err
-    assert message.endswith("does not exist; one of: build, runs/digits-1/build\n")
+    assert message.endswith(f"does not exist; one of: {listed}\n")
 
 
 @pytest.mark.parametrize(
