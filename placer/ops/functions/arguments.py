@@ -154,7 +154,7 @@ def _template_of_values(make: Callable[[], Any]) -> Template:
     # Equinox's error_if fails inside jax.ensure_compile_time_eval.
     wide = str(jax.dtypes.canonicalize_dtype("float64")) == "float64"
     context = copy_context()
-    with ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1, thread_name_prefix="placer model") as thread:
         call = thread.submit(context.run, call_with_precision, make, wide)
         return split_pytree(call.result())
 
