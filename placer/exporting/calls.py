@@ -148,13 +148,14 @@ class CallWriter:
             if key == "make":
                 name = content if isinstance(content, str) else content["fn"]
                 self.functions[f"{module}:{name}"] = None
-                made = Expression(_function(f"{module}:{name}", modules))
+                config: list[Expression] = []
                 if name is not content:
                     given = content["with"].items()
-                    items = tuple(argument(x).after(f"{k}=") for k, x in given)
-                    made = Expression(made.text, items=items)
+                    config = [argument(x).after(f"{k}=") for k, x in given]
                     content = json.dumps(content)
-                return self._filled(made, make_template(call.fn, content), value)
+                template = make_template(call.fn, content)
+                made = _function(f"{module}:{name}", modules)
+                return self._filled(made, template, value, config)
             if key in ("list", "tuple"):
                 items = tuple(map(argument, content))
                 if not items:
@@ -178,7 +179,11 @@ class CallWriter:
             yield Call("jax.tree.leaves", [leaves], targets(names), is_tuple=True)
 
     def _filled(
-        self, pytree: Expression, template: Template, value: Callable[[], Expression]
+        self,
+        pytree: str,
+        template: Template,
+        value: Callable[[], Expression],
+        config: Sequence[Expression],
     ) -> Expression:
         """Return the expression of a pytree of the module with its parameters."""
         items = tuple(
@@ -187,7 +192,9 @@ class CallWriter:
             if isinstance(leaf, TensorType)
         )
         leaves = Expression("", items=items, brackets=("{", "}"))
-        return Expression(self._ops("with_leaves"), items=(pytree, leaves))
+        return Expression(
+            self._ops("with_leaves"), items=(Expression(pytree), leaves, *config)
+        )
 
 
 _BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")")}

@@ -20,6 +20,8 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -123,8 +125,9 @@ def plain_value(term: Mapping[str, Any]) -> Any:
 def make_template(fn: Callable[..., Any], made: str) -> Template:
     """Return the template of a pytree that the file of `fn` makes.
 
-    `made` is its name, or the JSON of the name of a function and its arguments. A function is only traced for shapes and dtypes, unless its pytree has arrays that
-    are not parameters: their values are needed.
+    `made` is its name, or the JSON of the name of a function and its arguments. A function
+    is only traced for shapes and dtypes, unless its pytree has arrays that are not
+    parameters: their values are needed.
     """
     content = json.loads(made) if made.startswith("{") else {"fn": made}
     name = content["fn"]
@@ -142,9 +145,19 @@ def make_template(fn: Callable[..., Any], made: str) -> Template:
     jax.eval_shape(lambda: templates.append(split_pytree(pytree())))
     (template,) = templates
     if any(_is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
-        with jax.ensure_compile_time_eval():
-            return split_pytree(pytree())
+        return _template_of_values(pytree)
     return template
+
+
+def _template_of_values(make: Callable[[], Any]) -> Template:
+    """Return the template of a function's pytree, called in another thread: JAX traces
+    nothing there, so the pytree has values."""
+    # Equinox's error_if fails inside jax.ensure_compile_time_eval.
+    wide = str(jax.dtypes.canonicalize_dtype("float64")) == "float64"
+    context = copy_context()
+    with ThreadPoolExecutor(1, thread_name_prefix="placer model") as thread:
+        call = thread.submit(context.run, call_with_precision, make, wide)
+        return split_pytree(call.result())
 
 
 def call_with(make: Callable[..., Any], config: Mapping[str, Any]) -> Callable[[], Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -42,11 +43,24 @@ def row_keys_of(rows: int, stream: int) -> jax.Array:
     return jax_keys(position, stream)
 
 
-def with_leaves(pytree: Any, leaves: dict[int, jax.Array]) -> Any:
+def with_leaves(pytree: Any, leaves: dict[int, jax.Array], /, **arguments: Any) -> Any:
     """Return a pytree with its numbered leaves replaced by other arrays.
 
-    `pytree` may also be a function that returns the pytree.
+    `pytree` may also be a function that returns the pytree for these arguments.
     """
-    made = pytree() if inspect.isfunction(pytree) else pytree
+    made = _values_of(pytree, arguments) if inspect.isfunction(pytree) else pytree
     own, structure = jax.tree.flatten(made)
     return jax.tree.unflatten(structure, [leaves.get(i, x) for i, x in enumerate(own)])
+
+
+def _values_of(make: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a function in another thread, where JAX traces nothing: checks of values in it
+    do not become a part of the model."""
+    wide = jax.dtypes.canonicalize_dtype("float64") == jnp.float64
+
+    def call() -> Any:
+        with jax.enable_x64(wide):
+            return make(**arguments)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()

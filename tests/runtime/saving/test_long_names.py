@@ -175,7 +175,8 @@ def test_it_predicts_and_is_exported(trained: Path) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
     placer.export(trained / "build", trained / "exported", params=params)
     text = (trained / "exported" / "model.py").read_text()
-    assert "make(sizes=(4, 6), factor=0.5)" in text
+    assert "sizes=(4, 6)" in text
+    assert "factor=0.5" in text
     # Another process, because the exported model must not import placer.
     exported = run_exported(trained / "exported", {"x": x}, trained)
     np.testing.assert_allclose(exported["flow"], wanted, rtol=1e-12)
