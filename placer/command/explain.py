@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, code_option, set_option
+from placer.command.options import build_spec_or_run_argument, code_option, set_option
+from placer.command.paths import build_in
 
 _REST = (
     "other ops run as written in the spec, and gradient ops at the place of their forward"
@@ -18,7 +19,7 @@ _REST = (
 @click.command(
     "explain", short_help="Explain the place of an op or parameter, and its transfers."
 )
-@build_or_spec_argument
+@build_spec_or_run_argument
 @click.argument("name", required=False)
 @set_option
 @code_option
@@ -35,7 +36,7 @@ def explain_command(
     from placer.report.explain import BuildInfo, explain
     from placer.report.repeated_work import repeated_line
 
-    loaded = load_build(build, overrides=overrides, code=code)
+    loaded = load_build(build_in(build), overrides=overrides, code=code)
     if name is None:
         plan, graph = loaded.plan, loaded.graphs[0]
         lines = [*list_choices(plan), *repeated_line(plan, graph), _REST]

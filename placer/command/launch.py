@@ -155,6 +155,9 @@ def launch_command(
     a node fails, all nodes are stopped, and the last line names the root cause. Ctrl-C
     stops all nodes. With --checkpoint or --save-params, the first Ctrl-C stops all nodes
     after the same step and saves; a second Ctrl-C stops them at once.
+
+    The command, the metrics and the end of the run are kept in a folder NAME-N in `runs`
+    next to BUILD; see `placer runs`.
     """
     from placer.launcher.remote import Hosts
 
@@ -245,7 +248,10 @@ def _check_and_run(
     if machines is None:
         check_build_data(plan, build)
     command = command_without(())
-    with recorded_launch(build, plan, chosen, command=command) as record:
+    is_here = machines is None
+    with recorded_launch(
+        build, plan, chosen, command=command, is_here=is_here
+    ) as record:
         run_build(
             build,
             plan,

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import click
 
 from placer.command.option_groups import grouped_option
-from placer.command.paths import BuildPath, ExistingPath, SavedPath, SpecPath
+from placer.command.paths import (
+    BuildPath,
+    ExistingPath,
+    SavedPath,
+    SpecOrRunPath,
+    SpecPath,
+)
 from placer.errors import PlacerError
 from placer.plan.plan import DATA
 from placer.runtime.control.options import MAX_WAIT, OPTIONS, Option
@@ -39,6 +45,9 @@ spec_argument = click.argument("spec", type=_spec_file)
 python_argument = click.argument("spec", metavar="FILE.py:FUNCTION", type=_spec_file)
 build_or_spec_argument = click.argument(
     "build", metavar="BUILD_OR_SPEC", type=SpecPath()
+)
+build_spec_or_run_argument = click.argument(
+    "build", metavar="BUILD|SPEC|RUN", type=SpecOrRunPath()
 )
 
 

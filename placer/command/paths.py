@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from placer.plan.plan import RUNS, build_hint, build_of, is_build_or_run
+from placer.errors import PlacerError
+from placer.plan.plan import RUNS, build_hint, build_of, is_build, is_build_or_run
 from placer.system.files.nearest_path import SPECS, path_hint
 
 SUFFIXES = (".yaml", ".yml", ".py")
@@ -49,8 +50,12 @@ class SpecPath(ExistingPath):
         """Return a hint with the nearest specs, and builds if they are allowed."""
         has_suffix = not self.dir_okay or path.endswith(SUFFIXES)
         folders = (SPECS,) if has_suffix else (RUNS, SPECS)
-        hint = path_hint(path, self._is_wanted, folders, build_of)
-        return hint or (None if has_suffix else build_hint(path))
+        return path_hint(
+            path, self._is_wanted, folders, self._shown, lists=not has_suffix
+        )
+
+    def _shown(self, path: str) -> str:
+        return build_of(path)
 
     def _is_wanted(self, path: Path) -> bool:
         if path.is_dir():
@@ -65,6 +70,38 @@ class SpecPath(ExistingPath):
             return super().convert(value, param, ctx)
         path: Any = super().convert(file, param, ctx)
         return Path(f"{path}:{function}")
+
+
+class SpecOrRunPath(SpecPath):
+    """A build, a spec, or the folder of a run."""
+
+    def _is_wanted(self, path: Path) -> bool:
+        from placer.report.run_files import is_run
+
+        return super()._is_wanted(path) or (path.is_dir() and is_run(path))
+
+    def _shown(self, path: str) -> str:
+        return path
+
+
+def build_in(path: Path) -> Path:
+    """Return the build in the folder of a run. Return builds and specs as they are.
+
+    Raises:
+        PlacerError: the build of the run is missing.
+    """
+    from placer.report.run_files import is_run, read_run
+
+    if not path.is_dir() or is_build(path):
+        return path
+    if is_run(path):
+        if (build := read_run(path).build) is None:
+            raise PlacerError(
+                f"the build of the run '{path}' is missing",
+                hint="name the build or the spec of the run",
+            )
+        return build
+    return Path(build_of(str(path)))
 
 
 class SavedPath(ExistingPath):

@@ -10,30 +10,22 @@ import click
 
 from placer.command.console import echo
 from placer.command.options import code_option, set_option
-from placer.command.paths import ExistingPath, SpecPath
+from placer.command.paths import ExistingPath, SpecOrRunPath
 
 if TYPE_CHECKING:
     from placer.report.page.facts import Page
 
 _PAGE: Final = Path("report.html")
 _PICTURE: Final = Path("placement.svg")
+_FORMATS: Final = {".html", ".svg", ".png", ".jpg", ".jpeg", ".pdf", ".json", ".md"}
 _SHOWN_PATHS: Final = 16
 """The number of paths in the command that a page shows."""
-
-
-class ReportPath(SpecPath):
-    """A build, a spec, or the folder of a run."""
-
-    def _is_wanted(self, path: Path) -> bool:
-        from placer.report.run_files import is_run
-
-        return super()._is_wanted(path) or (path.is_dir() and is_run(path))
 
 
 @click.command(
     "report", short_help="Write a page that shows a placement, and what runs did."
 )
-@click.argument("paths", metavar="[BUILD|SPEC|RUN]...", nargs=-1, type=ReportPath())
+@click.argument("paths", metavar="[BUILD|SPEC|RUN]...", nargs=-1, type=SpecOrRunPath())
 @click.option(
     "--trace",
     type=ExistingPath(dir_okay=False),
@@ -73,12 +65,12 @@ def report_command(
 
     The page is one HTML file that opens without a network. It shows the placement as a
     picture: a column for each device, a box for each part of a program, and an arrow for
-    each message. It also shows the memory of each process, the tables of servers, the
-    schedule of a pipeline, and the curves and metrics of runs. With a trace, it shows why
-    a step takes as long as it does.
+    each message. It also shows the memory of each process, the parameters on each server,
+    the schedule of a pipeline, and the curves and metrics of runs. With a trace, it shows
+    why a step takes as long as it does.
 
-    Without arguments, the page is about the newest run in the folder `runs`. Several runs
-    are compared with each other.
+    Without arguments, the page is about the newest run in the folder `runs`. A page about
+    several runs compares them.
     """
     _check_options(out, opens=opens, as_json=as_json, as_svg=as_svg)
     from placer.report.page.collect import collect
@@ -96,6 +88,7 @@ def report_command(
         echo(msgspec.json.format(msgspec.json.encode(page)).decode())
         return
     file = out or (_PICTURE if as_svg else _PAGE)
+    _check_suffix(file, ".svg" if as_svg else ".html")
     if as_svg:
         _write_picture(page, file)
     else:
@@ -104,6 +97,8 @@ def report_command(
         write_text(page_html(page), file)
     echo(str(file))
     echo(_summary(page))
+    if len(page.runs) > 1 and page.best:
+        echo(page.best)
     if opens:
         import webbrowser
 
@@ -132,6 +127,15 @@ def _check_options(
             raise click.UsageError(
                 f"{option} has no effect with --json, which writes no file"
             )
+
+
+def _check_suffix(file: Path, suffix: str) -> None:
+    """Raise UsageError if the name of a file says that it has another format."""
+    if file.suffix.lower() in _FORMATS - {suffix}:
+        written = "an SVG picture" if suffix == ".svg" else "an HTML page"
+        raise click.UsageError(
+            f"'{file}' would contain {written}; name it {file.with_suffix(suffix)}"
+        )
 
 
 def _write_picture(page: Page, file: Path) -> None:

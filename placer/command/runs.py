@@ -22,11 +22,13 @@ def runs_command(folder: Path, as_json: bool) -> None:
 
     DIR is a folder of runs or the folder of one run; the default is `runs`. For each run,
     the list shows the metrics of an evaluation and of the last epoch, the steps, the
-    speed, the settings in which the runs of a model differ, and how the run ended.
+    speed, the settings that differ between the runs of a model, and how the run ended.
 
-    The evaluation is the best one by the metric of train.checkpoint.best or
-    train.early_stopping, or by the loss. If a run does not compare its evaluations, it is
-    the last one.
+    The list shows the best evaluation, by the metric of train.checkpoint.best or
+    train.early_stopping, or by the loss. If a run does not compare its evaluations, the
+    list shows the last evaluation.
+
+    A star marks the best run. A single run is shown with its settings and warnings.
 
     If the files of a run are damaged, the other runs are listed and the exit status is 1.
     """

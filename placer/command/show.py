@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from placer.command.console import echo, echo_views, page
-from placer.command.options import build_or_spec_argument, code_option, set_option
+from placer.command.options import build_spec_or_run_argument, code_option, set_option
+from placer.command.paths import build_in
 from placer.errors import BuildError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _SUFFIXES = {STEP: "", EVALUATION: ".eval", PREDICTION: ".predict"}
 @click.command(
     "show", short_help="Show the placement, the graph, the tables or a program."
 )
-@build_or_spec_argument
+@build_spec_or_run_argument
 @click.option(
     "--summary", is_flag=True, help="Show only the summary, without the placement."
 )
@@ -73,13 +74,13 @@ def show_command(
 ) -> None:
     """Show a summary of a build or a spec, and a picture of the placement.
 
-    The summary lists the layers with their output shapes and parameters. It says which
-    nodes store the parameters, how many bytes nodes send for a layer in a step, and its
-    share of the FLOPs of the forward and backward pass. It ends with the memory of each
-    process.
+    The summary lists the layers with their output shapes and parameters. For each layer,
+    it shows the nodes that store the parameters, the bytes that nodes send in a step, and
+    the share of the FLOPs of the forward and backward pass. The memory of each process
+    follows.
 
-    The picture has a column for each group of equal devices. Boxes are parts of the node
-    programs, and arrows are messages.
+    The picture has a column for each group of equal devices. A box is a part of the node
+    programs, an arrow is a message, and time runs down.
     """
     if summary + graph + tables + schedule + (node is not None) > 1:
         raise click.UsageError(
@@ -91,7 +92,7 @@ def show_command(
     from placer.compiler.build_or_spec import load_build
     from placer.report.console import console
 
-    loaded = load_build(build, overrides=overrides, code=code)
+    loaded = load_build(build_in(build), overrides=overrides, code=code)
     screen = console(sys.stdout)
     if node is not None:
         _program(loaded, node, screen)
@@ -102,10 +103,10 @@ def show_command(
     elif schedule:
         _schedule(loaded, screen)
     else:
-        step = loaded.graphs[0]
-        _summary(loaded, step, screen)
+        graphs = loaded.graphs
+        _summary(loaded, graphs[0], screen)
         if not summary:
-            _picture(loaded, step, screen)
+            _picture(loaded, graphs, screen)
 
 
 def _summary(build: LoadedBuild, step: Graph, screen: Console) -> None:
@@ -114,16 +115,17 @@ def _summary(build: LoadedBuild, step: Graph, screen: Console) -> None:
     echo_views(summarize(build.plan, step), screen)
 
 
-def _picture(build: LoadedBuild, step: Graph, screen: Console) -> None:
+def _picture(build: LoadedBuild, graphs: Sequence[Graph], screen: Console) -> None:
     from placer.report.console import drawing_width
-    from placer.report.page.placement import placement_of
+    from placer.report.page.placement import drawn_graph, placement_of
     from placer.report.repeated_work import repeated_line
     from placer.report.text_picture import draw_placement
 
     echo("")
-    for line in draw_placement(placement_of(build, step), drawing_width(screen)):
+    placement = placement_of(build, drawn_graph(graphs))
+    for line in draw_placement(placement, drawing_width(screen)):
         echo(line)
-    for note in repeated_line(build.plan, step):
+    for note in repeated_line(build.plan, graphs[0]):
         echo(f"\n{note}")
 
 

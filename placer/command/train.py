@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,11 @@ def train_command(
     """Compile SPEC into a new folder, and run all nodes on this machine.
 
     This combines `placer compile` and `placer launch`, with the options of both. The
-    build is the subfolder `build` of the run's folder; `placer launch` runs it again,
-    also on other machines (--hosts) and clusters (--on). Checkpoints are in the subfolder
-    `checkpoints` if the spec has train.checkpoint without a folder. Other files are
-    written only where an option or the spec names them.
+    run's folder keeps the command, the metrics and the end of the run, for `placer runs`
+    and `placer report`. The build is in its subfolder `build`; `placer launch` runs it
+    again, also on other machines (--hosts) and clusters (--on). Checkpoints are in the
+    subfolder `checkpoints` if the spec has train.checkpoint without a folder. Other files
+    are written only where an option or the spec names them.
     """
     from placer.compiler.driver import compile_in_memory
     from placer.launcher.run_folder import new_run
@@ -86,7 +89,12 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     shown = {key: options[key] for key in options.keys() - run_options.keys()}
     command = command_without(())
-    with new_run(compiled, chosen, out, overrides=overrides, command=command) as run:
+    created: list[Path] = []
+    with (
+        _note_removed(created),
+        new_run(compiled, chosen, out, overrides=overrides, command=command) as run,
+    ):
+        created.append(run.build.parent)
         echo(f"{plan.name}: {plan_line(plan)}", file=stream)
         echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
         run_build(
@@ -98,3 +106,15 @@ def train_command(
             folder=lambda: run.build.parent,
             **shown,
         )
+
+
+@contextmanager
+def _note_removed(created: Sequence[Path]) -> Iterator[None]:
+    """Print which folders a failed run has removed again."""
+    try:
+        yield
+    except BaseException:
+        for folder in created:
+            if not folder.exists():
+                echo(f"no step was done, so the folder {folder} was removed", err=True)
+        raise

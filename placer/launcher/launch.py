@@ -122,7 +122,7 @@ def launch(
         check_arrays(plan, options, chosen, elsewhere=machines is not None)
         if machines is None:
             check_build_data(plan, folder)
-        with recorded_launch(folder, plan, chosen) as record:
+        with recorded_launch(folder, plan, chosen, is_here=machines is None) as record:
             return launch_checked(
                 folder,
                 plan,

@@ -140,13 +140,18 @@ def _contains(build: Path, files: Mapping[str, bytes]) -> bool:
 
 
 def recorded_launch(
-    build: Path, plan: Plan, options: Options, *, command: str = ""
+    build: Path,
+    plan: Plan,
+    options: Options,
+    *,
+    command: str = "",
+    is_here: bool = True,
 ) -> RunRecord:
     """Return the record of a launch of an existing build.
 
     The folder `NAME-N` of the run is in `_runs_of` the build, and is created at the first
     step. A resumed run uses the folder of the run that saved the checkpoint; see
-    `run_of_checkpoint`.
+    `run_of_checkpoint`. `is_here` says whether the nodes run on this machine.
     """
     runs = _runs_of(build)
 
@@ -157,7 +162,7 @@ def recorded_launch(
         return _create_numbered(runs, plan.name, [])
 
     facts = command_of(build, plan, options, command=command)
-    return RunRecord(open_folder, facts, options.history)
+    return RunRecord(open_folder, facts, options.history, is_here=is_here)
 
 
 def _runs_of(build: Path) -> Path:

@@ -16,6 +16,7 @@ import msgspec
 
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.node_facts import NodeFacts
+from placer.launcher.other_load import OtherLoad
 from placer.report.run_files import (
     COMMAND,
     EVENTS,
@@ -50,26 +51,28 @@ from placer.system.files.atomic import atomic_file, mode_of
 FLUSH_INTERVAL: Final = 1.0
 """The shortest time between two writes to a file, in seconds."""
 MAX_HISTORY: Final = 32 << 20
-"""The largest size of a history in bytes. A larger one loses every second step."""
+"""The largest size of a history in bytes. A larger history loses every second step."""
 MAX_EVENTS: Final = 4 << 20
 """The size of the events in bytes after which only failures and signals are kept."""
 MAX_CONTINUED: Final = 100
-"""The number of commands that continued a run and are kept."""
+"""The largest number of recorded commands that continued a run."""
 _REPEATED: Final = ("running", "evaluating", "waiting for callbacks")
-"""States that a node enters again and again."""
+"""States that a node enters repeatedly."""
 
 
 class RunRecord:
     """Writes the files of a run, as a context manager around the run.
 
-    No file is written before the first step. If a file cannot be written, the run goes on
-    without its record, and the end of the context warns.
+    No file is written before the first step. If a file cannot be written, the run
+    continues without a record, and the exit of the context warns.
 
     Args:
         open_folder: returns the folder of the run; called at the first step, with the
             event of a resumed run.
         command: the facts about the run.
-        history: the file of `--history`, which is not written twice.
+        history: the file of `--history`. If it is the history of the run, the record
+            does not write it.
+        is_here: whether the nodes run on this machine, whose load the record then has.
 
     Attributes:
         has_trained: True after the first step.
@@ -81,6 +84,8 @@ class RunRecord:
         open_folder: Callable[[Resumed | None], Path],
         command: Command,
         history: Path | None = None,
+        *,
+        is_here: bool = True,
     ) -> None:
         self._open_folder, self._command = open_folder, command
         self._own_history = history
@@ -89,6 +94,7 @@ class RunRecord:
         self._events = _Lines(MAX_EVENTS)
         self._states: dict[str, str] = {}
         self._facts = NodeFacts()
+        self._load = OtherLoad() if is_here else None
         self._resumed: Resumed | None = None
         self._summary = RunSummary(command.monitor)
         self._result: Result | None = None
@@ -124,9 +130,12 @@ class RunRecord:
                     self._close(error)
             except (OSError, PlacerError) as problem:
                 self._problem = problem
+            finally:
+                for lines in filter(None, (self._events, self._history)):
+                    lines.close()
         if self._problem is not None:
             warnings.warn(
-                f"the facts of the run are not complete: {self._problem}",
+                f"the files of the run are incomplete: {self._problem}",
                 RunWarning,
                 stacklevel=2,
             )
@@ -144,10 +153,15 @@ class RunRecord:
                     self._history.add({**line, **facts})
             case Result():
                 self._result = event
+                end = self._summary.end(FINISHED)
+                best = {k: v for k, v in end.best_eval.items() if v is not None}
+                event.keep_record(self.folder, best, end.best_step)
             case PredictionResult() | Predicted() | Output():
                 return
             case State():
                 self._facts.add(event)
+                if self._load is not None:
+                    self._load.add(event)
                 known = self._states.get(event.node)
                 if event.state in _REPEATED or event.state == known:
                     self._flush()
@@ -175,7 +189,7 @@ class RunRecord:
         self._events.add(line, always=always)
 
     def _open(self, first: int | None = None) -> None:
-        """Create the files of the run. Those of a continued run are kept and extended.
+        """Create the files of the run, or extend the files of a continued run.
 
         Args:
             first: the first step; None if the run has no steps.
@@ -219,9 +233,8 @@ class RunRecord:
             self._open()
         assert self.folder is not None
         _write_json(self.folder / RESULT, self._end(error))
-        for lines in (self._events, self._history):
-            if lines is not None:
-                lines.close()
+        for lines in filter(None, (self._events, self._history)):
+            lines.write()
 
     def _end(self, error: BaseException | None) -> dict[str, Any]:
         """Return the content of `result.json`."""
@@ -231,6 +244,8 @@ class RunRecord:
             text = _message(error)
         end = self._summary.end(ended, text)
         shown: dict[str, Any] = {**msgspec.to_builtins(end), "best": self._best}
+        if self._load is not None:
+            shown["other_load"] = self._load.cores()
         if self._result is not None:
             shown |= msgspec.to_builtins(self._result)
             del shown["event"]
@@ -256,8 +271,8 @@ def history_line(step: Step) -> dict[str, Any]:
 class _Lines:
     """A file of JSON lines with a bounded size, which is written about once a second.
 
-    With `thins`, a file that is too large keeps every second step. Otherwise lines are
-    dropped, except the lines that are added with `always`.
+    With `thins`, a file that is too large loses every second step. Otherwise, new lines
+    are dropped, except those added with `always`.
     """
 
     def __init__(self, limit: int, *, thins: bool = False) -> None:
@@ -272,7 +287,7 @@ class _Lines:
     def open(self, path: Path, before: int | None = None) -> None:
         """Open the file, and append to it if it exists.
 
-        An incomplete last line is removed, and so are the lines from step `before` on.
+        An incomplete last line and the lines from step `before` on are removed.
         """
         self._path = path
         if path.exists():
@@ -305,19 +320,19 @@ class _Lines:
         self._pending.append(text)
 
     def flush(self) -> None:
-        """Write the pending lines if the last write is long enough ago."""
+        """Write the pending lines if the last write was `FLUSH_INTERVAL` ago or earlier."""
         now = time.monotonic()
         if self._pending and now >= self._next_flush:
             self._next_flush = now + FLUSH_INTERVAL
-            self._write()
+            self.write()
 
     def close(self) -> None:
-        """Write the pending lines and close the file."""
-        self._write()
+        """Close the file if it is open. Pending lines are lost."""
         if self._file is not None:
             self._file.close()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the pending lines."""
         assert self._file is not None
         text = b"".join(self._pending)
         self._pending.clear()
@@ -327,7 +342,7 @@ class _Lines:
             self._thin()
 
     def _thin(self) -> None:
-        """Remove steps from the file until it has at most half of its largest size."""
+        """Remove steps until the file has half of its largest size or less."""
         assert self._file is not None
         lines = self._path.read_bytes().splitlines(keepends=True)
         while (size := sum(map(len, lines))) > self._limit // 2:

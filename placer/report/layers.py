@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -19,7 +19,7 @@ from placer.plan.settings.data.sources import POSITION
 
 INPUT = "input"
 """The kind of a layer that is an input."""
-COMPOSITES = {
+_COMPOSITES = {
     "normalize": "batch_norm",
     "replica_norm": "batch_norm",
     "drop": "dropout",
@@ -42,7 +42,8 @@ class Layer:
         stored: The nodes that store its parameters.
         sent: The bytes that nodes send in a step: the parameters of the layer, their
             gradients, its result and the gradient of its result.
-        flops: The FLOPs of its forward and backward pass for one batch, computed once.
+        flops: The FLOPs of its forward and backward pass for one batch. Work that
+            several nodes repeat counts once.
     """
 
     name: str
@@ -215,15 +216,22 @@ def _main(name: str, parts: Sequence[Op]) -> Op:
 
 def _kind(name: str, parts: Sequence[Op]) -> str:
     op = _main(name, parts)
-    if op.kind == "read":
-        return INPUT
-    if op.kind == "call":
-        return f"call {op.attrs['fn']}" if "fn" in op.attrs else op.kind
-    kinds = {part.kind for part in parts}
+    return INPUT if op.kind == "read" else kind_in_spec(op, {p.kind for p in parts})
+
+
+def kind_in_spec(main: Op, kinds: Set[str]) -> str:
+    """Return the kind of a layer as in a spec.
+
+    Args:
+        main: the op whose result other layers use.
+        kinds: the kinds of all ops of the layer.
+    """
+    if main.kind == "call":
+        return f"call {main.attrs['fn']}" if "fn" in main.attrs else main.kind
     if "sample_classes" in kinds:
-        return op.kind.removesuffix("_loss")
-    composites = (COMPOSITES[kind] for kind in kinds & COMPOSITES.keys())
-    return next(composites, op.kind)
+        return main.kind.removesuffix("_loss")
+    composites = (_COMPOSITES[kind] for kind in kinds & _COMPOSITES.keys())
+    return next(composites, main.kind)
 
 
 def format_output(op: Op) -> str:

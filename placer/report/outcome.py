@@ -27,8 +27,12 @@ def result_lines(result: Result) -> Iterator[str]:
     yield f"  last epoch  {format_metrics(result.metrics)}"
     if result.eval:
         yield f"  evaluation  {format_metrics(result.eval)}"
+    if result.best_eval and result.best is None:
+        # The line of the best checkpoint has the same metrics.
+        yield f"  best        {format_metrics(result.best_eval)}  (step {result.best_step})"
     if result.staleness:
-        yield f"  staleness   {_staleness(result)}"
+        text = staleness_text(result.staleness, result.staleness_bound)
+        yield f"  staleness   {text}"
     if result.divergence is not None:
         yield f"  divergence  {result.divergence:.4g}"
     if result.untrained_rows:
@@ -68,10 +72,11 @@ def _shares(shares: Mapping[str, float]) -> str:
     )
 
 
-def _staleness(result: Result) -> str:
-    values = [int(key) for key, n in result.staleness.items() for _ in range(n)]
+def staleness_text(staleness: Mapping[str, int], bound: int | None) -> str:
+    """Return the mean, the median and the maximum of a histogram of staleness."""
+    values = sorted(int(key) for key, n in staleness.items() for _ in range(n))
     mean = sum(values) / len(values)
-    median, bound = values[len(values) // 2], result.staleness_bound
+    median = values[len(values) // 2]
     most = f"{values[-1]}" if bound is None else f"{values[-1]} of at most {bound}"
     return f"mean {mean:.2f}  median {median}  maximum {most}"
 
@@ -81,6 +86,7 @@ def result_json(result: Result) -> str:
     infinity, so they become null."""
     shown = msgspec.to_builtins(result)
     del shown["event"], shown["warnings"], shown["failed_late"]
+    shown |= {"best_eval": result.best_eval, "best_step": result.best_step}
     return msgspec.json.encode(shown).decode()
 
 

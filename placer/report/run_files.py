@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from placer.errors import PlacerError
+from placer.plan.plan import OF_RUN, RUNS, is_build, read_plan
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.system.files.nearest_path import path_hint
 
@@ -27,11 +28,13 @@ RESULT: Final = "result.json"
 KEPT: Final = (COMMAND, HISTORY, EVENTS, RESULT)
 """The files that every run keeps in its folder."""
 
+NAME: Final = "name"
+"""The setting with the name of the model."""
 MODEL_DIGEST: Final = "model"
 """The setting with a digest of the parameters, and of the ops for a prediction."""
 GRAPH_DIGEST: Final = "graph"
-"""The setting with a digest of the placed graph, which any change of the spec's ops,
-nodes or places changes."""
+"""The setting with a digest of the placed graph. It changes with the spec's ops, nodes and
+places."""
 
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
@@ -58,8 +61,8 @@ class Continuation(msgspec.Struct, frozen=True):
 class Command(msgspec.Struct, frozen=True):
     """The content of `command.json`.
 
-    If a run was continued, `command` and `started` are of its first command, and all
-    other fields are of the last one.
+    In a continued run, `command` and `started` belong to the first command, and all other
+    fields belong to the last command.
 
     Attributes:
         name: the name of the model.
@@ -93,6 +96,13 @@ class Command(msgspec.Struct, frozen=True):
     monitor: Best | None = None
 
 
+class StoredRows(msgspec.Struct, frozen=True):
+    """The rows and bytes that a sparse table has at the end of a run."""
+
+    rows: int
+    nbytes: int
+
+
 class RunEnd(msgspec.Struct, frozen=True):
     """The fields of `result.json` that every run has.
 
@@ -113,6 +123,12 @@ class RunEnd(msgspec.Struct, frozen=True):
         warnings: the warnings of the result, such as failures after the last step.
         failed_late: whether a process failed after the result was complete.
         best: the path of the checkpoint of the best evaluation, if one was saved.
+        staleness: in asynchronous training, how many gradients were applied with each
+            staleness.
+        staleness_bound: the largest possible staleness; None without a bound.
+        tables: the sizes of sparse tables, by name.
+        other_load: the number of cores that other programs used during the run; None if
+            it was not measured.
     """
 
     ended: str
@@ -128,6 +144,10 @@ class RunEnd(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     failed_late: bool = False
     best: str | None = None
+    staleness: dict[str, int] = {}
+    staleness_bound: int | None = None
+    other_load: float | None = None
+    tables: dict[str, StoredRows] = {}
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -145,9 +165,32 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The settings and options of the run. The values of `--set` take precedence."""
+        """The name of the model, and the settings and options of the run. The values of
+        `--set` take precedence."""
         command = self.command
-        return {**command.settings, **command.options, **command.set}
+        return {
+            NAME: command.name,
+            **command.settings,
+            **command.options,
+            **command.set,
+        }
+
+    @property
+    def evaluation(self) -> Mapping[str, float | None]:
+        """The metrics of the best evaluation, or of the last one if the run does not
+        compare its evaluations."""
+        return self.end.best_eval or self.end.eval
+
+    @property
+    def build(self) -> Path | None:
+        """The build of the run; None if it is missing or has changed since."""
+        graph = self.command.settings.get(GRAPH_DIGEST)
+        for folder in (self.folder / OF_RUN, Path(self.command.build or os.devnull)):
+            if is_build(folder):
+                digest = read_plan(folder).files["graph.txt"]
+                if graph is None or digest.startswith(str(graph)):
+                    return folder
+        return None
 
     def history(self) -> Iterator[dict[str, Any]]:
         """Yield the lines of the history, which docs/runs.md describes.
@@ -191,6 +234,32 @@ def read_run(folder: Path) -> Run:
 def is_run(folder: Path) -> bool:
     """Return True if a folder is the folder of a run."""
     return (folder / COMMAND).is_file()
+
+
+def run_of_trace(trace: Path, digest: str, folder: Path = RUNS) -> Path | None:
+    """Return the run in a folder that wrote a trace, or else the newest run of the traced
+    build; None without such a run.
+
+    Args:
+        digest: the digest of the plan of the traced build.
+    """
+    try:
+        runs, _ = find_readable_runs(folder)
+    except PlacerError:  # The folder has no runs.
+        return None
+    runs.sort(key=lambda run: _trace_of(run) == trace.resolve())
+    for run in reversed(runs):
+        try:
+            if run.build is not None and read_plan(run.build).digest == digest:
+                return run.folder
+        except PlacerError:  # Its build is damaged.
+            continue
+    return None
+
+
+def _trace_of(run: Run) -> Path | None:
+    named = run.command.options.get("trace")
+    return None if named is None else Path(str(named)).resolve()
 
 
 def find_runs(folder: Path) -> list[Run]:

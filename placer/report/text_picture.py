@@ -90,8 +90,11 @@ class _Picture:
         return Canvas(self._left(len(self._placement.columns)) - _GAP, height)
 
     def _arrows_by_row(self) -> dict[int, list[Arrow]]:
-        """Return the arrows to draw below each row of boxes. An arrow is as close to its
-        target as no other box of the source's column comes between."""
+        """Return the arrows to draw below each row of boxes.
+
+        An arrow is directly above its target. If a box of the source's column is in
+        between, the arrow is directly below its source.
+        """
         boxes = self._placement.boxes
         taken = {(box.column, box.row) for box in boxes}
         by_row: dict[int, list[Arrow]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,24 @@ def test_each_run_has_a_numbered_folder_with_its_build(
     out = capsys.readouterr().out
     assert "digits: the run's folder is runs/digits-8\n" in out
     assert "1 step" in out
+    assert re.search(r"^  best +loss \S+  accuracy \S+  \(step 1\)$", out, re.M)
     plan = read_plan(tmp_path / "runs" / "digits-8" / "build")
     assert (plan.train.batch, len(plan.nodes)) == (64, 1)
+
+
+def test_the_folder_of_a_run_without_a_step_is_removed_and_named(
+    run_command: RunCommand,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PlacerError("no node started")
+
+    monkeypatch.setattr("placer.launcher.launch.launch_checked", fail)
+    assert run_command(*TRAIN) != 0
+    error = capsys.readouterr().err
+    assert "no step was done, so the folder runs/digits-1 was removed" in error
+    assert not Path("runs/digits-1").exists()
 
 
 def test_a_named_folder_may_hold_other_files_of_the_run(

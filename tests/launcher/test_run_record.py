@@ -78,6 +78,8 @@ def test_a_run_keeps_its_settings_steps_and_result(spec: str) -> None:
         spec, overrides={"data.train.batch": 16}, in_process=True, steps=2
     )
     (run,) = find_runs(Path("runs"))
+    assert result.folder == run.folder
+    assert f"the run's folder is {run.folder}" in repr(result)
     assert run.command.set == {"data.train.batch": 16}
     assert run.command.options == {"steps": 2}
     assert run.settings["data.train.batch"] == 16
@@ -288,6 +290,10 @@ def test_a_result_has_the_best_evaluation(tmp_path: Path) -> None:
                 value = evaluations.get(number)
                 metrics = {"accuracy": value} if value is not None else None
                 running.note(step(number, eval=metrics))
+            result = Result(7, {}, {}, 0.0, {})
+            running.note(result)
+    assert (result.best_step, result.best_eval) == (2, {"accuracy": 0.5})
+    assert "best  accuracy 0.5  (step 2)" in repr(result)
     (run,) = find_runs(tmp_path)
     assert (run.end.best_step, run.end.eval_step) == (2, 6)
     assert run.end.best_eval == {"accuracy": 0.5}
@@ -391,6 +397,23 @@ def test_a_run_goes_on_if_its_files_cannot_be_written(tmp_path: Path) -> None:
     with pytest.warns(RunWarning, match="Permission denied"):
         kept.__exit__(None, None, None)
     assert kept.has_trained
+
+
+def test_a_run_whose_files_cannot_be_written_is_over_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = RunRecord(lambda _: tmp_path, COMMAND)
+    kept.note(step(1))
+    assert find_runs(tmp_path)[0].end.ended == "running"
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_record, "history_line", refuse)
+    kept.note(step(2))
+    with pytest.warns(RunWarning, match="No space left"):
+        kept.__exit__(None, None, None)
+    assert find_runs(tmp_path)[0].end.ended == "killed"
 
 
 def test_a_run_without_a_result_is_running_or_killed(tmp_path: Path) -> None:

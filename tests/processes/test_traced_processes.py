@@ -48,4 +48,4 @@ def test_a_failed_run_of_processes_leaves_a_trace(tmp_path: Path) -> None:
     trace = read_trace(path)
     assert "no such patient" in trace.about["failure"]
     assert trace.names("worker:0")["read"]
-    assert "the slices until the failure are in" in done.err
+    assert "the trace until the failure is in" in done.err

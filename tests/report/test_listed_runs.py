@@ -74,14 +74,15 @@ def test_a_list_has_the_metrics_the_differences_and_the_ends(runs: Path) -> None
     status, text = listed(str(runs))
     assert status == 0
     lines = [line.split() for line in text.splitlines()]
-    names = "run eval loss at step train loss steps samples/s rate --steps started"
+    names = "run eval loss at step train loss steps samples/s time rate --steps started"
     assert " ".join(lines[0]) == names
     assert lines[1][:5] == ["digits-9", "0.25", "last", "0.5", "1,500"]
-    assert lines[1][5:7] == ["20,000", "0.1"]
+    assert lines[1][5:9] == ["20,000", "9.0", "s", "0.1"]
     assert lines[1][-1] == "finished"
-    assert lines[2][:6] == ["digits-10", "not", "finite", "7", "0.2", "9"]
+    assert lines[2][:8] == ["digits-10", "not", "finite", "7", "1.0", "s", "0.2", "9"]
     assert lines[2][-1] == "failed"
-    assert lines[3] == ["digits-10:", "worker:0", "was", "killed"]
+    assert lines[3][:4] == ["The", "best", "run", "is"]
+    assert "digits-10: worker:0 was killed" in text.splitlines()
     assert lines[-1][0] == "other-1"
     assert lines[-1][-1] == "killed"
 
@@ -91,6 +92,7 @@ def test_only_settings_that_differ_are_listed(runs: Path) -> None:
     assert differing_settings([first, second]) == ["rate", "steps"]
     assert differing_settings([first]) == []
     assert differing_settings([first, other]) == [
+        "name",
         "rate",
         "train.epochs",
         "nodes.worker",
@@ -108,13 +110,13 @@ def test_a_changed_layer_is_not_also_listed_as_another_model(tmp_path: Path) -> 
 
 
 def test_a_narrow_list_keeps_evaluations_and_ends(runs: Path) -> None:
-    screen = Console(file=StringIO(), width=66)
+    screen = Console(file=StringIO(), width=72)
     for view in runs_view(find_runs(runs)[:2], screen):
         screen.print(view)
-    head, first, _, *left_out, _ = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert " ".join(head.split()) == "run eval loss at step steps samples/s rate"
+    head, first, _, *left_out = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert " ".join(head.split()) == "run eval loss at step steps samples/s time rate"
     assert first.split()[-1] == "finished"
-    assert left_out == ["digits-9: --steps=unset", "digits-10: --steps=9"]
+    assert left_out[:2] == ["digits-9: --steps=unset", "digits-10: --steps=9"]
 
 
 def test_json_has_all_facts(runs: Path) -> None:
@@ -146,7 +148,7 @@ def test_a_list_has_the_best_evaluation_and_its_step(tmp_path: Path) -> None:
     end = RunEnd("finished", eval={"loss": 0.125, "accuracy": 0.5}, eval_step=1500)
     write_run(tmp_path / "a-2", 2.0, end=end)
     _, text = listed(str(tmp_path))
-    head, first, second = (line.split() for line in text.splitlines())
+    head, first, second = (line.split() for line in text.splitlines()[:3])
     assert head[1:7] == ["eval", "accuracy", "eval", "loss", "at", "step"]
     assert first[1:5] == ["0.875", "0.25", "30", "best"]
     assert second[1:5] == ["0.5", "0.125", "1,500", "last"]
@@ -177,7 +179,7 @@ def test_a_key_of_set_and_its_setting_are_one_column(tmp_path: Path) -> None:
     screen = Console(file=StringIO(), width=200)
     for view in runs_view(found, screen):
         screen.print(view)
-    _, first, second, third = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    _, first, second, third, *_ = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert "cosine: {init: 0.01, steps: 9}  adam" in first
     assert " 0.5   " in second
     assert " sgd " in third
@@ -222,3 +224,69 @@ def test_errors_name_the_folder_and_the_damaged_file(runs: Path) -> None:
     (runs / "digits-9" / "result.json").write_text('{"ended": 3}')
     with pytest.raises(PlacerError, match=r"cannot read '.*digits-9/result.json'"):
         find_runs(runs)
+
+
+def test_a_star_marks_the_best_runs_of_a_model_in_several_modes(tmp_path: Path) -> None:
+    loss = Best("loss", "min")
+    for i, (name, value) in enumerate([("a", 0.25), ("a_async", 0.125), ("b", 0.0)]):
+        end = RunEnd("finished", best_eval={"loss": value}, best_step=3, steps=9)
+        settings = {"model": "1f" if i < 2 else "2f"}
+        write_run(
+            tmp_path / f"{name}-1", i, name=name, end=end, monitor=loss,
+            settings=settings,
+        )  # fmt: skip
+    _, text = listed(str(tmp_path))
+    first, second, third = (text.splitlines()[i] for i in (1, 2, 5))
+    assert (first[:4], second[:11], third[:4]) == ("a-1 ", "a_async-1 *", "b-1 ")
+    assert text.splitlines()[3].startswith("a_async-1 has the best eval loss at step 3")
+
+
+def test_a_number_of_nodes_of_set_is_one_column(tmp_path: Path) -> None:
+    write_run(tmp_path / "a-1", 1, settings={"nodes.worker": 2})
+    key = "nodes.worker.count"
+    write_run(tmp_path / "a-2", 2, set={key: 1}, settings={"nodes.worker": 1})
+    assert differing_settings(find_runs(tmp_path)) == [key]
+
+
+def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None:
+    end = RunEnd("finished", steps=9, seconds=61.0, warnings=("late\n  more",))
+    settings = {
+        "nodes.worker": 2,
+        "data.train.batch": 16,
+        "optimizer.dense.op": "sgd",
+        "optimizer.dense.learning_rate": 0.5,
+    }
+    write_run(tmp_path / "a-1", 1.0, end=end, settings=settings, set={"x.y": 1})
+    events = [
+        {"event": "warning", "message": "learning rate 0"},
+        {"event": "resumed", "step": 4, "path": "ck/step-4", "differs": None},
+        {"event": "failed", "message": "worker:0 was killed"},
+        {"event": "start"},
+    ]
+    lines = "".join(f"{json.dumps(event)}\n" for event in events)
+    (tmp_path / "a-1" / "events.jsonl").write_text(lines)
+    _, text = listed(str(tmp_path / "a-1"))
+    shown = [" ".join(line.split()) for line in text.splitlines()]
+    assert "command placer train digits.yaml" in shown
+    assert "--set x.y=1" in shown
+    assert "optimizer sgd, learning rate 0.5" in shown
+    assert "nodes worker: 2" in shown
+    assert "batch 16" in shown
+    assert shown[-4:] == [
+        "warning: learning rate 0",
+        "resumed after step 4 from ck/step-4",
+        "failure: worker:0 was killed",
+        "warning: late",
+    ]
+
+
+def test_a_run_beside_other_programs_is_marked(tmp_path: Path) -> None:
+    for i, load in enumerate((0.1, 1.5)):
+        write_run(tmp_path / f"a-{i}", i, end=RunEnd("finished", other_load=load))
+        file = tmp_path / f"a-{i}" / "command.json"
+        command = msgspec.json.decode(file.read_bytes(), type=Command)
+        command = msgspec.structs.replace(command, machine={"cores": 2})
+        file.write_bytes(msgspec.json.encode(command))
+    _, text = listed(str(tmp_path))
+    assert "a-1: other programs used 1.5 of 2 cores" in text
+    assert "a-0: " not in text

@@ -77,7 +77,7 @@ def test_a_result_is_shown_with_its_curves_and_shares() -> None:
     assert html.startswith("<pre>Result: 3 steps")
     legend, loss, shares = pictures(html)
     assert loss.attrib["aria-label"].startswith("loss over steps")
-    assert shares.attrib["aria-label"].startswith("Shares of the time of each node")
+    assert shares.attrib["aria-label"].startswith("Shares of each node's time")
     assert legend.attrib["role"] == "img"
 
 

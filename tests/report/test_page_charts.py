@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +14,13 @@ from support.chart_geometry import SVG, check_readable, parse, pieces, titles
 from placer.report.page.charts.axes import Scale, format_ticks, nice_ticks
 from placer.report.page.charts.balance import balance_chart
 from placer.report.page.charts.chain import chain_chart
-from placer.report.page.charts.curves import curve_charts
+from placer.report.page.charts.curves import curve_charts, draw_curves
 from placer.report.page.charts.memory import memory_chart
 from placer.report.page.charts.pipeline import pipeline_chart
+from placer.report.page.charts.ranges import shown_range
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.slices import merge_slices
 from placer.report.page.charts.smoothing import smooth
-from placer.report.page.charts.sparkline import sparkline
 from placer.report.page.charts.timeline import timeline_chart
 from placer.report.page.facts import (
     Curve,
@@ -148,8 +149,6 @@ CHARTS = {
     "timeline": timeline_chart(step_time()),
     "many threads": timeline_chart(step_time(rows=60)),
     "shares": shares_chart(step_time().shares),
-    "sparkline": sparkline([3.0, 2.5, 2.6, 1.0], HOSTILE),
-    "flat sparkline": sparkline([1.0], "loss"),
 }
 
 
@@ -162,7 +161,7 @@ def test_texts_neither_overlap_nor_leave_the_chart(name: str) -> None:
 
 def test_charts_without_facts_are_empty() -> None:
     assert memory_chart(()) == balance_chart(()) == pipeline_chart(()) == ""
-    assert shares_chart({}) == curve_charts(()) == sparkline([], "loss") == ""
+    assert shares_chart({}) == curve_charts(()) == ""
     empty = StepTime(1, 0.0, 1, (), {}, (), "", (), {})
     assert timeline_chart(empty) == chain_chart(empty) == ""
 
@@ -177,7 +176,7 @@ def test_names_of_a_spec_stay_text() -> None:
 def test_limits_are_marked_and_named() -> None:
     svg = parse(CHARTS["memory"])
     texts = ["".join(each.itertext()) for each in svg.iter(f"{SVG}text")]
-    assert "1.6 MB of 2.0 MB, 904.0 kFLOPs" in texts
+    assert "1.6 MB of 2.0 MB" in texts
     assert "gpu:0-7: peak 3.0 MB of 4.0 MB each" in texts
     assert "cpu:0: peak 538.9 kB of 80.0 GB" in texts
     marks = [each for each in svg.iter(f"{SVG}line") if each.get("class") == "limit"]
@@ -243,8 +242,10 @@ def curves(runs: int, steps: int) -> tuple[Curve, ...]:
     for run in range(runs):
         for metric, first in (("loss", 200.0), ("accuracy", 0.1), (HOSTILE, -3.0)):
             points = tuple((s, first / s + run) for s in range(1, steps + 1))
-            found.append(Curve(f"digits-{run}", metric, False, points))
-            found.append(Curve(f"digits-{run}", metric, True, points[9::10]))
+            seconds = tuple(s * 0.01 * (run + 1) for s in range(1, steps + 1))
+            name = f"digits-{run}"
+            found.append(Curve(name, metric, False, points, seconds))
+            found.append(Curve(name, metric, True, points[9::10], seconds[9::10]))
     return tuple(curve for curve in found if curve.points)
 
 
@@ -254,39 +255,48 @@ def facts(name: str, step: int, **metrics: float) -> RunFacts:
     )
 
 
-@pytest.mark.parametrize(("runs", "steps"), [(1, 1), (1, 20), (3, 300), (12, 50)])
+@pytest.mark.parametrize(("runs", "steps"), [(1, 2), (1, 20), (3, 300), (12, 50)])
 def test_curves_are_readable(runs: int, steps: int) -> None:
     best = facts("digits-0", min(steps, 10), loss=20.0, accuracy=0.01)
-    page = ET.fromstring(curve_charts(curves(runs, steps), [best]))
-    legend, *charts = (
-        check_readable(ET.tostring(each, encoding="unicode"))
-        for each in (page[0], *page[1])
-    )
+    drawn = draw_curves(curves(runs, steps), [best])
+    legend, *charts = map(check_readable, drawn)
     assert len(charts) == 3
     assert len(legend.findall(f"{SVG}text")) == min(runs, 8) + (runs > 8) + 1
+    page = ET.fromstring(curve_charts(curves(runs, steps), [best]))
     identifiers = [each.attrib["id"] for each in page.iter(f"{SVG}clipPath")]
-    assert len(set(identifiers)) == 3
+    assert len(set(identifiers)) == len(identifiers) == 2 * 3
+
+
+def test_a_metric_needs_two_points() -> None:
+    assert curve_charts(curves(2, 1)) == ""
+    assert draw_curves(curves(2, 1)) == ()
+
+
+def test_a_metric_of_runs_that_are_not_drawn_has_no_chart() -> None:
+    last = Curve("digits-9", "auc", True, ((1, 0.5), (2, 0.6)))
+    _, *charts = draw_curves((*curves(9, 20), last))
+    assert len(charts) == 3
 
 
 def test_the_best_evaluation_is_marked_in_each_metric_that_it_has() -> None:
     best = facts("digits-1", 50, loss=5.0)
     page = ET.fromstring(curve_charts(curves(2, 100), [best]))
-    rings = [each for each in page.iter(f"{SVG}circle") if each.get("class") == "ring"]
-    assert len(rings) == 1
+    rings = list(page.iter(f"{SVG}circle"))
+    assert len(rings) == 2  # over steps and over seconds
     texts = ["".join(each.itertext()) for each in page.iter(f"{SVG}text")]
     assert "5 at step 50" in texts
 
 
 def test_runs_differ_in_dashes_and_markers() -> None:
-    page = ET.fromstring(curve_charts(curves(8, 100)))
+    legend = parse(draw_curves(curves(8, 100))[0])
     lines = {
         (each.attrib["class"], each.get("stroke-dasharray"))
-        for each in page[0].iter(f"{SVG}path")
+        for each in legend.iter(f"{SVG}path")
         if "smooth" in each.attrib["class"]
     }
     markers = {
         each.attrib["d"]
-        for each in page[0].iter(f"{SVG}path")
+        for each in legend.iter(f"{SVG}path")
         if "dot" in each.attrib["class"]
     }
     assert len({dash for _, dash in lines}) == len(lines) == len(markers) == 8
@@ -295,7 +305,33 @@ def test_runs_differ_in_dashes_and_markers() -> None:
 def test_spikes_of_the_first_steps_are_cut_off() -> None:
     page = ET.fromstring(curve_charts(curves(1, 300)[:1]))
     texts = ["".join(each.itertext()) for each in page.iter(f"{SVG}text")]
-    assert "first steps up to 200 are cut off" in texts
+    assert "cut off: first steps up to 200" in texts
+
+
+def test_a_diverged_run_does_not_flatten_the_others() -> None:
+    good = [[(x, 10.0 / x + run) for x in range(1, 100)] for run in range(3)]
+    bad = [(x, 1e6 / x + 500.0) for x in range(1, 100)]
+    runs = {"a": good[0], "b": good[1], "bad": bad, "c": good[2]}
+    low, high, note = shown_range(runs)
+    assert 0 <= low < high < 13
+    assert note == "cut off: bad, first steps up to 12"
+    # A run that stays at the first values of the others is shown.
+    assert shown_range({"a": good[0], "flat": [(x, 9.0) for x in range(99)]})[1] > 9
+
+
+def test_crowded_charts_have_no_thin_lines() -> None:
+    for runs, shows in ((2, True), (3, False)):
+        assert ('class="raw' in curve_charts(curves(runs, 100))) is shows
+
+
+def test_a_ring_of_another_metric_names_the_monitored_one() -> None:
+    best = msgspec.structs.replace(
+        facts("digits-1", 50, loss=5.0, accuracy=1.002), compared="loss"
+    )
+    page = ET.fromstring(curve_charts(curves(2, 100), [best]))
+    texts = ["".join(each.itertext()) for each in page.iter(f"{SVG}text")]
+    assert "5 at step 50" in texts
+    assert "1.002 at the best loss" in texts
 
 
 def test_an_average_is_between_the_values_around_it() -> None:

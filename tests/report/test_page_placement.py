@@ -21,6 +21,7 @@ from placer.compiler.driver import compile_in_memory, compile_prediction
 from placer.compiler.frontend import load_text
 from placer.errors import GraphError
 from placer.report.explain import BuildInfo, explain
+from placer.report.layers import INPUT, find_layers
 from placer.report.page.arrows import share, weigh_edge
 from placer.report.page.columns import MAX_COLUMNS
 from placer.report.page.details import list_details
@@ -373,6 +374,40 @@ def test_reasons_are_those_that_explain_prints() -> None:
         assert any(line.endswith(f": {why}") for line in explain(info, name))
 
 
+def test_boxes_that_follow_an_optimizer_or_a_table_say_so() -> None:
+    digits = placement_of(build_of("digits.yaml"))
+    assert box_of(digits, "ps:0", "computes norms").why == (
+        "with the optimizer (adam) at /node:ps/cpu"
+    )
+    sparse = placement_of(build_of("wide_deep_sparse.yaml"))
+    assert box_of(sparse, "ps:0", "looks up rows").why == (
+        "with the tables wide.table and vectors.table at /node:ps/cpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("digits.yaml", ""),
+        (
+            "digits_async.yaml",
+            "Asynchronous: workers do not wait for each other. A worker is at most 8"
+            " steps ahead of the updates.",
+        ),
+        (
+            "digits_backup.yaml",
+            "Backup workers: a step uses the gradients of the fastest 3 workers.",
+        ),
+        (
+            "digits_diloco.yaml",
+            "Workers train their own copies and wait for each other every 10 steps.",
+        ),
+    ],
+)
+def test_the_picture_says_how_workers_wait(name: str, mode: str) -> None:
+    assert placement_of(build_of(name)).mode == mode
+
+
 def test_layers_have_their_line_in_the_spec() -> None:
     placed = placed_spec("digits.yaml")
     details = list_details(placed)
@@ -436,7 +471,7 @@ def test_parts_of_edges_add_up_before_they_are_scaled(name: str) -> None:
 
 def test_measured_rows_replace_their_bounds() -> None:
     sent = [
-        SentBytes(1, f"worker:{i}", f"ps:{k}", 10 * i + k)
+        SentBytes(1, f"worker:{i}", f"ps:{k}", 10 * i + k, 0.1 * i)
         for i in (0, 1)
         for k in (0, 1)
     ]
@@ -448,9 +483,11 @@ def test_measured_rows_replace_their_bounds() -> None:
         (0 + 10, True, False),
         (1 + 11, True, False),
     ]
+    assert [a.seconds for a in keys] == [0.1, 0.1]  # of the slowest message
     assert placement.boxes[keys[0].source].nbytes == 22
     (parameters,) = (a for a in placement.arrows if a.edges == (2,))
     assert (parameters.nbytes, parameters.measured) == (202752, False)
+    assert parameters.seconds is None
     rows = [a for a in placement.arrows if a.edges == (4,)]
     assert all(a.estimated and not a.measured for a in rows)
 
@@ -472,3 +509,14 @@ def test_the_picture_of_a_drawn_model_agrees_with_its_plan(drawn: DrawnModel) ->
         except GraphError:  # a model that trains nothing
             return
         check(place(build))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_of_boxes_have_the_kinds_of_the_table_of_layers(name: str) -> None:
+    placed = placed_spec(name)
+    layers = find_layers(placed.build.plan, placed.graph)
+    table = {layer.name: layer.kind for layer in layers if layer.kind != INPUT}
+    kinds = placed.layers.kinds
+    both = kinds.keys() & table.keys()
+    assert both
+    assert {each: kinds[each] for each in both} == {each: table[each] for each in both}

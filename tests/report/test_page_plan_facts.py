@@ -7,7 +7,8 @@ import pytest
 from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.report.page.memory import memory_rows
 from placer.report.page.schedule import declared_schedule, measured_schedule
-from placer.report.page.tables import balance_of, table_rows
+from placer.report.page.tables import balance_of, sparse_rows, table_rows
+from placer.report.run_files import StoredRows
 from placer.report.step.facts import SliceFacts, StepTime, ThreadRow
 from placer.system.resources import find_file
 
@@ -53,11 +54,23 @@ def test_tables_have_their_share_of_the_mean() -> None:
     assert (workers.node, workers.share) == ("worker:0-1", 1.0)
 
 
+def test_sparse_tables_have_their_size_after_a_run() -> None:
+    plan = load("wide_deep_sparse").plan
+    wide, vectors = sparse_rows(plan, {"wide.table": StoredRows(10, 800)})
+    assert (wide.name, wide.nodes, wide.rows, wide.nbytes) == (
+        "wide.table",
+        "ps:0-1",
+        10,
+        800,
+    )
+    assert (vectors.rows, vectors.nbytes) == (None, None)
+
+
 def test_a_parameter_below_min_block_explains_the_balance() -> None:
     assert balance() == (
         "ps:0 stores 32.8 kB, 1.70 times the mean of 19.2 kB: h1.w is one block, because"
         " its 8,192 elements are at most min_block (8,192)."
-        " 'train.slicing.min_block: 4096' cuts it for 2 servers."
+        " 'train.slicing.min_block: 4096' divides it over 2 servers."
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -324,3 +326,16 @@ def write_run(folder: Path, number: int) -> Path:
         b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     )
     return run
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_pages(tmp_path: Path) -> None:
+    bench = str(find_file("bench/report_page.py"))
+    done = subprocess.run(
+        [sys.executable, bench, "20", "--runs", "1", "--builds", str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in ("CPU", "file", "first paint", "ready", "first click", "search"):
+        assert re.search(rf"^  {name} +\d+\.\d\d ", done.stdout, re.MULTILINE), name

@@ -16,7 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import placer
+from placer.command.explain import explain_command
 from placer.command.report import report_command
+from placer.command.show import show_command
 from placer.compiler.build_or_spec import LoadedBuild
 from placer.compiler.driver import compile_prediction
 from placer.errors import PlacerError
@@ -127,7 +129,7 @@ def test_a_build_and_a_spec_have_the_same_page(folder: Path) -> None:
 
 def test_options_of_the_spec(folder: Path) -> None:
     totals = facts("small.yaml", "--set", "data.train.batch=8").totals
-    assert ("8", "rows of a step") in [(each.value, each.label) for each in totals]
+    assert ("8", "rows in a step") in [(each.value, each.label) for each in totals]
     assert "whose keys cannot be changed" in error("build", "--set", "train.epochs=2")
 
 
@@ -164,8 +166,8 @@ def test_runs_with_different_builds(folder: Path) -> None:
     third = write_run(folder, "small-3", 3.0, folder / "other")
     page = facts(first, second, third)
     assert page.source == (
-        "The picture is of small-2, the first run with a build. The graphs of the runs"
-        " differ by the settings under Runs."
+        "The picture shows the build of small-2, the first run with a build. The builds of"
+        " the runs differ; the section Runs lists the different settings."
     )
     assert "--svg has several placements" in error(second, third, "--svg")
 
@@ -217,9 +219,12 @@ def test_the_trace_of_a_run(folder: Path) -> None:
         ("build small.yaml", "several paths must be runs, and 'build' is a build"),
         ("runs/small-1 small.yaml", "'small.yaml' is a spec"),
         ("runs/small-1 runs/../runs/small-1", "is given twice"),
-        ("runs/small-1 --set train.epochs=2", "is a run, whose keys cannot be changed"),
+        ("runs/small-1 --set train.epochs=2", "--set changes only the keys of a spec"),
         ("runs/small-1 runs/small-2 --trace rows.json", "is for one build or one run"),
         ("build --out empty", "name a file in the folder: --out empty/report.html"),
+        ("build --out a.svg", "'a.svg' would contain an HTML page; name it a.html"),
+        ("build --svg --out a.png", "would contain an SVG picture; name it a.svg"),
+        ("runs/smal-1", "did you mean 'runs/small-1'?"),
         ("build --out new/a.html", "create the folder: mkdir -p new"),
         ("build --out rows.txt/a.html", "Not a directory"),
         ("build --out pipe", "cannot write 'pipe': it is not a regular file"),
@@ -262,7 +267,7 @@ def test_options_of_another_version(folder: Path) -> None:
 
 def test_a_page_of_many_runs(folder: Path) -> None:
     runs = [write_run(folder, f"small-{i}", float(i), None) for i in range(300)]
-    assert report(*runs).splitlines()[-1] == "small: 300 runs"
+    assert report(*runs).splitlines()[-2] == "small: 300 runs"
     assert "runs/small-15 … and 284 more runs</code>" in Path("report.html").read_text()
     assert Path("report.html").stat().st_size < 1_000_000
 
@@ -294,3 +299,41 @@ def test_a_page_needs_nothing_else(folder: Path) -> None:
     addresses = set(re.findall(r"[a-z]+://[^\"' <)]*", page))
     assert addresses <= {"http://www.w3.org/2000/svg"}
     assert len(read_style("page.js")) < 30_000
+
+
+def test_a_failed_run_has_its_error_under_the_title_and_no_empty_chart(
+    folder: Path,
+) -> None:
+    run = write_run(folder, "small-1", 1.0, folder / "build")
+    end = RunEnd("failed", "worker:0 was <killed>\n  log: x", 1.0, 1, {"loss": 1.0})
+    (run / "result.json").write_bytes(msgspec.json.encode(end))
+    (run / "history.jsonl").write_text('{"step": 1, "metrics": {"loss": 1.0}}\n')
+    report(run)
+    head, _, _ = Path("report.html").read_text().partition("<nav")
+    assert "small-1 failed: worker:0 was &lt;killed&gt;" in head
+    assert facts(run).curves == ()
+
+
+def test_show_and_explain_take_a_run(folder: Path) -> None:
+    run = write_run(folder, "small-1", 1.0, folder / "build")
+    for command, words in ((show_command, ["--summary"]), (explain_command, ["h.w"])):
+        done = [
+            CliRunner().invoke(command, [str(path), *words], catch_exceptions=False)
+            for path in (run, folder / "build")
+        ]
+        assert done[0].output == done[1].output
+        assert done[0].exit_code == 0
+    shutil.rmtree(run / "build")
+    missing = CliRunner().invoke(show_command, [str(run)])
+    assert "the build of the run" in str(missing.exception)
+
+
+def test_the_trace_of_another_build_names_its_run(folder: Path) -> None:
+    placer.compile("small.yaml", "other", overrides=["data.train.batch=8"])
+    write_run(folder, "small-1", 1.0, folder / "other", trace="t.json")
+    write_run(folder, "small-2", 2.0, folder / "other")
+    about = {"build": read_plan(folder / "other").digest, "model": "small"}
+    Path("t.json").write_text(json.dumps({"traceEvents": [], "otherData": about}))
+    said = error("build", "--trace", "t.json")
+    assert "is the build of runs/small-1" in said
+    assert "placer report runs/small-1 --trace t.json" in said

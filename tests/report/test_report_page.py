@@ -198,6 +198,53 @@ def test_many_ops_have_few_elements(browser: Browser, tmp_path: Path) -> None:
         assert page.locator(".op").count() < 60
 
 
+def test_the_search_puts_layers_before_few_ops(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with open_page(browser, written(page_of("wide_deep.yaml"), tmp_path)) as page:
+        page.locator("#search").fill("deep1")
+        hits = page.locator("#found [role=option]")
+        hits.first.wait_for()
+        kinds = hits.locator(".kind").all_inner_texts()
+        assert kinds == sorted(kinds, key=["layer", "parameter", "op"].index)
+        assert kinds.count("op") == 5
+        page.locator("#found li", has_text="begin the search with %").wait_for()
+        names = hits.locator(".name").all_inner_texts()
+        assert not [name for name in names[:-5] if "block" in name or "grad" in name]
+        page.locator("#search").fill("%deep1")
+        page.wait_for_function(
+            "document.querySelectorAll('#found [role=option]').length > 8"
+        )
+
+
+def test_a_row_of_layers_opens_its_box(browser: Browser, tmp_path: Path) -> None:
+    with open_page(browser, written(page_of("digits.yaml"), tmp_path)) as page:
+        page.locator("#layers button", has_text="logits").click()
+        page.locator("#panel tr.mark-on", has_text="logits").wait_for()
+        page.locator(".box.open", has_text="forward and backward").wait_for()
+
+
+def test_the_legend_hides_runs_and_the_axis_changes(
+    browser: Browser, tmp_path: Path
+) -> None:
+    runs = ("a", "b")
+    points = tuple((step, 1.0 / step) for step in range(1, 20))
+    seconds = tuple(step / 10 for step, _ in points)
+    curves = tuple(facts.Curve(run, "loss", False, points, seconds) for run in runs)
+    content = facts.Page("m", "placer report", curves=curves)
+    with open_page(browser, written(content, tmp_path)) as page:
+        shown = page.locator(".curves path.run-0:visible")
+        assert shown.count() == 1
+        page.locator(".entries button", has_text="a").click()
+        assert shown.count() == 0
+        assert page.locator(".curves path.run-1:visible").count() == 1
+        page.locator(".entries button", has_text="a").click()
+        chart = page.locator(".curves .chart:visible")
+        assert "over steps" in (chart.get_attribute("aria-label") or "")
+        page.locator("select.axis").select_option("seconds")
+        assert "over seconds" in (chart.get_attribute("aria-label") or "")
+
+
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'${1}`&amp;\u202e\x00"
 
 

@@ -45,7 +45,7 @@ def weigh_edge(
 ) -> dict[Pair, int]:
     """Return the bytes of one exchange on an edge between each two groups.
 
-    Of keys and rows, and of changes of workers, only the proportions are right.
+    For keys, rows and changes of workers, only the proportions are exact.
     """
     groups = {node: group_of[NodeId(node)] for node in (*edge.sources, *edge.targets)}
     if edge.ring:
@@ -79,8 +79,7 @@ def share(total: int, weights: Mapping[Pair, int]) -> dict[Pair, int]:
 
 
 def _changes(edge: Edge, groups: Mapping[str, int]) -> dict[Pair, int]:
-    """Return the number of messages between groups. Each worker sends its own change, and
-    the plan counts those of one worker."""
+    """Return the number of messages between groups. Each worker sends its own change."""
     counts: dict[Pair, int] = defaultdict(int)
     for source in edge.sources:
         for target in edge.targets:
@@ -153,8 +152,8 @@ def _ranges(edge: Edge, groups: Mapping[str, int]) -> dict[Pair, int]:
 def _ring(edge: Edge, groups: Mapping[str, int]) -> dict[Pair, int]:
     """Return the bytes from each node of a ring to the next, between groups.
 
-    A sum starts behind its last node, and a range at its owner. So each node passes on
-    all ranges but one.
+    A sum starts at the node after its last node, and a range starts at its owner. Each
+    node therefore sends all ranges except one.
     """
     nodes = edge.sources
     nbytes: dict[Pair, int] = defaultdict(int)

@@ -1,9 +1,10 @@
 """Divides the ops of each node into boxes, so that the boxes and their messages have no cycle.
 
-Each op starts as a unit. The computed ops of a segment are one unit, as in the program of
-the node. So are all reads, and all stored parameters, of a device. Then:
+Each op starts as a unit. The computed ops of a segment form one unit, as in the program of
+the node. All reads of a device form one unit, and all its stored parameters form another.
+Then:
 
-1. A unit that is no work of its own joins another unit of its node. A send, a metric, a
+1. A unit that is not work itself joins another unit of its node. A send, a metric, a
    copy to host memory, a cut and a sum over microbatches join the last unit that they
    depend on. A receive, a copy to a device, a joined parameter and a sum by key join the
    first unit that depends on them. The order of units stays topological in both cases.
@@ -210,7 +211,7 @@ class _Builder:
                 self.units[number].before.add(message)
 
     def join(self) -> None:
-        """Let each unit that is no work of its own join another one."""
+        """Join each unit that is not work itself to another unit."""
         units = self.units
         order = sort_topologically([u.before for u in units], [u.first for u in units])
         self.place = [0] * len(units)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
-from placer.compiler.build_or_spec import LoadedBuild
+from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.errors import PlacerError
 from placer.place.ids import format_nodes
-from placer.plan.plan import Plan
+from placer.report.best_run import best_sentence, run_names
 from placer.report.layers import find_layers
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
 from placer.report.page.details import list_details
-from placer.report.page.facts import LayerRow, Page, Placement, Total
+from placer.report.page.facts import Curve, LayerRow, Page, RunFacts, Total
 from placer.report.page.memory import memory_rows
-from placer.report.page.placement import draw, drawn_graph, place
-from placer.report.page.runs import best_sentence, run_facts, run_names
+from placer.report.page.placement import PlacedGraph, draw, drawn_graph, place
+from placer.report.page.runs import run_facts
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
-from placer.report.page.tables import balance_of, table_rows
-from placer.report.run_files import HISTORY
+from placer.report.page.tables import balance_of, sparse_rows, table_rows
+from placer.report.run_files import HISTORY, StoredRows
 from placer.report.step.facts import StepTime
 from placer.report.step.step_time import read_step_time
+
+_FEWEST: Final = 2
+"""The smallest number of points of a curve."""
 
 
 def collect(subject: Subject, command: str) -> tuple[Page, tuple[str, ...]]:
@@ -37,21 +42,60 @@ def collect(subject: Subject, command: str) -> tuple[Page, tuple[str, ...]]:
         PlacerError: a file of the build, of a run or of the trace is damaged, or the given
             trace is of another build.
     """
+    runs, notes = _with_traces(run_facts(subject.runs), subject)
     page = Page(
         subject.build.plan.name if subject.build else subject.runs[0].command.name,
         command,
         source=subject.source,
-        runs=run_facts(subject.runs),
+        runs=runs,
         best=best_sentence(subject.runs),
-        curves=tuple(
-            curve
-            for name, run in zip(run_names(subject.runs), subject.runs, strict=True)
-            for curve in curves_of(name, run.folder / HISTORY)
-        ),
+        curves=tuple(_curves(subject)),
     )
     if subject.build is None:
-        return page, ()
-    return _with_build(page, subject, subject.build)
+        return page, notes
+    page, more = _with_build(page, subject, subject.build)
+    return page, (*notes, *more)
+
+
+def _with_traces(
+    runs: tuple[RunFacts, ...], subject: Subject
+) -> tuple[tuple[RunFacts, ...], tuple[str, ...]]:
+    """Return the facts of several runs with the median steps of their traces, and notes
+    about traces that cannot be used."""
+    found, notes = list(runs), []
+    for i, trace in enumerate(subject.traces):
+        folder = subject.runs[i].build
+        if trace is None or folder is None:
+            continue
+        build = load_build(folder)
+        try:
+            step_time = read_step_time(trace, build.plan, build.graphs[0])
+        except PlacerError as error:
+            notes.append(f"the trace of {runs[i].name} is not used: {error.message}")
+            continue
+        if step_time is not None:
+            found[i] = msgspec.structs.replace(
+                runs[i], step_seconds=step_time.seconds, chain=step_time.sentence
+            )
+    return tuple(found), tuple(notes)
+
+
+def _curves(subject: Subject) -> Iterator[Curve]:
+    """Yield the curves of all runs, without curves that are a single point."""
+    found = [
+        curve
+        for name, run in zip(run_names(subject.runs), subject.runs, strict=True)
+        for curve in curves_of(name, run.folder / HISTORY)
+    ]
+    drawn = {
+        (curve.run, curve.metric) for curve in found if len(curve.points) >= _FEWEST
+    }
+    for curve in found:
+        # A single evaluation is a marker next to the curve of training.
+        if (curve.run, curve.metric) in drawn and (
+            curve.is_evaluation or len(curve.points) >= _FEWEST
+        ):
+            yield curve
 
 
 def _with_build(
@@ -73,18 +117,18 @@ def _with_build(
         else:
             untimed = "" if step_time else f"'{subject.trace}' contains no whole step."
     placed = place(build, drawn)
-    placement = draw(placed, step_time)
     schedule = declared_schedule(step, plan.settings.train.schedule)
     return (
         msgspec.structs.replace(
             page,
-            totals=tuple(_totals(plan, placement, len(drawn.ops), trains=trains)),
-            placement=placement,
+            totals=tuple(_totals(placed, trains=trains)),
+            placement=draw(placed, step_time),
             details=list_details(placed),
             untimed=untimed,
             step_time=step_time,
             memory=memory_rows(plan),
             tables=table_rows(plan),
+            sparse=sparse_rows(plan, _sizes(subject)),
             balance=balance_of(plan, step),
             schedule=schedule,
             measured_schedule=measured_schedule(step_time, schedule)
@@ -99,30 +143,33 @@ def _with_build(
     )
 
 
+def _sizes(subject: Subject) -> dict[str, StoredRows]:
+    """Return the sizes of sparse tables after the run of a page about one run."""
+    return subject.runs[0].end.tables if len(subject.runs) == 1 else {}
+
+
 def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
     if len(subject.runs) > 1:
         return ""
     path = build.path
     verb = "launch" if path.is_dir() else "train"
-    what = subject.runs[0].folder if subject.runs else path
+    command = ["placer", verb, str(path), "--steps", "100", "--trace", "trace.json"]
     return (
-        f"Not measured. Run `placer {verb} {path} --trace trace.json`, then"
-        f" `placer report {what} --trace trace.json`."
+        f"Not measured. Run `{shlex.join(command)}`. This makes a new run. Then open the"
+        " page of the new run with `placer report RUN`."
     )
 
 
-def _totals(
-    plan: Plan, placement: Placement, ops: int, *, trains: bool
-) -> Iterator[Total]:
-    edges = plan.step_edges if trains else plan.prediction_edges
+def _totals(placed: PlacedGraph, *, trains: bool) -> Iterator[Total]:
+    plan, edges = placed.build.plan, placed.edges
     whole = "a step" if trains else "a batch"
     yield Total(format_nodes(node.name for node in plan.nodes), "nodes")
-    yield Total(format_count(plan.train.batch), f"rows of {whole}")
-    flops = sum(box.total_flops for box in placement.boxes)
+    yield Total(format_count(placed.graph.batch), f"rows in {whole}")
+    flops = sum(sum(of_ops.values()) for of_ops in placed.flops)
     yield Total(format_flops(flops), f"in {whole}")
     if edges:
         bound = "≤ " if any(edge.is_by_key for edge in edges) else ""
         sent = format_size(sum(edge.nbytes for edge in edges))
         value = f"{bound}{sent} on {plural(len(edges), 'edge')}"
         yield Total(value, f"sent in {whole}")
-    yield Total(format_count(ops), "ops")
+    yield Total(format_count(len(placed.graph.ops)), "ops")

@@ -55,7 +55,7 @@ def group_nodes(graph: Graph) -> list[tuple[NodeId, ...]]:
 
 
 class Columns:
-    """The columns of a graph, and those of each op.
+    """The columns of a graph.
 
     Attributes:
         groups: the nodes of each group.

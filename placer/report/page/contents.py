@@ -119,7 +119,7 @@ def _own_lines(box: Box) -> tuple[list[str], list[str]]:
 
 
 def _sums_parts(graph: Graph, op: Op) -> bool:
-    """Whether an op receives partial values, which it adds up."""
+    """Return True if an op adds up the partial values that it receives."""
     edge = op.received_edge
     return edge is not None and any(
         graph.values[name].layout == "P" for name in graph.sends[edge].operands
@@ -145,16 +145,17 @@ def _sums(graph: Graph, box: Box) -> tuple[list[str], list[str]]:
 def _ranges(
     names: Sequence[str], size: Callable[[str], int], noun: str
 ) -> Iterator[Line]:
-    """Yield lines that each name a part of the names."""
+    """Yield a line for each range of names."""
     for i in range(MAX_LINES):
         part = names[i * len(names) // MAX_LINES : (i + 1) * len(names) // MAX_LINES]
         yield Line(f"{part[0]} … {part[-1]}", plural(sum(map(size, part)), noun))
 
 
-def reason_of(box: Box, reasons: Mapping[str, str]) -> str:
+def reason_of(graph: Graph, box: Box, reasons: Mapping[str, str]) -> str:
     """Return why a box is at its place, as `placer explain` says it.
 
     Args:
+        graph: the graph of the box.
         box: the box.
         reasons: the reason of each op with a choice of the compiler, by name.
     """
@@ -167,9 +168,25 @@ def reason_of(box: Box, reasons: Mapping[str, str]) -> str:
         ):
             found[why] = found.get(why, 0) + 1
     if not found:
-        return "as written in the spec"
+        return _followed(graph, box) or "as written in the spec"
     first = sorted(found, key=lambda why: -found[why])[:_MAX_REASONS]
     return "; ".join(first)
+
+
+def _followed(graph: Graph, box: Box) -> str:
+    """Return the optimizers or the tables whose place a box has; empty for other boxes."""
+    for op in box.ops:
+        if op.kind == "distributed_lookup_table":
+            tables = [each.operands[0] for each in box.ops if each.kind == op.kind]
+            noun = "table" if len(tables) == 1 else "tables"
+            return f"with the {noun} {' and '.join(tables)} at {op.place}"
+        if op.kind in _PARTS_OF_UPDATES and graph.optimizers:
+            optimizers = graph.optimizers.values()
+            rules = dict.fromkeys(str(each.attrs["rule"]) for each in optimizers)
+            places = dict.fromkeys(str(each.place) for each in optimizers)
+            noun = "optimizer" if len(optimizers) == 1 else "optimizers"
+            return f"with the {noun} ({', '.join(rules)}) at {' and '.join(places)}"
+    return ""
 
 
 def bytes_of(kind: object, rows: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -15,14 +16,23 @@ from placer.report.run_files import read_lines
 MOST_POINTS = 2000
 """The largest number of points of a curve."""
 
-Point = tuple[int, float]
+_Timed = tuple[int, float, float]
+"""A step, the value of a metric, and the time of the step in seconds."""
+_Point = TypeVar("_Point", tuple[int, float], tuple[float, float], _Timed)
 
 
 class HistoryLine(msgspec.Struct, frozen=True):
-    """The metrics of a step, and of the evaluation after it. None: not finite."""
+    """The metrics of a step, its learning rates, and the metrics of the evaluation after
+    it. None: not finite.
+
+    Attributes:
+        seconds: the time from the start of the first step to the end of this step.
+    """
 
     step: int
+    seconds: float = 0.0
     metrics: dict[str, float | None] = {}
+    learning_rates: dict[str, float | None] = {}
     eval: dict[str, float | None] | None = None
 
 
@@ -42,25 +52,48 @@ def curves_of(run: str, history: Path) -> tuple[Curve, ...]:
 
 
 def curves_from(run: str, lines: Iterable[HistoryLine]) -> tuple[Curve, ...]:
-    """Return the curve of each metric, from the lines of a history."""
-    trained: dict[str, list[Point]] = {}
-    evaluated: dict[str, list[Point]] = {}
+    """Return the curve of each metric and learning rate, from the lines of a history.
+
+    A learning rate that does not change has no curve.
+    """
+    trained: dict[str, list[_Timed]] = {}
+    evaluated: dict[str, list[_Timed]] = {}
+    rates: dict[str, list[_Timed]] = {}
     for line in lines:
-        _add(trained, line.step, line.metrics)
-        _add(evaluated, line.step, line.eval or {})
+        _add(trained, line, line.metrics)
+        _add(evaluated, line, line.eval or {})
+        _add(rates, line, line.learning_rates)
+    for name, points in rates.items():
+        if len({rate for _, rate, _ in points}) > 1:
+            of_table = f" of {name}" if len(rates) > 1 else ""
+            trained[f"learning rate{of_table}"] = points
     return tuple(
-        Curve(run, metric, is_evaluation, decimate(points))
+        _curve(run, metric, decimate(points), is_evaluation=is_evaluation)
         for curves, is_evaluation in ((trained, False), (evaluated, True))
         for metric, points in curves.items()
     )
 
 
 def _add(
-    curves: dict[str, list[Point]], step: int, metrics: Mapping[str, float | None]
+    curves: dict[str, list[_Timed]],
+    line: HistoryLine,
+    metrics: Mapping[str, float | None],
 ) -> None:
     for metric, value in metrics.items():
         if value is not None and isfinite(value):
-            curves.setdefault(metric, []).append((step, value))
+            curves.setdefault(metric, []).append((line.step, value, line.seconds))
+
+
+def _curve(
+    run: str, metric: str, points: Sequence[_Timed], *, is_evaluation: bool
+) -> Curve:
+    return Curve(
+        run,
+        metric,
+        is_evaluation,
+        tuple((step, value) for step, value, _ in points),
+        tuple(seconds for _, _, seconds in points),
+    )
 
 
 def _lines(history: Path) -> Iterator[HistoryLine]:
@@ -74,7 +107,7 @@ def _lines(history: Path) -> Iterator[HistoryLine]:
             ) from error
 
 
-def decimate(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
+def decimate(points: Sequence[_Point], most: int = MOST_POINTS) -> tuple[_Point, ...]:
     """Return at most `most` points of a curve, which looks the same.
 
     The steps are divided into equal ranges. Each range keeps its smallest and its largest

@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from placer.compiler.build_or_spec import LoadedBuild
-from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.graph import Op
 from placer.report.page import facts
 from placer.report.page.boxes import Box
 from placer.report.page.layers import Layers
-from placer.report.page.placement import PlacedGraph, place
+from placer.report.page.placement import PlacedGraph
 from placer.system.garbage_collection import garbage_collection_off
 
 _Key = tuple[str, str]
 """The name and the kind of a layer."""
-
-
-def details_of(build: LoadedBuild, graph: Graph | None = None) -> facts.Details:
-    """Return the content of the boxes of `placement_of(build, graph)`.
-
-    To make both without finding the boxes twice, call `place`, `draw` and `list_details`.
-    """
-    return list_details(place(build, graph))
 
 
 def list_details(placed: PlacedGraph) -> facts.Details:

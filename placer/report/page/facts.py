@@ -118,6 +118,8 @@ class Arrow(Facts, frozen=True):
         more: the number of values left out.
         estimated: whether the size is an upper bound, as for rows of sparse tables.
         measured: whether a trace measured the size of rows and keys in the median step.
+        seconds: the measured time of the slowest message in the median step, from the start
+            of sending until it is sent and received; None if it was not measured.
         between_devices: whether the arrow is a copy between devices of a node. Such a copy
             does not count as bytes sent.
     """
@@ -131,6 +133,7 @@ class Arrow(Facts, frozen=True):
     estimated: bool = False
     measured: bool = False
     between_devices: bool = False
+    seconds: float | None = None
 
 
 class Placement(Facts, frozen=True):
@@ -138,7 +141,8 @@ class Placement(Facts, frozen=True):
 
     Attributes:
         phase: "a training step" or "a prediction batch".
-        left_out: devices that are not drawn, as text; empty if all are drawn.
+        left_out: devices that share a column, and boxes that are not drawn, as text.
+        mode: how workers wait for each other, as sentences; empty if they are synchronous.
     """
 
     phase: str
@@ -147,10 +151,11 @@ class Placement(Facts, frozen=True):
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
     left_out: str = ""
+    mode: str = ""
 
 
 class LayerFacts(Facts, frozen=True):
-    """A layer, as the part of it in one box.
+    """The part of a layer in one box.
 
     Attributes:
         line: the position in the spec, such as "digits.yaml:28"; empty if unknown.
@@ -209,8 +214,22 @@ class TableRow(Facts, frozen=True):
     share: float
 
 
+class SparseTableRow(Facts, frozen=True):
+    """A sparse table.
+
+    Attributes:
+        nodes: the nodes that store it.
+        rows, nbytes: its size on all nodes at the end of the run; None without a run.
+    """
+
+    name: str
+    nodes: str
+    rows: int | None = None
+    nbytes: int | None = None
+
+
 class TaskFacts(Facts, frozen=True):
-    """A task of a pipeline: of one microbatch, from `start` to `end` of a step, 0 to 1."""
+    """A task of a pipeline for one microbatch; `start` and `end` are fractions of a step."""
 
     name: str
     microbatch: int | None
@@ -227,12 +246,17 @@ class PipelineRow(Facts, frozen=True):
 
 
 class Curve(Facts, frozen=True):
-    """A metric of one run: `points` are (step, value), decimated to at most 2,000."""
+    """A metric of one run: `points` are (step, value), decimated to at most 2,000.
+
+    Attributes:
+        seconds: the time of each point since the start of the first step.
+    """
 
     run: str
     metric: str
     is_evaluation: bool
     points: tuple[tuple[int, float], ...]
+    seconds: tuple[float, ...] = ()
 
 
 class RunFacts(Facts, frozen=True):
@@ -245,7 +269,17 @@ class RunFacts(Facts, frozen=True):
         best_step: the step of this evaluation.
         settings: the settings in which the runs differ.
         is_best: whether the run is the best of all runs.
-        is_last: whether the run does not compare its evaluations.
+        is_last: whether `best` is the last evaluation, because the run does not compare
+            its evaluations.
+        compared: the metric that decides which evaluation is the best; empty if the run
+            does not compare its evaluations.
+        about: the command, the settings, the start and the machine of the run, by label.
+        notes: the warnings, failures and resumptions.
+        load: a sentence about other programs that slowed down the run.
+        waits: the share of its time in which each node waited for other nodes.
+        staleness: the staleness of the gradients in asynchronous training, as text.
+        step_seconds: the time of the median step, from the trace of the run.
+        chain: the longest chain of the median step, as a sentence.
     """
 
     name: str
@@ -261,6 +295,14 @@ class RunFacts(Facts, frozen=True):
     error: str = ""
     is_best: bool = False
     is_last: bool = False
+    compared: str = ""
+    about: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    load: str = ""
+    waits: dict[str, float] = {}
+    staleness: str = ""
+    step_seconds: float | None = None
+    chain: str = ""
 
 
 class LayerRow(Facts, frozen=True):
@@ -285,7 +327,7 @@ class Page(Facts, frozen=True):
 
     Attributes:
         command: the `placer report` command.
-        source: the build whose placement is drawn, as a sentence, if several were given.
+        source: a sentence that names the drawn build, if the runs have different builds.
         untimed: the reason why no step time is shown, and the command that measures it.
         balance: why servers store different amounts; empty if balanced.
         best: which run was best and how it differs, as a sentence.
@@ -302,6 +344,7 @@ class Page(Facts, frozen=True):
     memory: tuple[MemoryRow, ...] = ()
     tables: tuple[TableRow, ...] = ()
     balance: str = ""
+    sparse: tuple[SparseTableRow, ...] = ()
     schedule: tuple[PipelineRow, ...] = ()
     measured_schedule: tuple[PipelineRow, ...] = ()
     curves: tuple[Curve, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import is_conversion
-from placer.report.layers import COMPOSITES, format_output
+from placer.report.layers import format_output, kind_in_spec
 
 
 class Layers:
@@ -18,10 +18,9 @@ class Layers:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.kinds: dict[str, str] = {}
         self.main: dict[str, Op] = {}
         self._of: dict[Op, str] = {}
-        composites: dict[str, str] = {}
+        kinds: dict[str, set[str]] = {}
         producers = graph.producers
         for op in graph.ops:
             if not op.is_computed:
@@ -39,6 +38,8 @@ class Layers:
             layer, _, rest = name.partition(".")
             self._of[op] = layer
             main = self.main.get(layer)
+            if "grad" not in rest.split("."):
+                kinds.setdefault(layer, set()).add(kind)
             if kind == "constant" or is_conversion(kind):
                 continue
             if main is not None and (
@@ -46,10 +47,10 @@ class Layers:
             ):
                 continue
             self.main[layer] = op
-            self.kinds[layer] = _kind_of(op)
-            if kind in COMPOSITES:
-                composites[layer] = COMPOSITES[kind]
-        self.kinds.update(composites)
+        self.kinds = {
+            layer: kind_in_spec(main, kinds.get(layer, set()))
+            for layer, main in self.main.items()
+        }
 
     def of(self, op: Op) -> str:
         """Return the layer of a computed op, such as `h1` for the gradients of `h1`."""
@@ -64,9 +65,3 @@ class Layers:
         """Return the shape of the first result of a layer; empty if it is unknown."""
         main = self.main.get(layer)
         return "" if main is None else format_output(main)
-
-
-def _kind_of(op: Op) -> str:
-    if op.kind == "call" and "fn" in op.attrs:
-        return f"call {op.attrs['fn']}"
-    return op.kind

@@ -7,10 +7,11 @@
   const found = byId("found");
   const OP_HEIGHT = 40;
   const MOST_FOUND = 60;
+  const FEW_OPS = 5;
   let facts = null;
   let opened = null;
 
-  // Element with text and attributes. All texts become text nodes, never markup.
+  // All texts become text nodes, never markup.
   function make(name, attributes = {}, ...children) {
     const element = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
@@ -21,7 +22,7 @@
     return element;
   }
 
-  // The details are compressed; the first click or search inflates them.
+  // The first click or search decompresses the details.
   function load() {
     facts ??= (async () => {
       const coded = byId("details").textContent.trim();
@@ -111,7 +112,7 @@
       ["FLOPs", box.flops ? scaled(box.flops, "flops").replace("FLOPs", "").trim() : null],
       ["sent in a step", box.nbytes ? (box.estimated ? "≤ " : "") + scaled(box.nbytes, "bytes") : null],
       ["stored", box.stored ? scaled(box.stored, "bytes") : null],
-      ["median step", box.seconds != null ? `${(1000 * box.seconds).toFixed(2)} ms` : null],
+      ["time in the median step", box.seconds != null ? `${(1000 * box.seconds).toFixed(2)} ms` : null],
     ];
     return make("dl", { class: "figures" }, ...pairs.filter(([, value]) => value).map(
       ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
@@ -134,7 +135,7 @@
     ];
     if (box.why) parts.push(make("h4", {}, "Why here"), make("p", { class: "why" }, box.why));
     if (box.functions?.length) {
-      parts.push(make("h4", {}, "In the program"), make("p", {}, make("code", {}, box.functions.join(", "))));
+      parts.push(make("h4", {}, "Calls in the program"), make("p", {}, make("code", {}, box.functions.join(", "))));
     }
     parts.push(...moves(all, box));
     if (layers.length) {
@@ -159,7 +160,8 @@
         const size = arrow.nbytes ? bound + scaled(arrow.nbytes, "bytes") : "in memory";
         const values = (arrow.values ?? []).join(", ") + (arrow.more ? ` and ${arrow.more} more` : "");
         const notes = [arrow.between_devices ? "copy between devices" : null,
-          arrow.measured ? "measured" : null, values].filter(Boolean).join("; ");
+          arrow.measured ? "measured" : null,
+          arrow.seconds ? `${(1000 * arrow.seconds).toFixed(2)} ms` : null, values].filter(Boolean).join("; ");
         return make("li", {},
           make("span", { class: "size" }, size),
           make("span", {},
@@ -180,18 +182,17 @@
     const start = marked === null ? 0 : Math.max(0, marked - MOST_LAYERS / 2);
     const part = layers.slice(start, start + MOST_LAYERS);
     const rows = part.map((layer, i) => make("tr", { class: start + i === marked ? "mark-on" : null },
-      make("td", { class: "code" },
-        make("button", { type: "button", class: "link", onclick: () => open(opened, start + i) }, layer.name)),
-      make("td", {}, layer.kind),
-      make("td", { class: "code" }, layer.output),
-      make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : ""),
-      make("td", { class: "code" }, layer.line)));
-    const head = make("tr", {}, ...["name", "kind", "output", "FLOPs", "spec"].map(
+      make("td", {},
+        make("button", { type: "button", class: "link code", onclick: () => open(opened, start + i) }, layer.name),
+        make("div", { class: "note" }, [layer.kind, layer.output].filter(Boolean).join(" · ")),
+        make("div", { class: "note" }, layer.line)),
+      make("td", { class: "n" }, layer.flops ? scaled(layer.flops, "flops").replace("FLOPs", "") : "")));
+    const head = make("tr", {}, ...["name", "FLOPs"].map(
       (name) => make("th", { scope: "col", class: name === "FLOPs" ? "n" : null }, name)));
     const left = layers.length - part.length;
     return make("div", { class: "many" },
       make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)),
-      left ? make("p", { class: "hint" }, `${counted(left)} more: the search finds them.`) : null);
+      left ? make("p", { class: "hint" }, `${counted(left)} more not listed; the search finds all layers.`) : null);
   }
 
   // Only the visible ops have elements.
@@ -245,7 +246,7 @@
     box.addEventListener("blur", () => highlight(opened));
   }
 
-  // Arrow keys move to the next box in the same column, or to the nearest one beside it.
+  // Arrow keys move to the next box in the same column, or to the nearest box next to it.
   function neighbor(box, key) {
     const here = box.getBoundingClientRect();
     const x = here.left + here.width / 2;
@@ -288,20 +289,45 @@
     const { boxes: every, boxes: { length } } = all.placement;
     const place = (box) => `${all.columns[every[box].column]} · ${every[box].title}`;
     const entries = [];
-    for (const [name, holders] of Object.entries(all.parameters)) {
-      for (const box of holders) {
-        entries.push({ kind: "parameter", name, key: name.toLowerCase(), box, note: place(box), layer: null, op: null });
+    const add = (kind, name, key, box, layer = null, op = null) => entries.push(
+      { kind, name, key: key.toLowerCase(), box, note: place(box), layer, op });
+    const names = Object.keys(all.parameters);
+    // A parameter stands for its blocks, which have longer names.
+    const whole = (name) => {
+      const at = name.lastIndexOf(".block");
+      return at > 0 && name.slice(0, at) in all.parameters ? name.slice(0, at) : null;
+    };
+    for (const name of names) {
+      if (whole(name) === null) for (const box of all.parameters[name]) add("parameter", name, name, box);
+    }
+    // Blocks and gradients of a parameter are no layers; the search finds their ops.
+    const isOfParameter = (name) => {
+      for (let at = name.length; at > 0; at = name.lastIndexOf(".", at - 1)) {
+        if (name.slice(0, at) in all.parameters) return true;
       }
+      return false;
+    };
+    const layers = (box, visit) => layersOf(all, box).forEach((layer, i) => visit(layer, i));
+    for (let box = 0; box < length; box += 1) {
+      layers(box, (layer, i) => {
+        if (!isOfParameter(layer.name)) add("layer", layer.name, layer.name, box, i);
+      });
+    }
+    for (const name of names) {
+      if (whole(name) !== null) for (const box of all.parameters[name]) add("block", name, name, box);
     }
     for (let box = 0; box < length; box += 1) {
-      layersOf(all, box).forEach((layer, i) => {
-        entries.push({ kind: "layer", name: layer.name, key: layer.name.toLowerCase(), box, note: place(box), layer: i, op: null });
-        for (let op = layer.ops[0]; op < layer.ops[1]; op += 1) {
-          entries.push({ kind: "op", name: all.ops[op], key: null, box, note: place(box), layer: i, op });
-        }
+      layers(box, (layer, i) => {
+        for (let op = layer.ops[0]; op < layer.ops[1]; op += 1) add("op", all.ops[op], defined(all.ops[op]), box, i, op);
       });
     }
     return entries;
+  }
+
+  // The text of an op without its operands and attributes.
+  function defined(text) {
+    const at = text.indexOf("(", Math.max(0, text.indexOf(" = ")));
+    return at < 0 ? text : text.slice(0, at);
   }
 
   function ranked(entries, words) {
@@ -309,16 +335,19 @@
     const exact = [], begins = [], contains = [];
     let more = 0;
     for (const entry of entries) {
-      entry.key ??= entry.name.toLowerCase();
       const at = entry.key.indexOf(query);
-      if (at < 0) continue;
+      if (at < 0 || (entry.kind === "block" && !query.includes("block"))) continue;
       if (entry.key === query) exact.push(entry);
       else if (at === 0 || (at === 1 && entry.key[0] === "%")) begins.push(entry);
       else if (contains.length < MOST_FOUND) contains.push(entry);
       else more += 1;
     }
-    const all = [...exact, ...begins, ...contains];
-    return { hits: all.slice(0, MOST_FOUND), more: more + Math.max(0, all.length - MOST_FOUND) };
+    let all = [...exact, ...begins, ...contains];
+    // A search for ops begins with %. Another one shows few ops after layers and parameters.
+    let ops = 0;
+    if (query[0] !== "%") all = all.filter((entry) => entry.kind !== "op" || (ops += 1) <= FEW_OPS);
+    more += Math.max(0, all.length - MOST_FOUND);
+    return { hits: all.slice(0, MOST_FOUND), more, ops: Math.max(0, ops - FEW_OPS) };
   }
 
   let hits = [];
@@ -354,7 +383,8 @@
     make("span", { class: "kind" }, hit.kind),
     make("span", { class: "name code", title: hit.name.slice(0, 500) }, hit.name.slice(0, 200)),
     make("span", { class: "note" }, hit.note)));
-    if (!hits.length) items.push(make("li", {}, "No op, layer or parameter has this name."));
+    if (!hits.length) items.push(make("li", {}, "No op, layer or parameter contains this text."));
+    if (result.ops) items.push(make("li", {}, `and ${plural(result.ops, "more op")}: begin the search with %`));
     if (result.more) items.push(make("li", {}, `and ${counted(result.more)} more`));
     found.replaceChildren(...items);
     found.hidden = false;
@@ -367,8 +397,17 @@
     const hit = hits[at];
     if (!hit) return;
     hideFound();
-    open(hit.box, hit.layer, hit.op).then(() =>
-      boxOf(hit.box).scrollIntoView({ block: "center", inline: "center" }));
+    reveal(hit.box, hit.layer, hit.op);
+  }
+
+  function reveal(box, layer, op) {
+    open(box, layer, op).then(() =>
+      boxOf(box).scrollIntoView({ block: "center", inline: "center" }));
+  }
+
+  // A row of the table of layers opens its box.
+  for (const button of document.querySelectorAll("#layers [data-box]")) {
+    button.addEventListener("click", () => reveal(Number(button.dataset.box), Number(button.dataset.layer), null));
   }
 
   if (search) {
@@ -401,6 +440,16 @@
       close();
     }
   });
+
+  // ---- curves ------------------------------------------------------------------------
+  for (const button of document.querySelectorAll(".entries [data-run]")) {
+    button.addEventListener("click", () => {
+      const isShown = button.getAttribute("aria-pressed") === "false";
+      button.setAttribute("aria-pressed", String(isShown));
+      const lines = document.querySelectorAll(`.curves .run-${button.dataset.run}`);
+      for (const each of lines) each.classList.toggle("off", !isShown);
+    });
+  }
 
   // ---- settings of the view ----------------------------------------------------------
   byId("color")?.addEventListener("change", (event) => {

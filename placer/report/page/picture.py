@@ -8,7 +8,7 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Final
 
-from placer.report.numbers import format_count, format_size, plural
+from placer.report.numbers import format_count, format_ms, format_size, plural
 from placer.report.page.box_text import (
     LINE,
     PAD,
@@ -194,7 +194,7 @@ def _line(
         f"M{number(x)} {number(y - 0.5)}L{number(x - half)} {number(y - size)}"
         f"H{number(x + half)}z"
     )
-    # A line may share its way with others: its label and its title name it.
+    # Arrows may share a line, so the label and the title identify an arrow.
     return element(
         "g",
         element("title", text(describe_arrow(placement, names, arrow))),
@@ -231,10 +231,12 @@ def describe_arrow(placement: Placement, names: Sequence[str], arrow: Arrow) -> 
     way = "copied" if arrow.between_devices else "sent"
     more = f" and {format_count(arrow.more)} more" if arrow.more else ""
     values = f": {', '.join(arrow.values)}{more}" if arrow.values else ""
+    if arrow.seconds is not None:
+        values += f"; the slowest message took {format_ms(arrow.seconds)}"
     edges = ""
     if arrow.edges:
         several = "edges" if len(arrow.edges) > 1 else "edge"
-        edges = f" ({several} {', '.join(map(str, arrow.edges))})"
+        edges = f", {several} {', '.join(map(str, arrow.edges))}"
     return (
         f"{size} {way} from {names[source.column]} ({source.title})"
         f" to {names[target.column]} ({target.title}){edges}{values}"

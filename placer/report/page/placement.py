@@ -27,12 +27,14 @@ from placer.report.page.contents import (
     unique,
 )
 from placer.report.page.layers import Layers
+from placer.report.page.modes import mode_of
 from placer.report.page.rows import set_rows, share_columns, sort_by_row
 from placer.report.page.seconds import calls_of_boxes
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.step.facts import StepTime
 from placer.system.garbage_collection import garbage_collection_off
 
+TRAINING = "a training step"
 MAX_BOXES = 2000
 """The number of boxes that are drawn. Those in lower rows are counted."""
 _MAX_VALUES = 4
@@ -49,7 +51,7 @@ class PlacedGraph:
         edges: the edges of the graph in the plan.
         phase: the phase, as `facts.Placement.phase`.
         columns: the groups of equal nodes, and their devices.
-        boxes: the boxes before columns share a column, which have the ops of one group.
+        boxes: the boxes before columns share a column. Each has ops of one group only.
         drawn: the boxes of the picture, by row.
         of: the index of the drawn box of each box.
         groups: the nodes of each drawn group.
@@ -135,7 +137,7 @@ def _place(build: LoadedBuild, graph: Graph) -> PlacedGraph:
         build,
         graph,
         edges,
-        "a prediction batch" if predicts else "a training step",
+        "a prediction batch" if predicts else TRAINING,
         columns,
         boxes,
         result.boxes,
@@ -273,7 +275,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
                 total_stored=stored[number],
                 seconds=seconds,
                 functions=functions,
-                why=reason_of(box, reasons),
+                why=reason_of(placed.graph, box, reasons),
             )
         )
     columns, left_out = _columns(placed)
@@ -284,6 +286,7 @@ def draw(placed: PlacedGraph, step_time: StepTime | None = None) -> facts.Placem
         tuple(boxes),
         tuple(a for a in arrows if max(a.source, a.target) < MAX_BOXES),
         left_out,
+        mode_of(placed.graph, plan) if placed.phase == TRAINING else "",
     )
 
 
@@ -365,7 +368,9 @@ def _stored(placed: PlacedGraph) -> dict[int, int]:
 def _arrows(placed: PlacedGraph, step_time: StepTime | None) -> Iterator[facts.Arrow]:
     """Yield the messages and the copies between devices, one for each two boxes."""
     messages: dict[tuple[int, int], list[tuple[Edge, int]]] = {}
+    seconds: dict[tuple[int, int], float] = {}
     measured = _measured_bytes(placed, step_time)
+    slowest = _slowest(placed, step_time)
     for edge in placed.edges:
         senders, receivers = (
             placed.drawn.senders[edge.id],
@@ -381,6 +386,8 @@ def _arrows(placed: PlacedGraph, step_time: StepTime | None) -> Iterator[facts.A
         for (source, target), nbytes in parts.items():
             pair = senders[source], receivers[target]
             messages.setdefault(pair, []).append((edge, nbytes))
+            if time := slowest.get((edge.id, (source, target))):
+                seconds[pair] = max(seconds.get(pair, 0.0), time)
     for (first, second), sent in messages.items():
         names = _names(value.operand for edge, _ in sent for value in edge.values)
         yield facts.Arrow(
@@ -392,6 +399,7 @@ def _arrows(placed: PlacedGraph, step_time: StepTime | None) -> Iterator[facts.A
             max(0, len(names) - _MAX_VALUES),
             estimated=any(e.is_by_key and e.id not in measured for e, _ in sent),
             measured=any(edge.id in measured for edge, _ in sent),
+            seconds=seconds.get((first, second)),
         )
     yield from _copies(placed)
 
@@ -412,7 +420,22 @@ def _measured_bytes(
         if sent.edge in by_key:
             pair = group_of[NodeId(sent.source)], group_of[NodeId(sent.target)]
             of_edge = found.setdefault(sent.edge, {})
-            of_edge[pair] = of_edge.get(pair, 0) + sent.nbytes
+            # Threads of a process share memory.
+            is_sent = NodeId(sent.source).process != NodeId(sent.target).process
+            of_edge[pair] = of_edge.get(pair, 0) + is_sent * sent.nbytes
+    return found
+
+
+def _slowest(
+    placed: PlacedGraph, step_time: StepTime | None
+) -> dict[tuple[int, Pair], float]:
+    """Return the time of the slowest message on an edge between groups of nodes."""
+    group_of = placed.columns.group_of
+    found: dict[tuple[int, Pair], float] = {}
+    for sent in step_time.sent if step_time else ():
+        pair = group_of[NodeId(sent.source)], group_of[NodeId(sent.target)]
+        key = sent.edge, pair
+        found[key] = max(found.get(key, 0.0), sent.seconds)
     return found
 
 

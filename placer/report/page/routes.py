@@ -4,8 +4,8 @@ A line leaves its box at the bottom, into the channel below the row of the box, 
 the other box from the channel above its row. If the two channels differ, the line goes from
 one to the other through a column without boxes in between, or else along a gutter.
 
-All arrows from a box share its line in the first channel, and all arrows to a box share its
-line in the last one, as wires of a circuit do.
+All arrows from a box share a line in the first channel, and all arrows to a box share a line
+in the last channel, as the wires of a circuit do.
 """
 
 from __future__ import annotations

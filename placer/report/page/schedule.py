@@ -46,8 +46,8 @@ def measured_schedule(
 ) -> tuple[PipelineRow, ...]:
     """Return the tasks of the median step of a trace, a row per node.
 
-    A task that waits for messages or moves them has several parts: the gaps between its
-    parts are that time, which the declared schedule does not contain.
+    A task with waits or messages has several parts. The gaps between the parts are the
+    time of waits and messages, which the declared schedule does not contain.
 
     Args:
         step_time: the median step.

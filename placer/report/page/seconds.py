@@ -33,9 +33,9 @@ def calls_of_boxes(
 ) -> list[tuple[tuple[str, ...], float | None]]:
     """Return the calls of each box, and their time in the median step.
 
-    The time is the mean over the nodes that run the box in this step. If boxes share a call, each
-    has a part of its time in proportion to its number of ops. Calls of methods are known
-    from a trace alone.
+    The time is the mean over the nodes that run the box in this step. Boxes that share a
+    call divide its time in proportion to their numbers of ops. Only a trace contains the
+    calls of methods.
 
     Args:
         boxes: the boxes.

@@ -2,104 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
-from placer.report.numbers import format_count, format_ms, format_size, plural
+from placer.report.numbers import (
+    format_count,
+    format_flops,
+    format_ms,
+    format_size,
+    plural,
+)
 from placer.report.page.charts.balance import balance_chart
+from placer.report.page.charts.categories import categories_in
 from placer.report.page.charts.chain import chain_chart
-from placer.report.page.charts.curves import curve_charts
 from placer.report.page.charts.memory import memory_chart
 from placer.report.page.charts.pipeline import pipeline_chart
 from placer.report.page.charts.shares import shares_chart
 from placer.report.page.charts.timeline import timeline_chart
-from placer.report.page.facts import LayerRow, Page, Placement, Purpose, RunFacts
+from placer.report.page.facts import (
+    Arrow,
+    Details,
+    Page,
+    Placement,
+    Purpose,
+    SparseTableRow,
+)
+from placer.report.page.html import (
+    Section,
+    chart_with_title,
+    html_table,
+    paragraph,
+    scroll,
+    with_code,
+)
 from placer.report.page.picture import draw_placement
+from placer.report.page.run_sections import run_sections
 from placer.report.page.svg import class_name, element, text
 from placer.report.step.facts import StepTime
 
 MOST_LAYERS: Final = 500
-"""The number of rows in the table of layers. The search finds all layers."""
+"""The largest number of rows in the table of layers. The search finds all layers."""
 _OPEN_LAYERS: Final = 60
-"""A longer table of layers is closed until it is opened or printed."""
+"""A longer table of layers is collapsed at first."""
 _MOST_NAMES: Final = 16
-"""The number of names in a cell of a table."""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A section of a page.
-
-    Attributes:
-        name: its id.
-        link: its short title, for the list of sections.
-        title: its title.
-        content: its HTML.
-    """
-
-    name: str
-    link: str
-    title: str
-    content: str
+"""The largest number of names in a cell of a table."""
 
 
 def sections(page: Page) -> Iterator[Section]:
-    """Yield the sections of a page that have facts. Several runs come first."""
+    """Yield the sections that have facts. A page about several runs begins with runs."""
     compares = len(page.runs) > 1
     if compares:
-        yield from _run_sections(page)
+        yield from run_sections(page)
     yield from _build_sections(page)
     if not compares:
-        yield from _run_sections(page)
+        yield from run_sections(page)
     if page.layers:
-        yield Section("layers", "Layers", "Layers", _layers(page.layers))
-
-
-def _run_sections(page: Page) -> Iterator[Section]:
-    if page.runs:
-        title = "Runs" if len(page.runs) > 1 else "Run"
-        yield Section("runs", title, title, _runs(page))
-    if page.curves:
-        content = _scroll(curve_charts(page.curves, page.runs))
-        yield Section("curves", "Curves", "Curves", content)
+        yield Section("layers", "Layers", _layers(page))
 
 
 def _build_sections(page: Page) -> Iterator[Section]:
     if page.placement is not None:
         content = _placement(page, page.placement)
-        yield Section("placement", "Placement", "Placement", content)
+        yield Section("placement", "Placement", content)
     if page.step_time is not None:
         title = f"Why a step takes {format_ms(page.step_time.seconds)}"
-        yield Section("time", "Time of a step", title, _time(page, page.step_time))
+        yield Section("time", title, _time(page, page.step_time))
     elif page.untimed:
-        title = "Why a step takes that long"
-        yield Section("time", "Time of a step", title, _paragraph(page.untimed))
+        yield Section("time", "Time of a step", paragraph(page.untimed))
     if page.memory:
         phase = page.placement.phase if page.placement else "a training step"
-        lead = _paragraph(f"The declared memory of each process in {phase}.")
-        content = lead + _scroll(memory_chart(page.memory))
-        yield Section("memory", "Memory", "Memory", content)
-    if len(page.tables) > 1:
-        yield Section("tables", "Tables", "Stored parameters", _tables(page))
+        lead = paragraph(
+            f"The memory that each process needs in {phase}, as the compiler computes it."
+            " After a bar: its memory, and the limit in the spec if any."
+        )
+        if page.sparse:
+            lead += paragraph(
+                "Rows of sparse tables are not included. Their number is known only after"
+                " a run."
+            )
+        content = lead + scroll(memory_chart(page.memory))
+        yield Section("memory", "Memory", content)
+    if len(page.tables) > 1 or page.sparse:
+        yield Section("tables", "Stored parameters", _tables(page))
     if page.schedule:
-        yield Section("pipeline", "Pipeline", "Pipeline", _pipeline(page))
+        yield Section("pipeline", "Pipeline", _pipeline(page))
 
 
 def _time(page: Page, step_time: StepTime) -> str:
-    advice = [element("li", _with_code(each)) for each in step_time.advice]
+    advice = [element("li", with_code(each)) for each in step_time.advice]
     return "".join(
         [
-            _paragraph(step_time.sentence, "lead strong"),
-            _paragraph(page.untimed) if page.untimed else "",
-            _chart("The longest chain of work and messages", chain_chart(step_time)),
+            paragraph(step_time.sentence, "lead strong"),
+            paragraph(page.untimed) if page.untimed else "",
+            _threads_legend(step_time),
+            chart_with_title(
+                "The longest chain of work and messages",
+                chain_chart(step_time),
+                "Each piece waits for the piece before it. Only a shorter chain makes the"
+                " step shorter; all other work runs at the same time.",
+            ),
             element("h3", text("What would help"))
             + element("ul", *advice, class_="advice")
             if advice
             else "",
-            _chart("All threads in this step", timeline_chart(step_time)),
-            _chart(
-                "The time of each node in all steps", shares_chart(step_time.shares)
+            chart_with_title(
+                "All threads in this step",
+                timeline_chart(step_time),
+                "A row is a thread of a node. A call inside another call is drawn below it.",
+            ),
+            chart_with_title(
+                "The time of each node in all traced steps",
+                shares_chart(step_time.shares, has_legend=False),
             ),
         ]
     )
@@ -115,18 +128,41 @@ def _tables(page: Page) -> str:
         )
         for row in page.tables
     ]
-    return "".join(
-        [
-            _paragraph(page.balance or "All nodes of a kind store similar amounts."),
-            _scroll(balance_chart(page.tables)),
+    parts = []
+    if len(rows) > 1:
+        parts = [
+            paragraph(page.balance or "Nodes of the same kind store similar amounts."),
+            scroll(balance_chart(page.tables)),
             html_table(
-                ("node", "bytes", "of the mean", "parameters and blocks"),
+                ("node", "bytes", "% of the mean", "parameters and blocks"),
                 rows,
                 numbers={1, 2},
                 code={0, 3},
             ),
         ]
+    return "".join(parts) + _sparse_tables(page.sparse)
+
+
+def _sparse_tables(tables: Sequence[SparseTableRow]) -> str:
+    if not tables:
+        return ""
+    rows = [
+        (
+            table.name,
+            table.nodes,
+            "unknown" if table.rows is None else format_count(table.rows),
+            "unknown" if table.nbytes is None else format_size(table.nbytes),
+        )
+        for table in tables
+    ]
+    note = (
+        "The rows and bytes on all nodes at the end of the run, with optimizer slots."
     )
+    if any(table.rows is None for table in tables):
+        note = "A sparse table stores a row for each key of the training data."
+    names = ("table", "nodes", "rows", "bytes")
+    table = html_table(names, rows, numbers={2, 3}, code={0, 1})
+    return element("h3", text("Sparse tables")) + paragraph(note) + table
 
 
 def _names(names: Sequence[str]) -> str:
@@ -137,87 +173,31 @@ def _names(names: Sequence[str]) -> str:
 
 def _pipeline(page: Page) -> str:
     lead = (
-        "The declared schedule, with FLOPs as time. A box has the letter of its task and"
-        " the number of its microbatch."
+        "The tasks of each node, from left to right. A task has its letters and the number"
+        " of its microbatch. In the declared schedule, FLOPs stand for time."
     )
-    parts = [_paragraph(lead), _chart("Declared", pipeline_chart(page.schedule))]
+    parts = [
+        paragraph(lead),
+        chart_with_title("Declared schedule", pipeline_chart(page.schedule)),
+    ]
     if page.measured_schedule and page.step_time is not None:
         seconds = page.step_time.seconds
         drawn = pipeline_chart(page.measured_schedule, seconds=seconds)
-        parts.append(_chart("Measured in the median step", drawn))
+        parts.append(chart_with_title("Measured schedule of the median step", drawn))
     return "".join(parts)
-
-
-def _runs(page: Page) -> str:
-    runs = page.runs
-    settings = list(dict.fromkeys(key for run in runs for key in run.settings))
-    best = list(dict.fromkeys(key for run in runs for key in run.best))
-    metrics = list(dict.fromkeys(key for run in runs for key in run.metrics))
-    names = (
-        "run",
-        *(f"best {name}" for name in best),
-        *(["at step"] if best else []),
-        *(f"last {name}" for name in metrics),
-        "steps",
-        "samples/s",
-        *settings,
-        "ended",
-    )
-    rows = [
-        (
-            f"{run.name} (best)" if run.is_best and len(runs) > 1 else run.name,
-            *(_metric(run.best.get(name)) for name in best),
-            *([_step(run)] if best else []),
-            *(_metric(run.metrics.get(name)) for name in metrics),
-            format_count(run.steps),
-            format_count(run.samples_per_second) if run.samples_per_second else "",
-            *(run.settings.get(key, "") for key in settings),
-            run.ended,
-        )
-        for run in runs
-    ]
-    numbers = range(1, len(names) - 1 - len(settings))
-    errors = [
-        _paragraph(f"{run.name}: {run.error.partition(chr(10))[0]}")
-        for run in runs
-        if run.error
-    ]
-    return "".join(
-        [
-            _paragraph(page.best, "lead strong") if page.best else "",
-            html_table(names, rows, numbers=numbers, code={0}),
-            *errors,
-        ]
-    )
-
-
-def _step(run: RunFacts) -> str:
-    if run.best_step is None:
-        return ""
-    return f"{format_count(run.best_step)}{' (last)' if run.is_last else ''}"
-
-
-def _metric(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _chart(title: str, chart: str) -> str:
-    return element("h3", text(title)) + _scroll(chart) if chart else ""
-
-
-def _scroll(chart: str) -> str:
-    return element("div", chart, class_="scroll")
 
 
 def _placement(page: Page, placement: Placement) -> str:
     lead = (
-        f"The parts of {placement.phase}. A column is a device and time runs down."
-        " An arrow is a message to another node; its label has the bytes of a step."
+        f"Where each part of {placement.phase} runs. A column is a device, or several equal"
+        " devices. A box is a part of the program, and time runs down. An arrow is a"
+        f" message to another node, with the bytes that all nodes send in {placement.phase}."
     )
     return "".join(
         [
-            _paragraph(lead),
-            _paragraph(page.source) if page.source else "",
+            paragraph(lead),
+            paragraph(placement.mode) if placement.mode else "",
+            paragraph(page.source) if page.source else "",
             _tools(placement),
             element(
                 "div",
@@ -231,9 +211,7 @@ def _placement(page: Page, placement: Placement) -> str:
                 _panel(),
                 class_="stage",
             ),
-            _paragraph(f"Not drawn: {placement.left_out}")
-            if placement.left_out
-            else "",
+            paragraph(f"{placement.left_out}.") if placement.left_out else "",
         ]
     )
 
@@ -260,10 +238,12 @@ def _tools(placement: Placement) -> str:
     notes = []
     if any(arrow.estimated for arrow in placement.arrows):
         notes.append(
-            "≤ marks an upper bound: sparse tables send the rows of distinct keys"
+            "≤ marks an upper bound, because a batch may contain a key several times"
         )
     if any(arrow.between_devices for arrow in placement.arrows):
         notes.append("a dashed line is a copy between devices of a node")
+    if any(_is_loop(placement, arrow) for arrow in placement.arrows):
+        notes.append("a loop next to a column is a message between its equal nodes")
     return "".join(
         [
             element(
@@ -272,7 +252,7 @@ def _tools(placement: Placement) -> str:
                     "label",
                     text("Color by"),
                     element("select", *options, id="color", autocomplete="off"),
-                    element("span", text("stronger: more"), class_="heat"),
+                    *_scales(placement),
                 ),
                 element(
                     "label",
@@ -282,9 +262,51 @@ def _tools(placement: Placement) -> str:
                 element("ul", *legend, class_="legend"),
                 class_="row",
             ),
-            _paragraph(f"{'; '.join(notes)}.".capitalize()) if notes else "",
+            paragraph(f"{'; '.join(notes)}.".capitalize()) if notes else "",
         ]
     )
+
+
+def _scales(placement: Placement) -> Iterator[str]:
+    """Yield the scale of each figure that boxes are colored by."""
+    boxes = placement.boxes
+    seconds = max((box.seconds or 0.0 for box in boxes), default=0.0)
+    most = {
+        "flops": format_flops(max((box.flops for box in boxes), default=0)),
+        "bytes": format_size(max((box.nbytes for box in boxes), default=0)),
+        "time": format_ms(seconds),
+    }
+    for kind, largest in most.items():
+        ramp = element("i", class_="ramp")
+        yield element(
+            "span", text("0"), ramp, text(largest), class_=f"heat heat-{kind}"
+        )
+
+
+def _threads_legend(step_time: StepTime) -> str:
+    """Return the legend of all charts about the time of a step."""
+    names = [piece.category for piece in step_time.chain]
+    names += [each.category for row in step_time.rows for each in row.slices]
+    names += [name for shares in step_time.shares.values() for name in shares]
+    entries = [
+        element("li", element("i"), text(name), class_=class_name("cat", name))
+        for name in categories_in(names)
+    ]
+    return element("ul", *entries, class_="legend swatches")
+
+
+def _is_loop(placement: Placement, arrow: Arrow) -> bool:
+    ends = placement.boxes[arrow.source], placement.boxes[arrow.target]
+    return ends[0].column == ends[1].column and not arrow.between_devices
+
+
+def _positions(details: Details) -> dict[str, tuple[int, int]]:
+    """Return the first box of each layer, and the number of the layer in the box."""
+    found: dict[str, tuple[int, int]] = {}
+    for box, layers in enumerate(details.boxes):
+        for number, layer in enumerate(layers):
+            found.setdefault(layer.name, (box, number))
+    return found
 
 
 def _panel() -> str:
@@ -313,7 +335,15 @@ def _panel() -> str:
     )
 
 
-def _layers(layers: Sequence[LayerRow]) -> str:
+def _layers(page: Page) -> str:
+    layers = page.layers
+    buttons: dict[int, dict[str, object]] = {}
+    if page.placement is not None and page.details is not None:
+        positions = _positions(page.details)
+        for i, layer in enumerate(layers[:MOST_LAYERS]):
+            if layer.name in positions:
+                box, number = positions[layer.name]
+                buttons[i] = {"data_box": box, "data_layer": number}
     rows = [
         (
             layer.name,
@@ -330,69 +360,13 @@ def _layers(layers: Sequence[LayerRow]) -> str:
         rows,
         numbers={3},
         code={0, 2, 4},
+        buttons=buttons,
     )
     if more:
-        table += _paragraph(f"{plural(more, 'more layer')}: the search finds them.")
+        table += paragraph(
+            f"{plural(more, 'more layer')} not listed; the search finds all layers."
+        )
     if len(layers) <= _OPEN_LAYERS:
         return table
     summary = element("summary", text(f"All {plural(len(layers), 'layer')}"))
     return element("details", summary, table)
-
-
-def html_table(
-    names: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers: Collection[int] = (),
-    code: Collection[int] = (),
-) -> str:
-    """Return a table as HTML.
-
-    Args:
-        names: the heads of the columns.
-        rows: the cells as plain text.
-        numbers: columns that are aligned on the right.
-        code: columns in a fixed-width font.
-    """
-    classes = [
-        "n" if i in numbers else "code" if i in code else None
-        for i in range(len(names))
-    ]
-    head = [
-        element("th", text(name), scope="col", class_="n" if i in numbers else None)
-        for i, name in enumerate(names)
-    ]
-    body = [
-        element(
-            "tr",
-            *(
-                element("td", text(cell), class_=class_)
-                for cell, class_ in zip(row, classes, strict=True)
-            ),
-        )
-        for row in rows
-    ]
-    return element(
-        "div",
-        element(
-            "table",
-            element("thead", element("tr", *head)),
-            element("tbody", *body),
-        ),
-        class_="wide",
-    )
-
-
-def _paragraph(string: str, class_: str = "lead") -> str:
-    return element("p", _with_code(string), class_=class_)
-
-
-def _with_code(string: str) -> str:
-    """Return a text as HTML, with the parts between backticks as code."""
-    parts = string.split("`")
-    if len(parts) % 2 == 0:
-        return text(string)
-    return "".join(
-        element("code", text(part)) if i % 2 else text(part)
-        for i, part in enumerate(parts)
-    )

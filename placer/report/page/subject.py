@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,8 @@ from placer.plan.plan import (
     build_hint,
     is_build,
     is_build_or_run,
-    read_plan,
 )
-from placer.report.page.runs import run_facts, run_names
+from placer.report.best_run import best_runs, run_names
 from placer.report.run_files import (
     GRAPH_DIGEST,
     RESULT,
@@ -37,6 +35,7 @@ class Subject:
         build: the build or the compiled spec; None for a run whose build is missing.
         runs: the runs, in the given order.
         trace: the trace file, or None.
+        traces: the trace that each of several runs wrote, or None.
         is_own_trace: True if the trace was found in the options of the run.
         notes: sentences about the choices, for the output of the command.
         source: a sentence about the build, if the runs have different ones.
@@ -45,6 +44,7 @@ class Subject:
     build: LoadedBuild | None
     runs: tuple[Run, ...] = ()
     trace: Path | None = None
+    traces: tuple[Path | None, ...] = ()
     is_own_trace: bool = False
     notes: tuple[str, ...] = ()
     source: str = ""
@@ -143,8 +143,8 @@ def _runs(
     _check_distinct(paths)
     if overrides:
         raise PlacerError(
-            f"'{paths[0]}' is a run, whose keys cannot be changed",
-            hint="leave --set out, or report on the spec with it",
+            f"'{paths[0]}' is a run, and --set changes only the keys of a spec",
+            hint="omit --set, or name the spec instead of the run",
         )
     if trace is not None and len(paths) > 1:
         raise PlacerError(
@@ -153,7 +153,7 @@ def _runs(
             f" --trace {trace}",
         )
     runs = tuple(read_run(path) for path in paths)
-    folders = [_build_folder(run) for run in runs]
+    folders = [run.build for run in runs]
     if len(runs) == 1:
         (run,), (folder,) = runs, folders
         if folder is None:
@@ -161,8 +161,7 @@ def _runs(
                 raise PlacerError(
                     f"the build of the run '{run.folder}' is missing, so --trace has no"
                     " effect",
-                    hint="report on the build with it: placer report BUILD --trace"
-                    f" {trace}",
+                    hint=f"name another build: placer report BUILD --trace {trace}",
                 )
             missing = (
                 f"the build of '{run.folder}' is missing, so there is no placement"
@@ -171,7 +170,7 @@ def _runs(
         own = trace is None
         found, why = _own_trace(run) if own else (trace, "")
         notes = (*notes, why) if why else notes
-        return Subject(load_build(folder), runs, found, own, notes)
+        return Subject(load_build(folder), runs, found, (), own, notes)
     return _several(runs, folders, notes)
 
 
@@ -183,17 +182,6 @@ def _check_distinct(paths: Sequence[Path]) -> None:
                 f"the run '{path}' is given twice", hint="leave one of them out"
             )
         seen.add(path.resolve())
-
-
-def _build_folder(run: Run) -> Path | None:
-    """Return the build of a run, or None if it is missing or has changed since."""
-    graph = run.command.settings.get(GRAPH_DIGEST)
-    for folder in (run.folder / OF_RUN, Path(run.command.build or os.devnull)):
-        if is_build(folder):
-            digest = read_plan(folder).files["graph.txt"]
-            if graph is None or digest.startswith(str(graph)):
-                return folder
-    return None
 
 
 def _own_trace(run: Run) -> tuple[Path | None, str]:
@@ -227,7 +215,8 @@ def _several(
 ) -> Subject:
     """Return the subject of several runs: with their build, or with one of them."""
     graphs = {run.command.settings.get(GRAPH_DIGEST) for run in runs}
-    is_best = [facts.is_best for facts in run_facts(runs)]
+    best = best_runs(runs)
+    is_best = [run in best for run in runs]
     order = sorted(range(len(runs)), key=lambda i: not is_best[i])
     chosen = next((i for i in order if folders[i] is not None), None)
     if chosen is None:
@@ -240,7 +229,15 @@ def _several(
         name = run_names(runs)[chosen]
         which = "the best run" if is_best[chosen] else "the first run with a build"
         source = (
-            f"The picture is of {name}, {which}. The graphs of the runs differ by the"
-            " settings under Runs."
+            f"The picture shows the build of {name}, {which}. The builds of the runs differ;"
+            " the section Runs lists the different settings."
         )
-    return Subject(load_build(folder), runs, notes=notes, source=source)
+    traces = [_own_trace(run) for run in runs]
+    notes = (*notes, *(why for found, why in traces if why and found is None))
+    return Subject(
+        load_build(folder),
+        runs,
+        traces=tuple(found for found, _ in traces),
+        notes=notes,
+        source=source,
+    )

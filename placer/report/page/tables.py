@@ -13,7 +13,8 @@ from placer.plan.plan import NodePlan, Parameter, Plan
 from placer.plan.settings.training.optimizers import RULES
 from placer.plan.settings.training.slicing import MIN_BLOCK, Block, slice_sizes
 from placer.report.numbers import format_count, format_size, plural
-from placer.report.page.facts import TableRow
+from placer.report.page.facts import SparseTableRow, TableRow
+from placer.report.run_files import StoredRows
 from placer.report.server_tables import block_bytes, item_bytes, stored_by_kind
 
 BALANCED = 1.05
@@ -43,8 +44,28 @@ def _blocks(node: NodePlan) -> list[Block]:
     return [block for table in tables for block in table.blocks]
 
 
+def sparse_rows(
+    plan: Plan, sizes: Mapping[str, StoredRows]
+) -> tuple[SparseTableRow, ...]:
+    """Return the sparse tables of a plan.
+
+    Args:
+        plan: the plan of a build.
+        sizes: the sizes at the end of a run, by table.
+    """
+    return tuple(
+        SparseTableRow(
+            table.name,
+            format_nodes(table.holders),
+            size.rows if (size := sizes.get(table.name)) else None,
+            size.nbytes if size else None,
+        )
+        for table in plan.sparse_tables
+    )
+
+
 def is_balanced(plan: Plan) -> bool:
-    """Whether no node stores much more than the mean of its kind."""
+    """Return True if no node stores much more than the mean of its kind."""
     return all(
         len(loads) * max(loads.values()) <= BALANCED * sum(loads.values())
         for loads in stored_by_kind(plan).values()
@@ -99,7 +120,7 @@ def _reason(
         )
     group = graph.producers[block.name].attrs.get("group")
     if group is None:
-        return f"{name} is not trained, and only trained parameters are cut."
+        return f"{name} is not trained, and only trained parameters are divided."
     optimizer = graph.optimizers[group]
     rule, place = optimizer.attrs["rule"], optimizer.place
     servers = nodes if place is None else graph.cluster.nodes(place)
@@ -147,7 +168,9 @@ def _uncut(parameter: Parameter, settings: Mapping[str, Any], servers: int) -> s
     times = f"{most} x " if most > 1 else ""
     bound = f"fewer than {max(1, most) + 1} x " if is_floor else f"at most {times}"
     enough = _smaller_block(shape, servers, is_floor=is_floor)
-    advice = f" 'train.slicing.min_block: {enough}' cuts it for {servers:,} servers."
+    advice = (
+        f" 'train.slicing.min_block: {enough}' divides it over {servers:,} servers."
+    )
     return (
         f"{parameter.name} is {parts}, because its {format_count(numel)} elements are"
         f" {bound}min_block ({format_count(least)}).{advice if enough else ''}"
@@ -155,7 +178,7 @@ def _uncut(parameter: Parameter, settings: Mapping[str, Any], servers: int) -> s
 
 
 def _smaller_block(shape: Sequence[int], servers: int, *, is_floor: bool) -> int:
-    """Return the largest `min_block` that cuts a parameter for all servers, or 0."""
+    """Return the largest `min_block` that divides a parameter over all servers, or 0."""
     enough = prod(shape) // servers
     if not enough:
         return 0

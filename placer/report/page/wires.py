@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.report.numbers import format_size
+from placer.report.numbers import format_ms, format_size
 from placer.report.page.box_text import BOX_WIDTH, SMALL
 from placer.report.page.facts import Arrow
 from placer.report.page.lanes import assign_lanes
@@ -22,7 +22,7 @@ LABEL_HEIGHT: Final = 13.0
 _LABEL_ROW: Final = 15.0
 _LABEL_PAD: Final = 3.0
 _ABOVE_LINE: Final = 5.0
-"""The distance of a label to its line, which is up to twice as thick as this is high."""
+"""The distance of a label to the middle of its line. Lines are at most twice as thick."""
 _PLAIN_LANE: Final = 11.0
 _HEAD_ROOM: Final = 15.0
 """The space for the heads of arrows above a row."""
@@ -35,7 +35,7 @@ _IN_PORT: Final = 0.36
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The positions that are known before the heights of the channels are.
+    """The positions that do not depend on the heights of the channels.
 
     Attributes:
         lefts: the left side of the boxes of each column.
@@ -137,15 +137,17 @@ def draw_arrows(
 
 
 def thickness(nbytes: int) -> float:
-    """Return the width of the line for a message, which grows with the logarithm."""
+    """Return the width of the line for a message. It grows with the logarithm of bytes."""
     return min(1.3 + 0.42 * math.log10(1 + nbytes / 100), 5.5)
 
 
 def label_text(arrow: Arrow) -> str:
-    """Return the label of an arrow. An upper bound begins with "≤"."""
-    if not arrow.nbytes:
-        return "in memory"
-    return f"{'≤ ' if arrow.estimated else ''}{format_size(arrow.nbytes)}"
+    """Return the label of an arrow: its size and its measured time. An upper bound begins
+    with "≤"."""
+    size = "in memory"
+    if arrow.nbytes:
+        size = f"{'≤ ' if arrow.estimated else ''}{format_size(arrow.nbytes)}"
+    return size if arrow.seconds is None else f"{size} · {format_ms(arrow.seconds)}"
 
 
 def _out_end(arrow: Arrow, route: Route, grid: Grid) -> float:

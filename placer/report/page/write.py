@@ -12,6 +12,7 @@ from placer.errors import PlacerError
 from placer.report.page.details_blob import pack_details
 from placer.report.page.facts import Page
 from placer.report.page.picture import read_style
+from placer.report.page.run_sections import errors_of
 from placer.report.page.sections import sections
 from placer.report.page.svg import element, text
 from placer.system.files.atomic import atomic_file, mode_of
@@ -23,8 +24,8 @@ _STYLES = ("colors.css", "picture.css", "charts.css", "page.css")
 def page_html(page: Page) -> str:
     """Return a page as HTML. Equal facts have equal text.
 
-    A browser runs no script but that of the page and loads nothing: the policy of the page
-    allows one style sheet and one script, by their digests.
+    The policy of the page allows only its own style sheet and script, by their digests. A
+    browser runs no other script and loads nothing.
     """
     style = "".join(map(read_style, _STYLES))
     script = read_style("page.js")
@@ -47,8 +48,9 @@ def page_html(page: Page) -> str:
             element("div", element("dt", text(t.label)), element("dd", text(t.value)))
             for t in page.totals
         ),
+        errors=errors_of(page.runs),
         nav="".join(
-            element("a", text(part.link), href=f"#{part.name}") for part in parts
+            element("a", text(part.title), href=f"#{part.name}") for part in parts
         ),
         search=_search() if can_search else "",
         sections="\n".join(

@@ -253,8 +253,8 @@ class RunView:
         return state.waiting if self.shows_now(node) else state.waits.mostly_for
 
     def shows_now(self, node: str) -> bool:
-        state = self.states[node]
         """Return True if `waits_for` returns the nodes that a node waits for now."""
+        state = self.states[node]
         is_training = state.state == RUNNING and state.waits.samples
         return not is_training or self.clock() - self._moved[node] >= STALLED
 

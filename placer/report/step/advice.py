@@ -26,19 +26,29 @@ BUSY_GAP = 0.1
 MUCH = 0.4
 """The fraction of the longest chain that makes reading or updating the main cost."""
 SLOWER = 1.5
-"""How much longer than its median peer a straggler works."""
+"""A straggler works at least this many times as long as its median peer."""
 SMALL_MESSAGE = 1 << 18
-"""Messages below this size cost more time for their number than for their bytes."""
+"""Messages below this size in bytes take time for their number, not for their bytes."""
 MANY_MESSAGES = 8
-"""The number of gradient messages of a worker in a step that are many."""
+"""The smallest number of gradient messages per worker and step to suggest fewer."""
 SLOW = 1e6
-"""The bytes per second of a chain below which its messages wait rather than move."""
+"""Bytes per second. Messages with a lower rate wait rather than move."""
 SLOW_ON_MACHINE = 3e8
-"""The same between nodes of one machine, which share memory."""
+"""The same rate between nodes of one machine, which share memory."""
 
 _MOVING = frozenset({MESSAGE, "send", "receive"})
 _READING = frozenset({"read"})
 _UPDATING = frozenset({"update", "rows"})
+
+_WORDS = {
+    "compute": "computing",
+    "update": "updates",
+    "rows": "work on rows of sparse tables",
+    "copy": "copies between devices",
+    "record": "bookkeeping between steps",
+    "step": "time outside the program's calls",
+}
+"""The categories of work in words."""
 
 
 def advice_of(
@@ -90,12 +100,12 @@ class Pipeline:
 
     Attributes:
         microbatches: the number of microbatches.
-        stages: the number of stages that a declared step seems to have: 1 if no node
-            ever waits for another.
-        promised: the fraction of the declared step that nodes compute, on average.
-        measured: the fraction of the measured step.
-        compute: the seconds of the longest chain that depend on the rows of a batch: those
-            of jitted functions and of reading.
+        stages: the number of stages, from the duration of the declared step: 1 if no
+            node ever waits for another.
+        promised: the fraction of the declared step in which nodes compute, on average.
+        measured: the same fraction of the measured step.
+        compute: the seconds of jitted functions and of reading in the longest chain.
+            They depend on the number of rows.
         rest: the other seconds of the chain. They grow with the number of microbatches.
     """
 
@@ -161,8 +171,8 @@ def _microbatches(found: StepTime, plan: Plan, schedule: Schedule) -> Iterator[s
     gain = found.seconds - pipeline.estimate(best)
     if pipeline.promised - pipeline.measured >= BUSY_GAP:
         promised = (
-            f"The schedule promises that nodes compute {pipeline.promised:.0%} of a step;"
-            f" they computed {pipeline.measured:.0%}. "
+            f"In the declared schedule, nodes compute for {pipeline.promised:.0%} of a step;"
+            f" in the trace, they compute for {pipeline.measured:.0%}. "
         )
     else:
         promised = ""
@@ -170,13 +180,13 @@ def _microbatches(found: StepTime, plan: Plan, schedule: Schedule) -> Iterator[s
         return
     if best < count:
         why = (
-            f"Work for each microbatch besides computing takes"
+            "Work besides computing grows with the number of microbatches, and takes"
             f" {format_ms(pipeline.rest)} of the longest chain"
         )
     else:
         why = (
-            f"Nodes wait for the first and the last microbatch, and other work takes only"
-            f" {format_ms(pipeline.rest)} of the longest chain"
+            f"Nodes wait for the first and the last microbatch, and work besides computing"
+            f" takes only {format_ms(pipeline.rest)} of the longest chain"
         )
     yield (
         f"{promised}{why}. Set train.microbatches to {best} instead of {count}:"
@@ -187,7 +197,7 @@ def _microbatches(found: StepTime, plan: Plan, schedule: Schedule) -> Iterator[s
 def _stragglers(
     found: StepTime, works: Mapping[str, Mapping[str, float]], plan: Plan
 ) -> Iterator[str]:
-    """Yield a sentence about a node that works longer than its equals."""
+    """Yield a sentence about a node that works longer than its peers."""
     peers: dict[tuple[str, int], list[str]] = defaultdict(list)
     for node in plan.nodes:
         kind = NodeId(node.name).kind
@@ -206,18 +216,17 @@ def _stragglers(
             for category, seconds in works[slowest].items()
         }
         reason = max(extra, key=extra.__getitem__)
-        if reason == "read":  # another sentence is about slow sources
+        if reason == "read":  # `_reading` reports slow sources
             continue
-        what = {"step": "other work", "rows": "work on rows"}.get(reason, reason)
-        advice = "Run it on a machine of its own, or move work to the others"
+        advice = "Run fewer other processes on its machine, or use a faster machine."
         if plan.is_synchronous and not plan.has_backup and len(nodes) > 2:
             advice += (
-                "; if it is another worker each time, set the optimizer's"
-                " update: {sync: {backup: 1}}"
+                " If each run has a different slow worker, set the optimizer's"
+                " update: {sync: {backup: 1}}."
             )
         yield (
             f"{slowest} works {format_ms(totals[slowest])} in a step, and its peers"
-            f" {format_ms(usual)}, mostly because of {what}. {advice}."
+            f" {format_ms(usual)}. The difference is mostly {_WORDS[reason]}. {advice}"
         )
 
 
@@ -232,9 +241,9 @@ def _reading(found: StepTime) -> Iterator[str]:
         key=lambda node: _seconds(found.chain, node=node, kinds=_READING),
     )
     yield (
-        f"Reading rows takes {format_ms(seconds)} of {format_ms(found.seconds)}, most of it"
-        f" on {slowest}. Make the source in data.train faster: compute its columns in"
-        " advance, or store them as Parquet or NPZ."
+        f"Reading rows takes {format_ms(seconds)} of a step of {format_ms(found.seconds)},"
+        f" mostly on {slowest}. Make the source in data.train faster: compute its columns"
+        " in advance, or store them as Parquet or NPZ."
     )
 
 
@@ -256,14 +265,14 @@ def _servers(found: StepTime, plan: Plan) -> Iterator[str]:
         return
     others = [share for node, share in shares.items() if node != slowest]
     figures = (
-        f"Updates and lookups on {slowest} take {format_ms(works[slowest])} of"
+        f"Updates and lookups on {slowest} take {format_ms(works[slowest])} of a step of"
         f" {format_ms(found.seconds)}"
     )
     if others and shares[slowest] > SLOWER * max(others):
         yield (
-            f"{figures}. It spends {shares[slowest]:.0%} of its time on them, and other"
-            f" servers at most {max(others):.0%}. Cut large parameters with slicing of the"
-            " optimizer, or place them on other servers."
+            f"{figures}. {slowest} spends {shares[slowest]:.0%} of its time on them, and"
+            f" other servers spend at most {max(others):.0%}. Divide large parameters over"
+            " all servers (train.slicing), or place them on other servers."
         )
     else:
         yield f"{figures}. Use more than {plural(len(works), 'server')} (nodes.ps.count)."
@@ -282,7 +291,7 @@ def _buckets(found: StepTime, plan: Plan) -> Iterator[str]:
         yield (
             f"A worker sends its gradients in {plural(len(buckets), 'bucket')} of"
             f" {format_size(mean)}, and messages take {format_ms(moving)} of the longest"
-            " chain. Raise bucket_cap_mb of the optimizer."
+            " chain. Raise train.bucket_cap_mb."
         )
 
 

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from placer.report.step.facts import Piece
-from placer.report.step.steps import STEP, Step
+from placer.report.step.steps import Step
 from placer.report.step.trace import (
     OUTSIDE,
     Arrow,
@@ -27,13 +27,12 @@ from placer.report.step.trace import (
     Thread,
     Trace,
 )
+from placer.runtime.timeline.recorder import SEND, STEP, WAIT
 
 MESSAGE: Final = "message"
 """The category of the time between the end of sending and the start of receiving."""
 OTHER: Final = "other"
 """The category of time outside all calls of a program."""
-_SEND: Final = "send"
-_WAIT: Final = "wait"
 
 
 class Leaf(NamedTuple):
@@ -100,7 +99,7 @@ class _Walk:
             self._add(leaf.start, at, here, OTHER, OTHER)
             return leaf.start, here
         label = self.trace.label(thread, leaf.slice)
-        if label.category == _WAIT:
+        if label.category == WAIT:
             if (arrow := self._cause(here, leaf, at)) is not None:
                 self._followed.add(arrow)
                 if not self._is_late(arrow, leaf):
@@ -122,11 +121,11 @@ class _Walk:
         """Return the arrow that ended a wait, or None if none is known."""
         arrow = self.trace.arrow_into(here, leaf.start, at)
         if arrow is None and at < leaf.end:
-            # Clocks of machines differ a little: the wait ends after its message led here.
+            # With inexact clocks, the message may end the wait after `at`.
             ending = self.trace.arrow_into(here, leaf.start, leaf.end)
             arrow = ending if ending and self._sent(ending) < at else None
         if arrow is None:
-            # A wait inside a receiving slice is for the rest of the message.
+            # A wait inside a receiving slice waits for the rest of the message.
             thread = self.trace.threads[here]
             for index in thread.around(leaf.slice):
                 message = thread.messages.get(index)
@@ -136,9 +135,9 @@ class _Walk:
         return None if arrow in self._followed else arrow
 
     def _is_late(self, arrow: Arrow, leaf: Leaf) -> bool:
-        """Whether a wait began after its message, or value, had probably arrived.
+        """Return True if a message or value had probably arrived before its wait began.
 
-        Such a wait is the time to take the message, and the work before it made it late.
+        Such a wait only takes the message. The work before the wait is the cause.
         """
         sent = self._sent(arrow)
         if sent > leaf.start or arrow.received < leaf.start:
@@ -146,7 +145,7 @@ class _Walk:
         if not arrow.is_message:
             return True
         transit = self._transits.get(self._route(arrow))
-        if transit is None:  # unknown: the shorter part of the time is the cause
+        if transit is None:  # unknown: compare the time before the wait with the wait
             return arrow.received - leaf.start < leaf.start - sent
         return sent + transit < leaf.start
 
@@ -160,7 +159,7 @@ class _Walk:
                 continue
             thread = self.trace.threads[arrow.target]
             index = thread.begun_at(arrow.received - 1)
-            if index == OUTSIDE or self.trace.label(thread, index).category != _WAIT:
+            if index == OUTSIDE or self.trace.label(thread, index).category != WAIT:
                 continue
             sent = self._sent(arrow)
             if int(thread.starts[index]) < sent:
@@ -180,7 +179,7 @@ class _Walk:
         if arrow.is_message:
             self._add_message(before, at, arrow.target, self._of(arrow))
         else:
-            self._add(before, at, arrow.target, _WAIT, name)
+            self._add(before, at, arrow.target, WAIT, name)
         return before, arrow.source
 
     def _sent(self, arrow: Arrow) -> int:
@@ -195,7 +194,7 @@ class _Walk:
         outer = int(thread.parents[index])
         if outer != OUTSIDE:
             category = self.trace.label(thread, outer).category
-            if category not in (_SEND, STEP, _WAIT):
+            if category not in (SEND, STEP, WAIT):
                 index = outer
         return int(thread.ends[index])
 
@@ -209,7 +208,7 @@ class _Walk:
             self._followed.add(arrow)
             receiver = self.trace.threads[arrow.target]
             doing = self._leaf(arrow.target, at).slice
-            if doing == OUTSIDE or self.trace.label(receiver, doing).category != _WAIT:
+            if doing == OUTSIDE or self.trace.label(receiver, doing).category != WAIT:
                 return at, arrow.target
         self._add_message(leaf.start, at, arrow.source, self._of(arrow))
         return leaf.start, arrow.source

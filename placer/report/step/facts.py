@@ -49,12 +49,18 @@ class ThreadRow(msgspec.Struct, frozen=True):
 
 
 class SentBytes(msgspec.Struct, frozen=True, array_like=True):
-    """The bytes that one node sends to another on an edge of the plan in the median step."""
+    """The bytes that one node sends to another on an edge of the plan in the median step.
+
+    Attributes:
+        seconds: the time from the start of sending a message until it is sent and
+            received, for the slowest message; 0 if the trace lacks one of both.
+    """
 
     edge: int
     source: str
     target: str
     nbytes: int
+    seconds: float = 0.0
 
 
 class StepTime(msgspec.Struct, frozen=True):
@@ -71,7 +77,7 @@ class StepTime(msgspec.Struct, frozen=True):
         sentence: the chain as text.
         advice: sentences about settings that would make a step faster.
         measured: the own time of each call in the median step, by node and name.
-        sent: the bytes of the messages of the median step.
+        sent: the bytes of the messages of the median step; empty if the trace lacks a node.
     """
 
     step: int

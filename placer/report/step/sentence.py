@@ -15,11 +15,11 @@ from placer.report.step.trace import Trace
 _MOST: Final = 5
 """The largest number of items in the sentence."""
 _NAMES: Final = {OTHER: "other work", "read": "reading rows"}
-"""The names of work with too many or no names in a trace, by category."""
+"""The texts for work whose name in a trace is not used, by category."""
 _LEAST: Final = 0.02
-"""The smallest fraction of a step that an item takes, except the first item."""
+"""The smallest fraction of a step for an item of its own, except for the first item."""
 _INEXACT: Final = 0.05
-"""The sentence names an error of clocks that is a larger fraction of a step."""
+"""Clock errors above this fraction of a step are part of the sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Item:
 def items_of(chain: Sequence[Piece]) -> list[Item]:
     """Return the items of a chain, longest first.
 
-    Sending, carrying and receiving one message are one item.
+    The pieces that send, carry and receive a message form one item.
     """
     found: dict[str, list[Piece]] = {}
     for piece in chain:
@@ -81,14 +81,16 @@ def sentence_of(trace: Trace, step: Step, steps: int, chain: Sequence[Piece]) ->
     if rest:
         total = format_ms(sum(item.seconds for item in rest))
         count = sum(len(item.pieces) for item in rest)
-        texts.append(f"{total} of {plural(count, 'other piece')}")
+        texts.append(f"{total} in {plural(count, 'other piece')}")
     parts = [
         f"A step{whose} takes {format_ms(seconds)} ({which}).",
         f"Its longest chain: {_joined(texts)}.",
     ]
     worst = max(trace.uncertainty.values(), default=0)
     if worst > _INEXACT * step.duration:
-        parts.append(f"Clocks of machines agree within {format_ms(worst / 1e9)}.")
+        parts.append(
+            f"Times on different machines may be wrong by up to {format_ms(worst / 1e9)}."
+        )
     return " ".join(parts)
 
 

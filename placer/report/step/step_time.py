@@ -16,19 +16,18 @@ from placer.report.step.critical_path import leaves_of, longest_chain
 from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import (
-    STEP,
     Step,
     median_step,
     middle_steps,
     spans_of,
     steps_of,
 )
-from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
+from placer.report.step.trace import OUTSIDE, Message, Numbers, Thread, Trace
 from placer.report.step.trace_file import read_trace
 from placer.report.step.works import works_of
 from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.part import Part
-from placer.runtime.timeline.recorder import COLUMNS
+from placer.runtime.timeline.recorder import COLUMNS, PROGRAM, STEP
 from placer.runtime.timeline.timeline import Timeline
 
 
@@ -54,6 +53,8 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         return None
     step = median_step(steps)
     chain = longest_chain(trace, step)
+    # The trace of a failed run may have only some of the nodes, and thus of the messages.
+    is_complete = {*trace.nodes}.issuperset(node.name for node in plan.nodes)
     found = StepTime(
         step=step.number,
         seconds=step.duration / 1e9,
@@ -64,7 +65,7 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         sentence=sentence_of(trace, step, len(steps), chain),
         advice=(),
         measured=measured_in(trace, step),
-        sent=tuple(sent_in(trace, step)),
+        sent=tuple(sent_in(trace, step)) if is_complete else (),
     )
     typical = _mean_of(found, trace, middle_steps(steps))
     is_local = not trace.uncertainty
@@ -134,15 +135,30 @@ def rows_of(trace: Trace, step: Step) -> Iterator[ThreadRow]:
 
 
 def sent_in(trace: Trace, step: Step) -> Iterator[SentBytes]:
-    """Yield the bytes that nodes send to each other with the number of a step."""
+    """Yield the bytes of the messages between nodes that have the number of a step."""
     found: dict[tuple[int, str, str], int] = defaultdict(int)
+    sent: dict[Message, list[tuple[int, int]]] = defaultdict(list)
+    received: dict[Message, list[int]] = defaultdict(list)
     for thread in trace.threads:
-        for message in thread.messages.values():
-            if message.step == step.number and message.source == thread.node:
+        for index, message in thread.messages.items():
+            if message.step != step.number:
+                continue
+            if message.source == thread.node:
                 key = message.edge, message.source, message.target
                 found[key] += message.nbytes
+                span = int(thread.starts[index]), int(thread.ends[index])
+                sent[message].append(span)
+            else:
+                received[message].append(int(thread.ends[index]))
+    slowest: dict[tuple[int, str, str], float] = defaultdict(float)
+    for message, spans in sent.items():
+        key = message.edge, message.source, message.target
+        ends = received.get(message, [])
+        # A message may arrive before its sender has returned from sending it.
+        for (start, until), end in zip(sorted(spans), sorted(ends), strict=False):
+            slowest[key] = max(slowest[key], (max(until, end) - start) / 1e9)
     for key, nbytes in found.items():
-        yield SentBytes(*key, nbytes)
+        yield SentBytes(*key, nbytes, slowest[key])
 
 
 def measured_in(trace: Trace, step: Step) -> dict[str, dict[str, float]]:

@@ -18,10 +18,9 @@ from typing import Final
 
 from placer.place.node_kinds import HETER, SERVER, NodeId
 from placer.plan.plan import Plan
-from placer.report.step.trace import PROGRAM, Trace
+from placer.report.step.trace import Trace
+from placer.runtime.timeline.recorder import PROGRAM, STEP
 
-STEP: Final = "step"
-"""The category of slices that contain the calls of a step or of a task."""
 MIDDLE: Final = 15
 """The largest number of steps around the median that advice is based on."""
 _NAME: Final = re.compile(r"step ([0-9]{1,18})")

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-PROGRAM: Final = "program"
-"""The thread of a node that runs its program."""
 OUTSIDE: Final = -1
 """The index that stands for the time outside all slices."""
 
@@ -94,7 +92,7 @@ class Trace:
         nodes: the names of the nodes.
         threads: the threads of all nodes.
         labels: the labels of all slices.
-        arrows: what ended the waits, in the order of their ends.
+        arrows: the events that ended waits, in the order of their ends.
         uncertainty: the largest error of a node's times, in nanoseconds. Nodes with the
             clock of the control node are left out.
         full_in: the first step with slices that did not fit into the trace, by node.

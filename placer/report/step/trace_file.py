@@ -14,6 +14,7 @@ import numpy as np
 
 from placer.errors import PlacerError
 from placer.plan.plan import Plan
+from placer.report.run_files import run_of_trace
 from placer.report.step.trace import (
     OUTSIDE,
     Arrow,
@@ -98,6 +99,11 @@ def trace_of(path: Path, file: File, plan: Plan) -> Trace:
             hint="record it again with --trace of this version of placer",
         )
     if build != plan.digest:
+        if (run := run_of_trace(path, build)) is not None:
+            raise PlacerError(
+                f"{path} is a trace of another build, which is the build of {run}",
+                hint=f"show it with: placer report {run} --trace {path}",
+            )
         raise PlacerError(
             f"{path} is a trace of another build",
             hint=f"name the build of {about.get('model')} that was traced, or trace a run"

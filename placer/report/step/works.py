@@ -7,9 +7,19 @@ from typing import Final
 import numpy as np
 
 from placer.report.step.steps import spans_of
-from placer.report.step.trace import OUTSIDE, PROGRAM, Numbers, Thread, Trace
+from placer.report.step.trace import OUTSIDE, Numbers, Thread, Trace
+from placer.runtime.timeline.recorder import (
+    COMPUTE,
+    COPY,
+    PROGRAM,
+    READ,
+    RECORD,
+    ROWS,
+    STEP,
+    UPDATE,
+)
 
-WORK: Final = ("compute", "read", "update", "rows", "copy", "record", "step")
+WORK: Final = (COMPUTE, READ, UPDATE, ROWS, COPY, RECORD, STEP)
 """The categories in which a node works. In the others it waits, or moves messages."""
 
 

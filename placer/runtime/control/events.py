@@ -76,6 +76,8 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
         tables: the counts of the node's sparse tables, by name.
         staleness: for each staleness, how many gradients the node has applied with it.
         waits: how often the node waited for other nodes since its first step.
+        process: the number of the node's process. Nodes that are threads share a process.
+        cpu_seconds: the CPU time of this process since its start.
     """
 
     node: NodeName
@@ -87,6 +89,8 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     tables: dict[str, TableCounts] = {}
     staleness: dict[str, int] = {}
     waits: WaitCounts = WaitCounts()
+    process: int = 0
+    cpu_seconds: float = 0.0
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):

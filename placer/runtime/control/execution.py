@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,6 +152,8 @@ class Execution:
                     self.table_counts(),
                     self.staleness(),
                     self.waits.counts,
+                    os.getpid(),
+                    round(time.process_time(), 3),
                 )
             )
 

@@ -324,7 +324,8 @@ class Options:
         None,
         _RUN,
         "given",
-        "Write a timeline of all nodes to FILE, as a trace for Perfetto; see "
+        "Write a timeline of all nodes to FILE, as a trace for `placer report` and "
+        "Perfetto; see "
         "docs/tracing.md.",
         file="written",
     )

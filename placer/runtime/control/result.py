@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -21,8 +22,8 @@ Params: TypeAlias = "dict[str, np.ndarray]"
 class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=True):
     """The result of a training run, which the control node reports as an event.
 
-    The result of `placer.launch` also has `history` and `params`, which are not part of
-    the event.
+    The result of `placer.launch` also has `history`, `params`, `best_eval`, `best_step`
+    and `folder`, which are not part of the event.
 
     Attributes:
         steps: the number of training steps.
@@ -57,6 +58,10 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             first step began, `metrics` and, after an evaluation, `eval`. `--history` writes
             the same dicts.
         params: the parameters after the last step, by name.
+        best_eval: the metrics of the best evaluation; empty if the run does not compare its
+            evaluations.
+        best_step: the step of the best evaluation, or None.
+        folder: the folder of the run, such as `runs/digits-1`; None if it was not written.
         best: the path of the checkpoint with the best evaluation; None without checkpoints
             or evaluations. `placer.predict`, `placer.export` and `init_params` accept it.
             In a resumed run, it may be in the folder of the earlier run. In a run on
@@ -94,6 +99,11 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             if metrics:
                 shown = "  ".join(f"{k} {value:.4g}" for k, value in metrics.items())
                 lines.append(f"{what}  {shown}")
+        if self.best_eval:
+            shown = "  ".join(f"{k} {value:.4g}" for k, value in self.best_eval.items())
+            lines.append(f"best  {shown}  (step {self.best_step})")
+        if self.folder is not None:
+            lines.append(f"the run's folder is {self.folder}")
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n  ".join(lines)
 
@@ -108,6 +118,24 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     ) -> None:
         """Set the functions that read the history and the parameters when they are used."""
         self.__dict__.update(_read_history=history, _read_params=params)
+
+    def keep_record(
+        self, folder: Path | None, best_eval: Metrics, best_step: int | None
+    ) -> None:
+        """Set the folder of the run and its best evaluation."""
+        self.__dict__.update(_folder=folder, _best_eval=best_eval, _best_step=best_step)
+
+    @property
+    def best_eval(self) -> Metrics:
+        return self.__dict__.get("_best_eval", {})  # type: ignore[no-any-return]
+
+    @property
+    def best_step(self) -> int | None:
+        return self.__dict__.get("_best_step")
+
+    @property
+    def folder(self) -> Path | None:
+        return self.__dict__.get("_folder")
 
     @property
     def has_history(self) -> bool:

@@ -22,9 +22,9 @@ COLUMNS: Final = 11
 """The number of integers per slice: the track, the name, the start, the end, the kind, the
 name of the peer, and the edge, step, microbatch, bytes and values of the message."""
 PLAIN, SENT, RECEIVED, WAITED, WOKEN = range(5)
-"""The kinds of slices: a call, a message, a wait for the peers, and a wait that another thread
-of this node has ended. The edge and the step of such a wait are the other thread's track and the
-time when it ended the wait."""
+"""The kinds of slices: a call, a sent or received message, a wait for peers, and a wait that
+another thread of this node ended. For WOKEN, the columns of the edge and the step contain the
+track of the other thread and the time when it ended the wait."""
 MERGED: Final = 100_000
 """The longest time in nanoseconds between two waits that are recorded as one slice."""
 STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, ROWS, COPY, READ, RECORD = (
@@ -122,6 +122,19 @@ class Recorder:
         """
         if not self.active:
             return
+        if next(self._counter) >= self._limit:
+            self._leave_out()
+            return
+        self._append(category, name, start, end, message)
+
+    def _append(
+        self,
+        category: str,
+        name: str,
+        start: int,
+        end: int | None,
+        message: Message | None,
+    ) -> None:
         track = self._track()
         named = self._name(category, name)
         details: tuple[int, ...] = _NO_MESSAGE
@@ -129,9 +142,6 @@ class Recorder:
             kind, peer, key, nbytes, values = message
             texts = self._name("", peer), self._name("", values)
             details = (kind, texts[0], *key[:3], nbytes, texts[1])
-        if next(self._counter) >= self._limit:
-            self._leave_out()
-            return
         # The end comes last, so that the slice contains the time for recording it.
         track.numbers.extend(
             (track.number, named, start, now() if end is None else end, *details)
@@ -167,17 +177,23 @@ class Recorder:
             return
         track = self._track()
         numbers = track.numbers
+        name, message = "another thread", Message(WAITED, node, Key(0, 0))
+        if woken is not None:
+            name = self._tracks[woken[0]].name
+            message = Message(WOKEN, node, Key(*woken))
+        label = f"wait for {name}"
         if (
             track.last_wait == (source, len(numbers))
             and start - numbers[3 - COLUMNS] <= MERGED
         ):
             start = numbers[2 - COLUMNS]
             del numbers[-COLUMNS:]
-        name, message = "another thread", Message(WAITED, node, Key(0, 0))
-        if woken is not None:
-            name = self._tracks[woken[0]].name
-            message = Message(WOKEN, node, Key(*woken))
-        self.add(WAIT, f"wait for {name}", start, end, message)
+            self._append(WAIT, label, start, end, message)
+        else:
+            before = len(numbers)
+            self.add(WAIT, label, start, end, message)
+            if len(numbers) == before:  # left out
+                return
         track.last_wait = source, len(numbers)
 
     @property

@@ -39,7 +39,7 @@ from placer.runtime.timeline.watched_threads import WatchedThreads
 from placer.system.owned_threads import OwnedThreads
 
 MAX_OF_NODE: Final = 100_000
-"""The largest number of slices of a node. Each slice needs 80 bytes."""
+"""The largest number of slices of a node. Each slice needs 88 bytes."""
 MAX_OF_RUN: Final = 500_000
 """The largest number of slices of all nodes together. More slices make viewers slow."""
 
@@ -192,7 +192,7 @@ class Recording:
             else ""
         )
         self.execution.report(
-            NodeWarning(f"the slices until the failure are in {path}{without}")
+            NodeWarning(f"the trace until the failure is in {path}{without}")
         )
 
     def _timeline(self, parts: list[Part], failure: str = "") -> Timeline:

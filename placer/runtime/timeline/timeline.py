@@ -96,20 +96,26 @@ class Timeline:
 
     @cached_property
     def wakes(self) -> Sequence[tuple[int, int, Row]]:
-        """The waits that another thread of the node has ended: its track and the time of the
-        end of its work, and the wait.
+        """The waits that another thread of the node ended: the track of that thread, the
+        time when its work ended, and the wait.
 
         The time lies in a slice of the track. If the thread was between two slices, it is
         the end of the earlier slice.
         """
         found = []
         for number, slices in enumerate(self.slices):
-            for row in np.flatnonzero(slices[:, KIND] == WOKEN).tolist():
+            rows = np.flatnonzero(slices[:, KIND] == WOKEN)
+            spans = {
+                track: (of_track[:, 2], np.maximum.accumulate(of_track[:, 3]))
+                for track in np.unique(slices[rows, 6]).tolist()
+                if len(of_track := slices[slices[:, 0] == track])
+            }
+            for row in rows.tolist():
                 track, at = (int(each) for each in slices[row, [6, WOKEN_AT]])
-                of_track = slices[slices[:, 0] == track]
-                started = of_track[: np.searchsorted(of_track[:, 2], at, "right")]
-                if len(started):
-                    at = min(at, int(started[:, 3].max()) - 1)
+                starts, ends = spans.get(track, ((), ()))
+                started = int(np.searchsorted(starts, at, "right"))
+                if started:
+                    at = min(at, int(ends[started - 1]) - 1)
                     found.append((track, at, (number, row)))
         return found
 

@@ -11,7 +11,7 @@ from placer.runtime.timeline.traced_channel import SHORTEST_WAIT
 class WatchedThreads:
     """Records the waits at one condition.
 
-    The methods replace those of the condition. A condition that is not watched costs nothing.
+    The methods replace the methods of the condition. Other conditions cost nothing.
 
     Args:
         condition: the condition.
@@ -37,8 +37,8 @@ class WatchedThreads:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait as `Condition.wait`, and record the wait.
 
-        The last notification during the wait counts as its end. An earlier one may have
-        changed nothing that the thread waits for.
+        The last notification during the wait counts as its end. Earlier notifications may
+        be irrelevant for this thread.
         """
         start = now()
         try:

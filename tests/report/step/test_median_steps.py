@@ -21,7 +21,7 @@ def synchronous():
 
 def with_steps(**steps):
     """A trace with the start and the end of each step of each node."""
-    drawn = DrawnTrace()
+    drawn = DrawnTrace([node.replace("_", ":") for node in steps])
     for node, spans in steps.items():
         for number, (start, end) in enumerate(spans, 1):
             name = node.replace("_", ":")
@@ -99,11 +99,24 @@ def test_the_facts_of_a_step_are_relative_to_its_start(tmp_path, synchronous):
     assert found.shares["ps:0"] == pytest.approx({"step": 2 / 12, "update": 10 / 12})
 
 
-def test_the_messages_of_the_median_step_are_counted(tmp_path, synchronous):
-    drawn = with_steps(worker_0=[(0, 10)], worker_1=[(0, 10)], ps_0=[(0, 10)])
+def with_messages(**steps):
+    drawn = with_steps(worker_0=[(0, 10)], worker_1=[(0, 10)], ps_0=[(0, 10)], **steps)
     drawn.send("ps:0", "worker:0", "w", (1, 2), (3, 4), nbytes=30)
     drawn.send("ps:0", "worker:0", "b", (4, 5), (6, 7), nbytes=12)
     next_step = {"target": "ps:0", "edge": 1, "step": 2, "bytes": 5}
     drawn.add("worker:0", "send", "keys to ps:0", 8, 9, **next_step)
+    return drawn
+
+
+def test_the_messages_of_the_median_step_are_counted(tmp_path, synchronous):
+    drawn = with_messages(ps_1=[(0, 10)])
     found = step_time(drawn.read(tmp_path, synchronous), synchronous, None)
-    assert found.sent == (SentBytes(1, "ps:0", "worker:0", 42),)
+    assert found.sent == (SentBytes(1, "ps:0", "worker:0", 42, 0.003),)
+
+
+def test_the_messages_of_a_trace_without_some_nodes_are_not_counted(
+    tmp_path, synchronous
+):
+    drawn = with_messages()
+    found = step_time(drawn.read(tmp_path, synchronous), synchronous, None)
+    assert found.sent == ()

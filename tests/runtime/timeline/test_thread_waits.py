@@ -73,6 +73,28 @@ def test_a_thread_that_wakes_too_early_has_one_wait(recorder):
     assert part.slices[0, 7] == 29
 
 
+@pytest.mark.parametrize("limit", [0, 1])
+def test_waits_beyond_the_limit_are_counted_and_change_nothing(limit):
+    recorder = Recorder(limit)
+    recorder.active = True
+    recorder.add(COMPUTE, "f", 0, 10)
+    for start in (10, 20):
+        recorder.add_thread_wait("a", "worker:0", start, start + 10, None)
+    part = part_of("worker:0", recorder)
+    assert part.slices[:, 2:4].tolist() == [[0, 10]][:limit]
+    assert part.left_out == 3 - limit
+    assert part.names == ((COMPUTE, "f"),)[:limit]
+
+
+def test_merged_waits_count_once_toward_the_limit():
+    recorder = Recorder(2)
+    recorder.active = True
+    for start in (0, 10, 20):
+        recorder.add_thread_wait("a", "worker:0", start, start + 10, None)
+    recorder.add(COMPUTE, "f", 30, 40)
+    assert part_of("worker:0", recorder).left_out == 0
+
+
 def test_a_wait_that_nobody_has_ended_has_no_arrow(recorder, tmp_path):
     threads = OwnedThreads()
     WatchedThreads(threads.changed, recorder, "worker:0")

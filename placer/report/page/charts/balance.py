@@ -43,10 +43,10 @@ def balance_chart(rows: Sequence[TableRow]) -> str:
         ]
         y += _ROW
     if len(rows) > len(drawn):
-        rest = plural(len(rows) - len(drawn), "node")
-        parts.append(label_at(left, y + 8, f"and {rest} with fewer bytes", "t2"))
+        rest = plural(len(rows) - len(drawn), "row")
+        parts.append(label_at(left, y + 8, f"{rest} with fewer bytes not drawn", "t2"))
         y += 20
-    mean = label_at(left, 11, "dashed: the mean", "t2")
+    mean = label_at(left, 11, "dashed line: mean of the node kind", "t2")
     label = "; ".join(f"{r.node} {t}" for r, t in zip(drawn, texts, strict=True))
     return chart(f"Parameters on each node: {label}.", y, mean, *parts)
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from placer.report.numbers import format_ms, format_size
 from placer.report.page.charts.axes import Scale, time_axis
-from placer.report.page.charts.categories import categories_in
-from placer.report.page.charts.figure import WIDTH, box, chart, legend, text_in
+from placer.report.page.charts.figure import WIDTH, box, chart, text_in
 from placer.report.page.charts.slices import merge_slices
 from placer.report.page.svg import class_name
 from placer.report.step.facts import Piece, SliceFacts, StepTime
@@ -24,15 +23,11 @@ def chain_chart(step_time: StepTime) -> str:
     if not step_time.chain or not step_time.seconds:
         return ""
     scale = Scale(0, step_time.seconds, _MARGIN, WIDTH - _MARGIN)
-    names = categories_in(piece.category for piece in step_time.chain)
-    entries = [(class_name("cat", name), name) for name in names]
-    top, y = legend(entries, _MARGIN)
     return chart(
         step_time.sentence,
-        y + 26 + _BAR + 6,
-        top,
-        time_axis(scale, y + 16, y + 26 + _BAR + 4),
-        *_pieces(step_time.chain, scale, y + 26),
+        26 + _BAR + 6,
+        time_axis(scale, 16, 26 + _BAR + 4),
+        *_pieces(step_time.chain, scale, 26),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from placer.report.numbers import format_flops, format_size
+from placer.report.numbers import format_size
 from placer.report.page.charts.axes import SMALL, Scale, label_at, line
 from placer.report.page.charts.figure import (
     WIDTH,
@@ -82,7 +82,7 @@ def _total(row: MemoryRow) -> int:
 def _numbers(row: MemoryRow) -> str:
     has_limit = row.limit and len(row.devices) <= 1
     limit = f" of {format_size(row.limit)}" if has_limit else ""
-    return f"{format_size(_total(row))}{limit}, {format_flops(row.flops)}"
+    return f"{format_size(_total(row))}{limit}"
 
 
 def _bar(row: MemoryRow, scale: Scale, y: float) -> Iterator[str]:

@@ -52,9 +52,9 @@ def pipeline_chart(rows: Sequence[PipelineRow], *, seconds: float = 0.0) -> str:
     scale = Scale(0, seconds or 1.0, left, WIDTH - _BUSY)
     axis = time_axis if seconds else share_axis
     entries = [(_class(task), f"{codes[task]}: {task}") for task in tasks]
-    note = "numbers are microbatches"
+    note = "numbers: microbatches"
     if not seconds:
-        note += "; lengths are declared FLOPs"
+        note += "; lengths: declared FLOPs"
     top, y = legend(entries, left, note)
     ticks = axis(scale, y + 16, y + 26 + _ROW * len(drawn))
     parts, y = [top, hatches(name, _HATCHED), ticks], y + 26

@@ -22,11 +22,14 @@ MOST_ROWS = 64
 _ROW, _BAR = 26, 18
 
 
-def shares_chart(shares: Mapping[str, Mapping[str, float]]) -> str:
+def shares_chart(
+    shares: Mapping[str, Mapping[str, float]], *, has_legend: bool = True
+) -> str:
     """Draw a stacked bar per node.
 
     Args:
         shares: by node and category, a fraction of the recorded time.
+        has_legend: False for a page that has the legend elsewhere.
     """
     if not shares:
         return ""
@@ -35,7 +38,7 @@ def shares_chart(shares: Mapping[str, Mapping[str, float]]) -> str:
     scale = Scale(0, 1, left, WIDTH - 22)
     names = categories_in(name for node in nodes for name in shares[node])
     entries = [(class_name("cat", name), _word(name)) for name in names]
-    top, axis_y = legend(entries, left)
+    top, axis_y = legend(entries, left) if has_legend else ("", 0.0)
     y = axis_y + 26
     axis = share_axis(scale, axis_y + 16, y + len(nodes) * _ROW - 4)
     parts = [top, axis]
@@ -50,7 +53,7 @@ def shares_chart(shares: Mapping[str, Mapping[str, float]]) -> str:
     waits = ", ".join(
         f"{node} waits {100 * shares[node].get('wait', 0.0):.0f} %" for node in nodes
     )
-    label = f"Shares of the time of each node: {waits}."
+    label = f"Shares of each node's time: {waits}."
     return chart(label, y, *parts)
 
 

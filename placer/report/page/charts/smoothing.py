@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-Point = tuple[int, float]
+Point = tuple[float, float]
 _FEWEST = 40
 """A curve with fewer points is not smoothed."""
 _PARTS = 40
-"""The average covers this part of a curve: one of so many."""
+"""The average covers one of this many parts of a curve."""
 _KEPT = 300
 
 

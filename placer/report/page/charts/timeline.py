@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from placer.report.numbers import format_ms, plural
 from placer.report.page.charts.axes import Scale, label_at, line, time_axis
-from placer.report.page.charts.categories import categories_in
 from placer.report.page.charts.figure import (
     INDENT,
     WIDTH,
@@ -41,10 +40,12 @@ def timeline_chart(step_time: StepTime) -> str:
     scale = Scale(0, step_time.seconds, left, WIDTH - 22)
     pixel = step_time.seconds / (scale.end - scale.start)
     merged = merge_slices([_shown(row) for row in rows], pixel, MOST_SLICES)
-    entries = categories_in(each.category for row in merged for each in row)
-    legend_of = [(class_name("cat", name), name) for name in entries]
-    note = "the thick line marks the longest chain" if step_time.chain else ""
-    top, axis_y = legend(legend_of, left, note)
+    note = (
+        "lines below rows: work of the longest chain; lines between rows: its messages"
+        if step_time.chain
+        else ""
+    )
+    top, axis_y = legend((), left, note) if note else ("", 0.0)
     parts, y = [top], axis_y + 26
     lines: dict[tuple[str, str], float] = {}
     for row, (node, thread), slices in zip(rows, labels, merged, strict=True):
@@ -56,7 +57,7 @@ def timeline_chart(step_time: StepTime) -> str:
     axis = time_axis(scale, axis_y + 16, y - 6)
     left_out = sum(1 for row in step_time.rows if row.slices) - len(rows)
     if left_out:
-        text = f"and {plural(left_out, 'thread')} more"
+        text = f"{plural(left_out, 'more thread')} not drawn"
         parts.append(label_at(left, y + 8, text, "t2"))
         y += 20
     return chart(
