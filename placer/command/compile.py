@@ -70,6 +70,7 @@ def compile_command(
     from placer.plan.write import write_build
     from placer.report.outcome import plan_line
     from placer.report.repeated_work import repeated_line
+    from placer.report.untrained_arrays import untrained_lines
     from placer.system.files.owners import check_folder
 
     final: list[
@@ -95,7 +96,7 @@ def compile_command(
     plan = compiled.plan
     # With --print-after, stdout has only graphs, so that they can be parsed.
     echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
-    for note in repeated_line(plan, final[0]):
+    for note in (*untrained_lines(plan), *repeated_line(plan, final[0])):
         echo(f"  {note}", err=bool(print_after))
     launch = f"placer launch {quote(str(out))}"
     echo(f"  written to {out}; run it with: {launch}", err=bool(print_after))

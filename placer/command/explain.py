@@ -35,11 +35,13 @@ def explain_command(
     from placer.report.choices import list_choices
     from placer.report.explain import BuildInfo, explain
     from placer.report.repeated_work import repeated_line
+    from placer.report.untrained_arrays import untrained_lines
 
     loaded = load_build(build_in(build), overrides=overrides, code=code)
     if name is None:
         plan, graph = loaded.plan, loaded.graphs[0]
-        lines = [*list_choices(plan), *repeated_line(plan, graph), _REST]
+        notes = (*untrained_lines(plan, None), *repeated_line(plan, graph))
+        lines = [*list_choices(plan), *notes, _REST]
     else:
         info = BuildInfo(loaded.plan, loaded.graphs, loaded.op_positions)
         lines = list(explain(info, name))

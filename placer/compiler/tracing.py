@@ -40,6 +40,7 @@ from placer.ops.functions.batch_types import (
 )
 from placer.ops.functions.function import fingerprint_of
 from placer.ops.functions.row_proof import is_by_rows
+from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
 from placer.ops.special.user_metric import METRIC
@@ -66,7 +67,22 @@ def complete_calls(model: Model) -> Model:
             else op
             for op in graph.ops
         )
-    return replace(model, graph=graph.with_ops(completed))
+        untrained = {
+            op.name.partition(".")[0]: found
+            for op in completed
+            if (found := _untrained_arrays(op, modules, loaded))
+        }
+    return replace(model, graph=graph.with_ops(completed), untrained=untrained)
+
+
+def _untrained_arrays(
+    op: Op, modules: Modules, loaded: dict[str, Any]
+) -> tuple[str, ...]:
+    """Return the arrays of a traced function that are not trained, at its first region."""
+    if op.kind != CALL.kind or not op.attrs.get("args") or op.attrs.get("region"):
+        return ()
+    fn = _load_function(op.attrs["fn"], modules, loaded)
+    return tuple(untrained_arrays(fn, op.attrs["args"]))
 
 
 def _batch_sizes(model: Model) -> Sequence[int]:

@@ -146,13 +146,19 @@ class CallWriter:
             if key in ("in", "param"):
                 return value()
             if key == "make":
-                self.functions[f"{module}:{content}"] = None
-                template = make_template(call.fn, content)
-                return self._filled(
-                    _function(f"{module}:{content}", modules), template, value
-                )
+                name = content if isinstance(content, str) else content["fn"]
+                self.functions[f"{module}:{name}"] = None
+                made = Expression(_function(f"{module}:{name}", modules))
+                if name is not content:
+                    given = content["with"].items()
+                    items = tuple(argument(x).after(f"{k}=") for k, x in given)
+                    made = Expression(made.text, items=items)
+                    content = json.dumps(content)
+                return self._filled(made, make_template(call.fn, content), value)
             if key in ("list", "tuple"):
                 items = tuple(map(argument, content))
+                if not items:
+                    return Expression("".join(_BRACKETS[key]))
                 if key == "tuple" and len(items) == 1:
                     return Expression("", items=(items[0], Expression("")))
                 return Expression("", items=items, brackets=_BRACKETS[key])
@@ -172,7 +178,7 @@ class CallWriter:
             yield Call("jax.tree.leaves", [leaves], targets(names), is_tuple=True)
 
     def _filled(
-        self, pytree: str, template: Template, value: Callable[[], Expression]
+        self, pytree: Expression, template: Template, value: Callable[[], Expression]
     ) -> Expression:
         """Return the expression of a pytree of the module with its parameters."""
         items = tuple(
@@ -181,7 +187,7 @@ class CallWriter:
             if isinstance(leaf, TensorType)
         )
         leaves = Expression("", items=items, brackets=("{", "}"))
-        return Expression(self._ops("with_leaves"), items=(Expression(pytree), leaves))
+        return Expression(self._ops("with_leaves"), items=(pytree, leaves))
 
 
 _BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")")}

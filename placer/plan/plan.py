@@ -428,6 +428,9 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     parameters: tuple[Parameter, ...] = ()
     sparse_tables: tuple[SparseTable, ...] = ()
     choices: tuple[Choice, ...] = ()
+    untrained: dict[ValueName, tuple[str, ...]] = {}
+    """The arrays that are not trained in the arguments of each traced function, such as
+    `model.count int32[2]`, by the name of the op."""
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The SHA-256 of each file by path, except plan.json and sources.json."""

@@ -119,6 +119,7 @@ def make_plan(
         parameters=_parameters(step, nodes),
         sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
         choices=explain_choices(model, step),
+        untrained=dict(model.untrained),
         modules=model.modules,
         files=dict(sorted(files.items())),
     )

@@ -9,7 +9,9 @@ The text is a JSON list with one term for each argument:
 - `{"make": "model"}` is a global name of the function's file: a pytree, or a function
   without arguments that returns a pytree. Its float arrays are parameters, except Flax
   variables other than `nnx.Param`, and `State` and `StateIndex` of Equinox. These, such as
-  running statistics, and all other leaves keep their values from the file.
+  running statistics, and all other leaves keep their values from the file;
+- `{"make": {"fn": "model", "with": {"layers": {"value": 6}}}}` is the pytree that a function
+  of the file returns for these arguments.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
         case "in" | "param":
             return TensorType.parse(content)
         case "make":
-            return make(content)
+            return make(content if isinstance(content, str) else json.dumps(content))
         case "list":
             return [_parse(each, make) for each in content]
         case "tuple":
@@ -104,18 +106,36 @@ def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return names if isinstance(names, dict) else {}
 
 
-def make_template(fn: Callable[..., Any], name: str) -> Template:
-    """Return the template of the pytree called `name` in the file of `fn`.
+def plain_value(term: Mapping[str, Any]) -> Any:
+    """Return the plain Python value of a term of a configuration."""
+    ((key, content),) = term.items()
+    match key:
+        case "list":
+            return [plain_value(each) for each in content]
+        case "tuple":
+            return tuple(plain_value(each) for each in content)
+        case "dict":
+            return {name: plain_value(each) for name, each in content.items()}
+    assert key == "value", key
+    return content
 
-    A function is only traced for shapes and dtypes, unless its pytree has arrays that
+
+def make_template(fn: Callable[..., Any], made: str) -> Template:
+    """Return the template of a pytree that the file of `fn` makes.
+
+    `made` is its name, or the JSON of the name of a function and its arguments. A function is only traced for shapes and dtypes, unless its pytree has arrays that
     are not parameters: their values are needed.
     """
+    content = json.loads(made) if made.startswith("{") else {"fn": made}
+    name = content["fn"]
     pytree = globals_of(fn).get(name)
     if pytree is None:
         raise PlacerError(
             f"the file of '{fn.__name__}' has no '{name}'",
             hint=did_you_mean(name, globals_of(fn)),
         )
+    if "with" in content:
+        pytree = call_with(pytree, plain_value({"dict": content["with"]}))
     if not inspect.isfunction(pytree):
         return split_pytree(pytree)
     templates: list[Template] = []
@@ -125,6 +145,15 @@ def make_template(fn: Callable[..., Any], name: str) -> Template:
         with jax.ensure_compile_time_eval():
             return split_pytree(pytree())
     return template
+
+
+def call_with(make: Callable[..., Any], config: Mapping[str, Any]) -> Callable[[], Any]:
+    """Return a function without arguments that calls `make` with a configuration."""
+
+    def made() -> Any:
+        return make(**config)
+
+    return made
 
 
 def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:

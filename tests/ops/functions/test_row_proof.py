@@ -186,6 +186,27 @@ MIXED: dict[str, Step] = {
     "frequencies of the batch": lambda x, w: jnp.fft.fft2(x).real,
     "gradient of all": lambda x, w: jax.grad(lambda x: (x @ w).sum() ** 2)(x),
 }  # fmt: skip
+NO_PROOF: dict[str, Step] = {
+    "loop over rows": lambda x, w: jax.lax.map(jnp.sin, x),
+    "Cholesky factor of each row": lambda x, w: jax.vmap(
+        lambda row: jnp.linalg.cholesky(jnp.outer(row, row) + jnp.eye(4)).sum(0)
+    )(x),
+    "a loop that ends for each row": lambda x, w: jax.vmap(
+        lambda row: jax.lax.while_loop(
+            lambda v: jnp.abs(v).max() > 1, lambda v: v / 2, row
+        )
+    )(x),
+    "an own index of each row": lambda x, w: (
+        jnp.zeros_like(x)
+        .at[jnp.arange(len(x)), jnp.abs(x[:, 0]).astype(int) % 4]
+        .set(1.0)
+    ),
+    "a callback": lambda x, w: jax.pure_callback(
+        np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x
+    ),
+    "bits of numbers": lambda x, w: jax.lax.bitcast_convert_type(x, jnp.int32) % 7,
+}
+"""Functions that work row by row, for which docs/python.md says that no proof exists."""
 NOT_SEEN = {
     *("a rule that mixes", "a rule that is not known"),
     *("a rule of a parameter that is not known", "a callback on a parameter"),
@@ -224,6 +245,12 @@ def test_a_function_that_mixes_rows_is_not_proven(name: str) -> None:
     assert not is_proven(MIXED[name])
     if name not in NOT_SEEN and name not in ("rows split", "rows interleaved"):
         assert differs(MIXED[name]) > 1e-3  # the function really mixes rows
+
+
+@pytest.mark.parametrize("name", NO_PROOF)
+def test_what_the_docs_call_whole_is_not_proven(name: str) -> None:
+    assert not is_proven(NO_PROOF[name])
+    assert differs(NO_PROOF[name]) < 1e-4
 
 
 STEPS = st.lists(

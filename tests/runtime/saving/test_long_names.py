@@ -1,5 +1,5 @@
-"""A parameter of 93 characters, as in a normalizing flow: train, save, resume, predict
-and export."""
+"""A model with a configuration, whose parameter has 93 characters as in a normalizing flow:
+train, save, resume, predict and export."""
 
 from __future__ import annotations
 
@@ -35,16 +35,23 @@ import placer
 from placer import Program, layers, optimizer, place_guard
 
 SERVERS = 2
-rng = np.random.default_rng(1)
-LAYER = {"weights_if_unwrapped": {"values": rng.normal(size=(4, 6))}, "bias": np.zeros(6)}
-FLOW = {
-    "bijection": {
-        "bijections": [
-            {"scale": np.ones(4)},
-            {"masked_autoregressive_conditioner": {"layers": [LAYER]}},
-        ]
+
+
+def make(sizes, factor=1.0):
+    rng = np.random.default_rng(1)
+    weights = {"values": factor * rng.normal(size=sizes)}
+    layer = {"weights_if_unwrapped": weights, "bias": np.zeros(sizes[1])}
+    return {
+        "bijection": {
+            "bijections": [
+                {"scale": np.ones(sizes[0])},
+                {"masked_autoregressive_conditioner": {"layers": [layer]}},
+            ]
+        }
     }
-}
+
+
+CONFIG = {"sizes": (4, 6), "factor": 0.5}
 
 
 def flow(params, x):
@@ -67,7 +74,7 @@ def build():
         x = layers.data("x", "float32[batch, 4]")
         y = layers.data("y", "float32[batch]")
         with place_guard("/node:worker"):
-            out = placer.trace(flow, FLOW, x, name="flow")
+            out = placer.trace(flow, (make, CONFIG), x, name="flow")
             loss = layers.mean_squared_error(out, y, name="loss")
         with place_guard("/node:ps"):
             optimizer.SGD(0.05).minimize(loss)
@@ -100,7 +107,7 @@ def plain(folder: Path) -> tuple[Any, dict[str, np.ndarray]]:
     """Train with plain JAX; return the function, and the parameters by name."""
     module: dict[str, Any] = {}
     exec((folder / "model.py").read_text(), module)
-    params, rows = module["FLOW"], np.load(folder / "rows.npz")
+    params, rows = module["make"](**module["CONFIG"]), np.load(folder / "rows.npz")
 
     def loss(params: Any, x: Any, y: Any) -> Any:
         return ((module["flow"](params, x) - y) ** 2).mean()
@@ -167,6 +174,8 @@ def test_it_predicts_and_is_exported(trained: Path) -> None:
         wanted = module["flow"](plain(trained)[0], x)
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
     placer.export(trained / "build", trained / "exported", params=params)
+    text = (trained / "exported" / "model.py").read_text()
+    assert "make(sizes=(4, 6), factor=0.5)" in text
     # Another process, because the exported model must not import placer.
     exported = run_exported(trained / "exported", {"x": x}, trained)
     np.testing.assert_allclose(exported["flow"], wanted, rtol=1e-12)

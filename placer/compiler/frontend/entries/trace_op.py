@@ -116,6 +116,8 @@ def _encode_argument(
                 problems.add(message, content.span, near)
                 return None
             return {key: str(types[value])}
+        case "make" if isinstance(content, MappingNode):
+            return _encode_configured(content, name, types, problems)
         case "make":
             if not isinstance(content.value, str) or not is_name(content.value):
                 message = (
@@ -140,3 +142,40 @@ def _encode_argument(
         content.span,
     )
     return None
+
+
+def _encode_configured(
+    content: MappingNode, name: str, types: Mapping[str, TensorType], problems: Problems
+) -> dict[str, Any] | None:
+    """Encode `{fn: make, with: {layers: {value: 6}}}`."""
+    fn, given = content.get("fn"), content.get("with")
+    if {*content.entries} != {"fn", "with"} or not isinstance(given, MappingNode):
+        problems.add(
+            "'make' must name an object in the module of fn, or have 'fn' and 'with'",
+            content.span,
+            "write {make: {fn: model, with: {layers: {value: 6}}}}",
+        )
+        return None
+    assert fn is not None
+    if not isinstance(fn.value, str) or not is_name(fn.value):
+        message = f"'fn' must name a function in the module of fn, not {describe_value(fn.value)}"
+        problems.add(message, fn.span)
+        return None
+    terms = {k: _encode_argument(v, name, types, problems) for k, v in given}
+    if None in terms.values():
+        return None
+    for key, term in terms.items():
+        if not _is_plain(term):
+            message = f"'{key}' must be plain data"
+            hint = "a configuration has only value, list, tuple and dict"
+            problems.add(message, given.entries[key].span, hint)
+            return None
+    return {"make": {"fn": fn.value, "with": terms}}
+
+
+def _is_plain(term: Any) -> bool:
+    ((key, content),) = term.items()
+    inner = content.values() if key == "dict" else content
+    if key in ("list", "tuple", "dict"):
+        return all(map(_is_plain, inner))
+    return bool(key == "value")

@@ -145,6 +145,9 @@ class _TermBuilder:
             return {"value": arg}
         if isinstance(arg, Real):  # A numpy number.
             return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
+        if type(arg) is tuple and _is_configured(arg):
+            config = self._config_terms(arg[1], path)
+            return self._template_term(arg[0], path, config)
         if type(arg) in (list, tuple):
             kind = type(arg).__name__
             items = [self.term(each, (*path, str(i))) for i, each in enumerate(arg)]
@@ -175,8 +178,42 @@ class _TermBuilder:
             f" constant, read it from a global name of {self._file}",
         )
 
-    def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
-        """Return the term of a pytree that is a global name in the function's file."""
+    def _config_terms(
+        self, config: dict[Any, Any], path: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Return the terms of the arguments of a function that makes a model."""
+        for key in config:
+            if not isinstance(key, str) or not is_parameter_key(key):
+                raise SpecError(
+                    f"the configuration of {_show(path)} has the key {key!r}, which"
+                    " cannot be the name of an argument"
+                )
+        return {k: self._config_term(v, (*path, k)) for k, v in config.items()}
+
+    def _config_term(self, value: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        if type(value) in (list, tuple):
+            kind = type(value).__name__
+            numbered = enumerate(value)
+            return {kind: [self._config_term(x, (*path, f"{i}")) for i, x in numbered]}
+        if type(value) is dict and all(isinstance(key, str) for key in value):
+            pairs = value.items()
+            return {"dict": {k: self._config_term(x, (*path, k)) for k, x in pairs}}
+        if value is None or isinstance(value, bool | int | float | str):
+            return {"value": value}
+        raise SpecError(
+            f"{_show(path)} is {type(value).__name__}, but the configuration of a model"
+            " must be plain data",
+            hint="pass numbers, strings, None, lists, tuples and dicts with strings as"
+            f" keys, and create everything else in {self._file}",
+        )
+
+    def _template_term(
+        self, arg: Any, path: tuple[str, ...], config: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the term of a pytree that is a global name in the function's file.
+
+        With `config`, a function returns it for these arguments.
+        """
         shown = _show(path)
         names = [k for k, each in self._globals.items() if each is arg and is_name(k)]
         if not names:
@@ -188,13 +225,21 @@ class _TermBuilder:
             )
         pytree = arg
         if inspect.isfunction(arg):
+            given = self._regions.plain_value({"dict": config or {}})
             try:
-                inspect.signature(arg).bind()
+                inspect.signature(arg).bind(**given)
             except TypeError as error:
                 message = f"{shown} is the function '{names[0]}', which needs arguments"
-                hint = "pass a function that returns the pytree and needs no arguments"
+                hint = (
+                    f"pass them as plain data: ({names[0]}, {{...}}); or pass a function"
+                    " that needs none"
+                )
+                if config is not None:
+                    message = f"{shown}: '{names[0]}' cannot be called: {error}"
+                    hint = f"arguments of '{names[0]}' are the keys of the dict"
                 raise SpecError(message, hint=hint) from error
-            pytree = self._regions.call_with_precision(arg, self._wide)
+            made = self._regions.call_with(arg, given)
+            pytree = self._regions.call_with_precision(made, self._wide)
         self.pytrees.append((path, pytree))
         for inner in self._regions.complex_leaves(pytree):
             raise self._complex_error((*path, *inner))
@@ -204,7 +249,9 @@ class _TermBuilder:
                 raise SpecError(f"{_show((*path, *inner))} is a value of the program")
             if next(is_parameter):
                 self._add_leaf(leaf, (*path, *inner))
-        return {"make": names[0]}
+        return {
+            "make": names[0] if config is None else {"fn": names[0], "with": config}
+        }
 
     def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
         if not isinstance(value, Variable) and 0 in value.shape:
@@ -222,6 +269,13 @@ class _TermBuilder:
         variable = self._regions.path_of_variable(value)
         self.leaves.append(Leaf(value, path, variable))
         return self.leaves[-1]
+
+
+def _is_configured(pair: tuple[Any, ...]) -> bool:
+    """Return True for a function that takes arguments, and a dict with them."""
+    if len(pair) != 2 or not inspect.isfunction(pair[0]) or type(pair[1]) is not dict:
+        return False
+    return bool(inspect.signature(pair[0]).parameters)
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:

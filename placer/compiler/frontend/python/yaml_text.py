@@ -12,12 +12,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from placer.compiler.frontend.entries.names import quote
 from placer.compiler.frontend.python.program import Program
 from placer.compiler.frontend.yaml.events import parse_yaml
 from placer.compiler.frontend.yaml.scalars import resolve
 from placer.errors import SpecError
 
 WIDTH = 88
+MAX_KEY = 1024
+"""The maximum length of a key on one line in YAML 1.2."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*|(/[a-z0-9_]+(:[a-z0-9_*-]+)*)+")
 _YAML_1_1_WORDS = frozenset(
@@ -37,6 +40,12 @@ def to_yaml(program: Program) -> str:
     or too long."""
     program.model()
     tree = program.tree()
+    longest = max(_keys(tree.value), key=len)
+    if len(one_line(longest)) > MAX_KEY:
+        raise SpecError(
+            f"the program cannot be written as YAML: the name {quote(longest)} has"
+            f" {len(longest):,} characters, and a key of YAML at most {MAX_KEY:,}"
+        )
     text = "\n".join(_section_lines(tree.value)) + "\n"
     try:
         parsed, mistakes = parse_yaml(text, "the spec")
@@ -51,6 +60,14 @@ def to_yaml(program: Program) -> str:
         )
         raise SpecError(f"the program cannot be written as YAML: {reason}")
     return text
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    inner = value.values() if isinstance(value, dict) else value
+    for each in inner if isinstance(value, dict | list) else ():
+        yield from _keys(each)
 
 
 def _section_lines(spec: dict[str, Any]) -> Iterator[str]:

@@ -56,10 +56,31 @@ def sized(n):
     return model()
 
 
+def configured(sizes, bias=None):
+    assert isinstance(sizes, tuple)
+    return Model(jnp.ones(sizes), {"a.b": [jnp.full(4, bias["a.b"][0])], "count": [0, 1]})
+
+
 def apply(model, x):
     with place_guard("/cpu"):
         h = jnp.tanh(x @ model.w + model.inner["a.b"][0])
     return h * model.inner["count"][1]
+
+
+def eights():
+    return Model(jnp.ones((4, 4)), [jnp.ones(4, jnp.float8_e4m3fn), jnp.arange(2)])
+
+
+def two(models, x):
+    (model,) = models
+    with place_guard("/cpu"):
+        h = jnp.tanh(x @ model.w)
+    with place_guard("/node:worker:1"):
+        return h * model.inner[0].astype(x.dtype) * model.inner[1][1]
+
+
+def paired(both, x):
+    return apply(both[0], x) * both[1]["scale"]
 
 
 def dense(params, x, scale=1.0):
@@ -203,6 +224,70 @@ def test_a_model_is_a_name_of_the_file(tmp_path: Path) -> None:
     assert parameters(again) == parameters(program)
 
 
+def test_arrays_that_are_never_trained_are_listed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = "placer.trace(two, [eights], x, name='net')"
+    program = build_program(tmp_path, call)
+    assert parameters(program) == {"net.p0_w": "float32[4, 4]"}
+    spec, out = f"{tmp_path / 'model.py'}:build", f"{tmp_path / 'build'}"
+    commands.main(["compile", spec, "--out", out], standalone_mode=False)
+    line = "never trained in 'net': models.0.inner.0 float8_e4m3fn[4], models.0.inner.1 int32[2]"
+    assert capsys.readouterr().out.count(line) == 1
+    commands.main(["explain", out], standalone_mode=False)
+    assert capsys.readouterr().out.count(line) == 1
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(1024, False), (1025, True)])
+def test_yaml_has_no_keys_that_are_longer_than_its_own(
+    tmp_path: Path, length: int, is_refused: bool
+) -> None:
+    call = f'placer.trace(dense, {{"w": W, "n" * {length}: W + 1}}, x)'
+    program = build_program(tmp_path, call)
+    if not is_refused:
+        assert "n" * length in to_yaml(program)
+        return
+    with pytest.raises(PlacerError, match=r"has 1,025 characters, and a key of YAML"):
+        to_yaml(program)
+
+
+def test_a_model_has_a_configuration(tmp_path: Path) -> None:
+    call = (
+        'placer.trace(apply, (configured, {"sizes": (4, 4), "bias": {"a.b": [1.5]}}),'
+        ' x, name="net")'
+    )
+    program = build_program(tmp_path, call)
+    assert parameters(program) == {
+        "net.w": "float32[4, 4]",
+        "net.inner_a_b_0": "float32[4]",
+    }
+    begun = load(program.files["net.safetensors"])
+    np.testing.assert_array_equal(begun["net.inner_a_b_0"], np.full(4, 1.5))
+    (op,) = calls(program)
+    assert op.attrs["args"].startswith(
+        '[{"make": {"fn": "configured", "with": {"sizes": {"tuple": [{"value": 4},'
+    )
+
+
+def test_another_configuration_is_another_build(tmp_path: Path) -> None:
+    digests = []
+    for bias in ("1.5", "2.5"):
+        call = f"placer.trace(apply, (configured, {{'sizes': (4, 4), 'bias': {{'a.b': [{bias}]}}}}), x)"
+        program = build_program(tmp_path, call)
+        digests.append(placer.compile(program, tmp_path / bias).digest)
+    assert digests[0] != digests[1]
+
+
+def test_a_function_without_arguments_beside_a_dict_is_no_configuration(
+    tmp_path: Path,
+) -> None:
+    call = "placer.trace(paired, (model, {'scale': 2.0}), x)"
+    assert [*parameters(build_program(tmp_path, call))] == [
+        "trace_0.p0_w",
+        "trace_0.p0_inner_a_b_0",
+    ]
+
+
 def test_arrays_in_dicts_are_parameters(tmp_path: Path) -> None:
     arguments = '{"w": W}, x, 0.5'
     program = build_program(tmp_path, f"placer.trace(dense, {arguments})")
@@ -273,6 +358,7 @@ def test_a_shape_is_initialized_by_init(tmp_path: Path) -> None:
         'placer.trace(apply, model, x, name="net")',
         'placer.trace(dense, {"w": W}, x, 0.5, batch="rows")',
         'placer.trace(dense, {"w": W, "never_used_" * 9: W + 1}, x)',
+        'placer.trace(apply, (configured, {"sizes": (4, 4), "bias": {"a.b": [1.5]}}), x)',
     ],
 )
 def test_yaml_is_equivalent(tmp_path: Path, call: str) -> None:
@@ -406,6 +492,18 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         (
             "placer.trace(apply, sized, x)",
             "model is the function 'sized', which needs arguments",
+        ),
+        (
+            "placer.trace(apply, (sized, {'m': 3}), x)",
+            "model: 'sized' cannot be called: missing a required argument: 'n'",
+        ),
+        (
+            "placer.trace(apply, (sized, {'n': [1, W]}), x)",
+            "model.n.1 is ndarray, but the configuration of a model must be plain data",
+        ),
+        (
+            "placer.trace(apply, (sized, {'a b': 3}), x)",
+            "the configuration of model has the key 'a b', which cannot be the name of",
         ),
         (
             "placer.trace(lambda w, x: x @ w, W, x)",

@@ -1,0 +1,55 @@
+"""Lists the arrays in the arguments of a traced function that are not trained."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+
+from placer.ops.functions.arguments import make_template, names_on_path
+
+
+def untrained_arrays(fn: Callable[..., Any], text: str) -> Iterator[str]:
+    """Yield the path and the type of each array that is not a parameter.
+
+    These are arrays of other types than floats, such as integers and float8, and variables
+    that a library does not train. `text` holds the arguments of `fn`
+    (`placer.ops.functions.arguments`).
+
+    Example:
+        list(untrained_arrays(apply, '[{"make": "model"}]'))  # ["model.count int32[2]"]
+    """
+    names = [*inspect.signature(fn).parameters]
+    for i, term in enumerate(json.loads(text)):
+        yield from _arrays(fn, term, (names[min(i, len(names) - 1)],))
+
+
+def _arrays(
+    fn: Callable[..., Any], term: Mapping[str, Any], path: tuple[str, ...]
+) -> Iterator[str]:
+    ((key, content),) = term.items()
+    match key:
+        case "make":
+            made = content if isinstance(content, str) else json.dumps(content)
+            template = make_template(fn, made)
+            pytree = jax.tree.unflatten(template.structure, template.leaves)
+            for inner, leaf in jax.tree.leaves_with_path(pytree):
+                if _is_plain_array(leaf):
+                    shape = ", ".join(map(str, leaf.shape))
+                    yield f"{'.'.join(names_on_path(inner, *path))} {leaf.dtype}[{shape}]"
+        case "list" | "tuple":
+            for i, each in enumerate(content):
+                yield from _arrays(fn, each, (*path, str(i)))
+        case "dict":
+            for name, each in content.items():
+                yield from _arrays(fn, each, (*path, name))
+
+
+def _is_plain_array(leaf: Any) -> bool:
+    """Return True for an array; parameters are types here, and random keys no numbers."""
+    if not isinstance(leaf, jax.Array) and type(leaf).__module__ != "numpy":
+        return False
+    return not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
