@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,9 @@ def test_processes_reach_the_metrics_of_the_spec(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_data(model, monkeypatch)
-    if model in PACKAGES:
-        pytest.importorskip(PACKAGES[model])
+    package = PACKAGES.get(model)
+    if package and find_spec(package) is None:  # an import of Keras chooses its backend
+        pytest.skip(f"{package} is not installed")
     done = run_command("compile", spec_of(model), "--out", tmp_path / "build")
     assert done.status == 0, done.err
     ended = launch(tmp_path / "build")
