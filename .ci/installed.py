@@ -20,6 +20,11 @@ EXTRAS = {
     "custom_op.yaml": "equinox",
     "flax_block.py:build": "flax",
     "flax_block_gpus.py:build": "flax",
+    "linen_digits.py:build": "flax",
+    "nnx_cancer.py:build": "flax",
+    "equinox_digits.py:build": "equinox",
+    "haiku_diabetes.py:build": "haiku",
+    "keras_digits.py:build": "keras",
 }
 """The specs that need another package, and the extra of placer that installs it."""
 ROWS_ELSEWHERE = {"adult.yaml"}
@@ -36,7 +41,7 @@ def main() -> None:
     wheel = Path(find_module("placer")).parent
     specs = wheel / "_data" / "specs"
     names = sorted({file.name for file in specs.glob("*.yaml")} - ROWS_ELSEWHERE)
-    names += ["digits.py:build", "flax_block.py:build", "flax_block_gpus.py:build"]
+    names += ["digits.py:build", *(name for name in EXTRAS if ".py:" in name)]
     assert names[3:], f"{specs} has no specs"
     with ThreadPoolExecutor(max_workers=2) as pool:  # to start is most of a short run
         checks = [

@@ -69,6 +69,7 @@ def quick_compilation():
             "xla_cpu_prefer_vector_width": 128,
         }
         jax.jit = functools.partial(jit, compiler_options=options)
+        jax.jit.__name__ = jit.__name__  # Haiku reads it
     yield
     jax.jit = jit
     jax.config.update("jax_disable_most_optimizations", before)
