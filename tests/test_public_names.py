@@ -52,6 +52,7 @@ NAMES = [
     "remat",
     "run",
     "slice_sizes",
+    "step_key",
     "trace",
     "train",
 ]
@@ -80,6 +81,7 @@ def test_each_public_name_has_a_docstring() -> None:
         "remat",
         "run",
         "slice_sizes",
+        "step_key",
         "trace",
         "train",
     ]

@@ -305,11 +305,24 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         list[dict[str, Any]],
         doc("the arguments, such as [{make: model}, {in: x}]"),
     ]
-    regions: Annotated[list[Region], doc("the regions; each runs at one place")]
+    regions: Annotated[
+        list[Region],
+        doc(
+            "the regions; each runs at one place. With `evaluation`, those of training"
+        ),
+    ]
     in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter] | None,
         doc("parameters; regions call them NAME.KEY"),
+    ] = None
+    evaluation: Annotated[
+        list[Region] | None,
+        doc("the regions in evaluations and predictions, if they differ"),
+    ] = None
+    results: Annotated[
+        dict[str, list[str]] | None,
+        doc("by result, its values in training and in evaluation"),
     ] = None
     batch: Annotated[
         Literal["rows", "whole"],

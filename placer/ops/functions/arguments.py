@@ -10,6 +10,10 @@ The text is a JSON list with one term for each argument:
   without arguments that returns a pytree. Its float arrays are parameters, except Flax
   variables other than `nnx.Param`, and `State` and `StateIndex` of Equinox. These, such as
   running statistics, and all other leaves keep their values from the file.
+
+Streams of random numbers of Flax in a pytree do not keep their values: in each step, the
+i-th stream has the key `fold_in(key of the step, i)` and the count 0. In evaluation, modules
+of the pytree are switched: dropout is off, and statistics are not updated.
 """
 
 from __future__ import annotations
@@ -51,28 +55,50 @@ class Template:
         )
         return tuple(x for each in inner for x in each if isinstance(x, TensorType))
 
-    def fill(self, values: Iterator[Any]) -> Any:
-        """Return the pytree with the next values in place of their types."""
-        leaves = [_fill(leaf, values) for leaf in self.leaves]
+    def fill(self, values: Iterator[Any], key: Any = None) -> Any:
+        """Return the pytree with the next values in place of their types.
+
+        `key` is the key of the step, for streams of random numbers.
+        """
+        leaves = [_fill(leaf, values, key) for leaf in self.leaves]
         pytree = jax.tree.unflatten(self.structure, leaves)
         return (
             pytree if self.keys is None else dict(zip(self.keys, pytree, strict=True))
         )
 
 
-def _fill(leaf: Any, values: Iterator[Any]) -> Any:
+@dataclass(frozen=True, slots=True)
+class StreamLeaf:
+    """The key of stream `number`, or its count if `number` is None."""
+
+    number: int | None
+    shape: tuple[int, ...]
+
+    def value(self, key: Any) -> Any:
+        """Return the leaf for a key of the step."""
+        if self.number is None:
+            return jax.numpy.zeros(self.shape, jax.numpy.uint32)
+        own = jax.random.fold_in(key, self.number)
+        return jax.random.split(own, self.shape) if self.shape else own
+
+
+def _fill(leaf: Any, values: Iterator[Any], key: Any) -> Any:
     if isinstance(leaf, Template):
-        return leaf.fill(values)
+        return leaf.fill(values, key)
+    if isinstance(leaf, StreamLeaf):
+        return leaf.value(key)
     return next(values) if isinstance(leaf, TensorType) else leaf
 
 
-def read_arguments(fn: Callable[..., Any], text: str) -> Template:
+def read_arguments(
+    fn: Callable[..., Any], text: str, training: bool = False
+) -> Template:
     """Parse the text of the arguments of `fn` to a template of their list.
 
-    Its types are the types of graph values and of parameters. Raises PlacerError if the
+    Unless `training`, modules are switched to evaluation. Its types are the types of graph values and of parameters. Raises PlacerError if the
     file of `fn` lacks a name; errors raised by functions of the file propagate.
     """
-    make = cache(partial(make_template, fn))
+    make = cache(partial(make_template, fn, training=training))
     leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
     return Template(structure, leaves)
 
@@ -96,6 +122,18 @@ def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
     return content
 
 
+def open_parameters(fn: Callable[..., Any], count: int) -> list[str]:
+    """Return which of `key` and `training` a call with `count` arguments leaves open."""
+    kinds = {p.name: p.kind for p in inspect.signature(fn).parameters.values()}
+    both, only = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    left = [*kinds][count:]
+    return [
+        name
+        for name in ("key", "training")
+        if kinds.get(name) == only or (kinds.get(name) == both and name in left)
+    ]
+
+
 def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
     """Return the global names of the file of a function."""
     function: Any = inspect.unwrap(fn)
@@ -103,8 +141,12 @@ def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return names if isinstance(names, dict) else {}
 
 
-def make_template(fn: Callable[..., Any], name: str) -> Template:
+def make_template(
+    fn: Callable[..., Any], name: str, *, training: bool = False
+) -> Template:
     """Return the template of the pytree called `name` in the file of `fn`.
+
+    Unless `training`, its modules are switched to evaluation.
 
     A function is only traced for shapes and dtypes, unless its pytree has arrays that
     are not parameters: their values are needed.
@@ -115,15 +157,44 @@ def make_template(fn: Callable[..., Any], name: str) -> Template:
             f"the file of '{fn.__name__}' has no '{name}'",
             hint=did_you_mean(name, globals_of(fn)),
         )
+    switch: Any = (lambda made: made) if training else in_evaluation
     if not inspect.isfunction(pytree):
-        return split_pytree(pytree)
+        return split_pytree(switch(pytree))
     templates: list[Template] = []
-    jax.eval_shape(lambda: templates.append(split_pytree(pytree())))
+    jax.eval_shape(lambda: templates.append(split_pytree(switch(pytree()))))
     (template,) = templates
     if any(_is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
         with jax.ensure_compile_time_eval():
-            return split_pytree(pytree())
+            return split_pytree(switch(pytree()))
     return template
+
+
+def in_evaluation(pytree: Any) -> Any:
+    """Return a pytree with its modules of Flax nnx and of Equinox in evaluation."""
+    nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
+    if nnx is not None:
+        off = {"deterministic": True, "use_running_average": True}
+
+        def view(node: Any) -> Any:
+            is_module = isinstance(node, nnx.Module)
+            if not is_module:
+                return node
+            seen: Any = nnx.view(node, raise_if_not_found=False, **off)
+            return seen
+
+        pytree = jax.tree.map(
+            view, pytree, is_leaf=lambda node: isinstance(node, nnx.Module)
+        )
+    if equinox is not None:
+
+        def has_inference(node: Any) -> bool:
+            is_module = isinstance(node, equinox.Module)
+            return is_module and hasattr(node, "inference")
+
+        flat = jax.tree.leaves(pytree, is_leaf=has_inference)
+        if any(map(has_inference, flat)):
+            pytree = equinox.nn.inference_mode(pytree)
+    return pytree
 
 
 def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
@@ -137,7 +208,29 @@ def split_pytree(pytree: Any) -> Template:
     leaves, structure = jax.tree.flatten(pytree)
     pairs = zip(leaves, parameter_mask(pytree), strict=True)
     typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
+    for at, leaf in _stream_leaves(pytree):
+        typed[at] = leaf
     return Template(structure, typed)
+
+
+def _stream_leaves(pytree: Any) -> Iterator[tuple[int, StreamLeaf]]:
+    """Yield the leaves of streams of random numbers, each with its index."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return
+    at = number = 0
+
+    def is_stream(node: Any) -> bool:
+        return isinstance(node, nnx.RngStream)
+
+    for node in jax.tree.leaves(pytree, is_leaf=is_stream):
+        leaves = jax.tree.leaves(node) if is_stream(node) else [node]
+        for leaf in leaves if is_stream(node) else ():
+            is_key = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            yield at, StreamLeaf(number if is_key else None, tuple(leaf.shape))
+            at += 1
+        number += is_stream(node)
+        at += not is_stream(node)
 
 
 def _parameter_type(array: Any) -> TensorType:

@@ -12,12 +12,18 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import Template, read_arguments
+from placer.ops.functions.arguments import Template, open_parameters, read_arguments
 from placer.ops.functions.batch_types import TRACE_BATCHES, abstract_values
-from placer.ops.functions.cut import Cut, cut
+from placer.ops.functions.cut import Cut, ValueSource, cut
 from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
-from placer.ops.functions.flatten import flatten, source_line
-from placer.ops.functions.random_draws import check_draws
+from placer.ops.functions.flatten import FlatJaxpr, flatten, source_line
+from placer.ops.functions.random_draws import (
+    FIXED,
+    FROM_BATCH,
+    FROM_KEY,
+    check_draws,
+)
+from placer.ops.functions.row_draws import draw_by_row, draws_random_numbers
 from placer.ops.functions.state import (
     Leaves,
     changed_leaves,
@@ -26,6 +32,22 @@ from placer.ops.functions.state import (
     watch_state,
 )
 from placer.place.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a function is traced.
+
+    Attributes:
+        training: for training steps, not for evaluations.
+        by_rows: random numbers are drawn for each row of the batch.
+    """
+
+    training: bool = False
+    by_rows: bool = False
+
+
+EVALUATION, TRAINING = Mode(), Mode(training=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,53 +59,106 @@ class TracedFunction:
     results: Any
 
 
-def trace_function(fn: Callable[..., Any], text: str, rows: int) -> TracedFunction:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trace:
+    """A function's equations. The last input of `flat` is the key of the step."""
+
+    flat: FlatJaxpr
+    arguments: Template
+    results: Any
+    has_rows: Sequence[bool]
+    debug: Any
+
+
+def trace_function(
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
+) -> TracedFunction:
     """Trace a function for a batch of `rows` rows, and cut it into regions.
 
-    `text` holds its arguments (`placer.ops.functions.arguments`). Raises PlacerError if
-    the function cannot be cut. Errors of the function propagate.
+    `text` holds its arguments (`placer.ops.functions.arguments`). A parameter `key` or
+    `training` of the function that the arguments leave open is passed as well: the key of
+    the step, and whether it is traced for training. Raises PlacerError if the function
+    cannot be cut. Errors of the function propagate.
     """
-    widest = str(jax.dtypes.canonicalize_dtype("float64"))
-    return _trace_function(fn, text, rows, widest)
+    return _cut_function(fn, text, rows, mode, _widest())
 
 
-def is_deterministic(fn: Callable[..., Any], text: str, rows: int) -> bool:
+def is_deterministic(
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
+) -> bool:
     """Return True if a second trace of the function has the same equations."""
-    not_cached = _trace_function.__wrapped__
-    both = trace_function(fn, text, rows), not_cached(fn, text, rows, "")
-    first, again = ([fingerprint(each) for each in one.cut.regions] for one in both)
-    return first == again
+    first = _trace(fn, text, rows, mode.training, _widest())
+    again = _trace.__wrapped__(fn, text, rows, mode.training, "")
+    of_first, of_second = (
+        [fingerprint(each) for each in _cut(one, one.flat).cut.regions]
+        for one in (first, again)
+    )
+    return of_first == of_second
+
+
+def _widest() -> str:
+    """Return the widest float, a part of the keys of caches."""
+    return str(jax.dtypes.canonicalize_dtype("float64"))
 
 
 @lru_cache(maxsize=64)
-def _trace_function(
-    fn: Callable[..., Any], text: str, rows: int, widest: str
+def _cut_function(
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
 ) -> TracedFunction:
+    trace = _trace(fn, text, rows, mode.training, widest)
+    flat = trace.flat
+    if mode.by_rows and draws_random_numbers(flat):
+        small, large = TRACE_BATCHES
+        other = large if rows == small else small
+        twin = _trace(fn, text, other, mode.training, widest)
+        flat = draw_by_row(flat, twin.flat, (rows, other))
+    return _cut(trace, flat)
+
+
+def _cut(trace: _Trace, flat: FlatJaxpr) -> TracedFunction:
+    regions = cut(flat, trace.has_rows, trace.debug)
+    return TracedFunction(regions, trace.arguments, trace.results)
+
+
+@lru_cache(maxsize=64)
+def _trace(
+    fn: Callable[..., Any], text: str, rows: int, training: bool, widest: str
+) -> _Trace:
     del widest  # widest is only part of the cache key
-    arguments = read_arguments(fn, text)
+    arguments = read_arguments(fn, text, training)
 
     with watch_state() as state_errors:
-        closed, results, changes = _make_jaxpr(fn, arguments, rows)
+        closed, results, changes = _make_jaxpr(fn, arguments, rows, training)
     has_rows = [kind.has_batch for kind in arguments.types]
-    check_draws(closed, has_rows)
+    origins = [FROM_BATCH if each else FIXED for each in has_rows]
+    check_draws(closed, [*origins, FROM_KEY], training)
     if state_errors:
         raise state_errors[0]
     if changes:
-        raise state_change_error(next(iter(changes)), _change_line(fn, arguments, rows))
+        line = _change_line(fn, arguments, rows, training)
+        raise state_change_error(next(iter(changes)), line)
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-    return TracedFunction(cut(flatten(closed), has_rows, debug), arguments, results)
+    return _Trace(flatten(closed), arguments, results, has_rows, debug)
 
 
 def _make_jaxpr(
-    fn: Callable[..., Any], arguments: Template, rows: int, *, changes: bool = False
+    fn: Callable[..., Any],
+    arguments: Template,
+    rows: int,
+    training: bool,
+    *,
+    changes: bool = False,
 ) -> tuple[Any, Any, Leaves]:
     """Return a function's jaxpr, its results, and the arguments that it changes."""
     changed: Leaves = {}
 
-    def of_values(*values: Any) -> Any:
-        args = arguments.fill(iter(values))
+    def of_values(*inputs: Any) -> Any:
+        *values, key = inputs
+        args = arguments.fill(iter(values), key)
         before = leaves_by_path(fn, args)
-        results = _check_arrays(fn, fn(*args))
+        passed = {"key": key, "training": training}
+        keywords = {name: passed[name] for name in open_parameters(fn, len(args))}
+        results = _check_arrays(fn, fn(*args, **keywords))
         changed.update(changed_leaves(before, leaves_by_path(fn, args)))
         # With `changes`, the equations show the line of the first change.
         return next(iter(changed.values())) if changes else results
@@ -91,14 +166,17 @@ def _make_jaxpr(
     # JAX's messages name the traced function and its line; let them name `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
     traced = jax.make_jaxpr(of_values, return_shape=True)
-    closed, results = traced(*abstract_values(arguments.types, rows))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    closed, results = traced(*abstract_values(arguments.types, rows), key)
     return closed, results, changed
 
 
-def _change_line(fn: Callable[..., Any], arguments: Template, rows: int) -> str:
+def _change_line(
+    fn: Callable[..., Any], arguments: Template, rows: int, training: bool
+) -> str:
     """Return the line that changes an argument; empty if it is unknown."""
     try:
-        closed, _, _ = _make_jaxpr(fn, arguments, rows, changes=True)
+        closed, _, _ = _make_jaxpr(fn, arguments, rows, training, changes=True)
     except (TypeError, jax.errors.JAXTypeError):
         return ""
     changed = set(map(id, closed.jaxpr.outvars))
@@ -130,31 +208,36 @@ def run_region(
     rows: int,
     inputs: Sequence[jax.Array],
     expected: str,
+    mode: Mode = EVALUATION,
+    random: Callable[[ValueSource], Any] | None = None,
 ) -> list[jax.Array]:
     """Compute the results of a region.
 
     Args:
         text: the arguments of `fn`.
         expected: the fingerprint of the compiled region (`fingerprint_of`), or empty.
+        random: returns the key of the step (`STEP_KEY`), or the numbers of the rows
+            (`ROW_NUMBERS`), for regions that draw random numbers.
 
     Raises:
         PlacerError: if the region has another fingerprint, or the function has no such
             region for `rows` rows.
     """
-    if expected and not _is_expected(fn, text, region, expected):
+    if expected and not _is_expected(fn, text, region, expected, mode):
         raise PlacerError(
             f"{fn.__name__} is not the function that was compiled",
             hint="make its file the same in each import: seed np.random, sort sets,"
             " and check that the importing code does not change it",
         )
-    regions = trace_function(fn, text, rows).cut.regions
+    regions = trace_function(fn, text, rows, mode).cut.regions
     if region >= len(regions):
         raise PlacerError(
             f"{fn.__name__} has no region {region} for {rows} rows, only {len(regions)}",
             hint=_ROWS_HINT,
         )
     chosen = regions[region]
-    wanted = [TensorType(str(x.dtype), x.shape) for x in chosen.closed.in_avals]
+    values = chosen.closed.in_avals[: len(chosen.operands)]
+    wanted = [TensorType(str(x.dtype), x.shape) for x in values]
     actual = [TensorType(str(x.dtype), x.shape) for x in inputs]
     if wanted != actual:
         types = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, actual))}"
@@ -162,17 +245,25 @@ def run_region(
             f"region {region} of {fn.__name__} takes {types} for {rows} rows",
             hint=_ROWS_HINT,
         )
-    return chosen(*inputs)
+    if not chosen.random:
+        return chosen(*inputs)
+    assert random is not None, "the region draws random numbers"
+    return chosen(*inputs, *map(random, chosen.random))
 
 
-def fingerprint_of(fn: Callable[..., Any], text: str, region: int) -> str:
+def fingerprint_of(
+    fn: Callable[..., Any], text: str, region: int, mode: Mode = EVALUATION
+) -> str:
     """Return the fingerprint of a region, for other processes to compare."""
-    return fingerprint(trace_function(fn, text, TRACE_BATCHES[0]).cut.regions[region])
+    regions = trace_function(fn, text, TRACE_BATCHES[0], mode).cut.regions
+    return fingerprint(regions[region])
 
 
 @lru_cache(maxsize=256)
-def _is_expected(fn: Callable[..., Any], text: str, region: int, expected: str) -> bool:
-    regions = trace_function(fn, text, TRACE_BATCHES[0]).cut.regions
+def _is_expected(
+    fn: Callable[..., Any], text: str, region: int, expected: str, mode: Mode
+) -> bool:
+    regions = trace_function(fn, text, TRACE_BATCHES[0], mode).cut.regions
     return region < len(regions) and has_fingerprint(regions[region], expected)
 
 

@@ -35,16 +35,17 @@ class RegionNode(NamedTuple):
 
 
 def read_regions(
-    section: SpecNode | None, name: str, problems: Problems
+    section: SpecNode | None, name: str, problems: Problems, key: str = "regions"
 ) -> list[RegionNode] | None:
-    """Read the regions of an op. None after an error."""
-    if not isinstance(section, SequenceNode) or not section.items:
+    """Read the regions of an op in its key `regions` or `evaluation`. None after an
+    error."""
+    if not isinstance(section, SequenceNode) or not (section.items or key != "regions"):
         if section is not None:
-            message = "'regions' must list the regions of the function"
+            message = f"'{key}' must list the regions of the function"
             problems.add(message, section.span, "placer.trace writes this list")
         return None
     return all_or_none(
-        _read_region(item, f"regions[{number}] of op '{name}'", name, problems)
+        _read_region(item, f"{key}[{number}] of op '{name}'", name, problems)
         for number, item in enumerate(section.items)
     )
 
@@ -79,6 +80,34 @@ def _read_result(
         return None
     type_ = read_type(node, problems)
     return None if type_ is None else (key.text, type_)
+
+
+def read_switched(
+    section: SpecNode | None, name: str, types: Mapping[str, Any], problems: Problems
+) -> dict[str, tuple[str, str]] | None:
+    """Read the values of each result in training and in evaluation. None after an
+    error."""
+    switched: dict[str, tuple[str, str]] = {}
+    for key, item in section if isinstance(section, MappingNode) else ():
+        names = [str(each.value) for each in as_list(item)]
+        unknown = [each for each in names if each not in types]
+        suffix = key.removeprefix(f"{name}.")
+        if key != name and (suffix == key or not is_name(suffix)):
+            message, span = f"'{key}' is no result of op '{name}'", item.span
+        elif key in types:
+            message, span = f"op '{name}': '{key}' already exists", item.span
+        elif len(names) != 2 or unknown:
+            message = (
+                f"'{key}' must list two values of op '{name}', of training and of"
+                " evaluation"
+            )
+            span = item.span
+        else:
+            switched[key] = names[0], names[1]
+            continue
+        problems.add(message, span, "placer.trace writes this mapping")
+        return None
+    return switched
 
 
 def encode_arguments(

@@ -197,12 +197,17 @@ class _TermBuilder:
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
+    from placer.ops.functions.arguments import open_parameters
+
+    passed = dict.fromkeys(open_parameters(fn, len(args)))
     try:
-        bound = inspect.signature(fn).bind(*args)
+        bound = inspect.signature(fn).bind(*args, **passed)
     except TypeError as error:
         message = f"'{fn.__name__}' cannot be called with these arguments: {error}"
         raise SpecError(message) from error
     for name, value in bound.arguments.items():
+        if name in passed:
+            continue
         kind = inspect.signature(fn).parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
             yield from (f"{name}{i}" for i in range(len(value)))
@@ -221,7 +226,7 @@ def _joined(path: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path)) or "_"
 
 
-_RESERVED = re.compile(r"(out|mid)[0-9]+|new")
+_RESERVED = re.compile(r"(out|mid)[0-9]+|new|(training|evaluation)[0-9]*")
 """Names that the op uses for other values."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -107,10 +107,17 @@ def trace(
     entry |= {"batch": "rows"} if function.is_by_rows else {}
     params, files = _parameter_entries(arguments, name, init, span)
     entry |= {"params": params} if params else {}
-    entry["regions"] = [
-        _region_entry(region, _region_place(region, number, name, text, lines, span))
-        for number, region in enumerate(function.regions)
-    ]
+
+    def entries(regions: Sequence[Any]) -> list[dict[str, Any]]:
+        return [
+            _region_entry(each, _region_place(each, number, name, text, lines, span))
+            for number, each in enumerate(regions)
+        ]
+
+    entry["regions"] = entries(function.regions)
+    if function.evaluation is not None:
+        entry["evaluation"] = entries(function.evaluation)
+        entry["results"] = {key: [*pair] for key, pair in function.switched.items()}
     program.record(TRACE, entry, name, guards=(), files=files)
     values = [
         inputs[value] if value in inputs else program.variable(value, name)

@@ -512,6 +512,7 @@ def test_errors_of_jax_name_the_function(tmp_path: Path) -> None:
 
 
 STATISTICS = """\
+import jax
 import numpy as np
 from flax import nnx
 
@@ -532,7 +533,11 @@ def apply(model, x):
 
 def dropping(model, x):
     x = model.norm(x)
-    return model.drop(x)
+    return x + jax.random.normal(jax.random.key(0), x.shape)
+
+
+def evaluating(model, x, key):
+    return x + jax.random.normal(key, x.shape)
 
 
 def learning(model, x):
@@ -562,10 +567,14 @@ def test_values_that_flax_does_not_train_are_those_of_the_file(tmp_path: Path) -
     [
         (
             "dropping",
-            "trace 'net': 'random_bits' (stats.py:21) draws random numbers with a key that"
+            "trace 'net': 'random_bits' (stats.py:22) draws random numbers with a key that"
             " is the same in every step",
         ),
-        ("learning", "trace 'net': model.norm.mean is changed (stats.py:25), and"),
+        (
+            "evaluating",
+            "trace 'net': 'random_bits' (stats.py:26) draws random numbers in evaluation",
+        ),
+        ("learning", "trace 'net': model.norm.mean is changed (stats.py:30), and"),
         ("rolling", "trace 'net': its traces differ: it draws from np.random"),
     ],
 )
