@@ -17,7 +17,7 @@ from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.ops.attributes import complete
-from placer.ops.functions.arguments import Template, make_template
+from placer.ops.functions.arguments import Template, make_template, open_parameters
 from placer.ops.functions.cut import OUTSIDE
 from placer.ops.functions.function import TracedFunction, trace_function
 from placer.ops.special.call import CALL
@@ -146,11 +146,15 @@ class CallWriter:
             if key in ("in", "param"):
                 return value()
             if key == "make":
-                self.functions[f"{module}:{content}"] = None
+                made = content if isinstance(content, str) else content[0]
+                self.functions[f"{module}:{made}"] = None
                 template = make_template(call.fn, content)
-                return self._filled(
-                    _function(f"{module}:{content}", modules), template, value
-                )
+                pytree = _function(f"{module}:{made}", modules)
+                if _is_switched(
+                    template, make_template(call.fn, content, training=True)
+                ):
+                    pytree = f"{self._ops('in_evaluation')}({pytree})"
+                return self._filled(pytree, template, value)
             if key in ("list", "tuple"):
                 items = tuple(map(argument, content))
                 if key == "tuple" and len(items) == 1:
@@ -162,6 +166,10 @@ class CallWriter:
 
         module = op.attrs["fn"].partition(":")[0]
         arguments = [argument(term) for term in json.loads(call.text)]
+        # No output depends on the key.
+        more = {"key": "jax.random.key(0)", "training": "False"}
+        for name in open_parameters(call.fn, len(arguments)):
+            arguments.append(Expression(f"{name}={more[name]}"))
         names = [call.values.get(source, "") for source in results]
         fn = _function(op.attrs["fn"], modules)
         tree = jax.tree.structure(call.traced.results)
@@ -182,6 +190,14 @@ class CallWriter:
         )
         leaves = Expression("", items=items, brackets=("{", "}"))
         return Expression(self._ops("with_leaves"), items=(Expression(pytree), leaves))
+
+
+def _is_switched(evaluation: Template, training: Template) -> bool:
+    """Return True if a pytree has modules that differ in training and evaluation."""
+    if evaluation.structure != training.structure:
+        return True
+    pairs = zip(evaluation.leaves, training.leaves, strict=True)
+    return any(isinstance(one, bool) and one is not other for one, other in pairs)
 
 
 _BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")")}

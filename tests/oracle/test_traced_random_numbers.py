@@ -6,6 +6,8 @@ The masks are read from the trained parameters (`support/dropping.py`).
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from support.row_draws import draw_by_row
 
 import placer
 from placer.compiler.driver import compile
+from placer.exporting.export import export
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
@@ -136,3 +139,21 @@ def test_an_evaluation_drops_nothing(which: str, tmp_path: Path) -> None:
     trained = load_file(saved)
     total = trained["net.w"].sum() + trained["net.v"].sum()
     assert outcome.eval == {"loss": pytest.approx(total / ROWS, rel=1e-12)}
+
+
+@pytest.mark.parametrize("which", ["by_streams", "by_training"])
+def test_an_exported_model_drops_nothing(which: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "run")
+    values = np.random.default_rng(0).normal(size=(2, ROWS, WIDTH))
+    params = {f"net.{name}": each for name, each in zip("wv", values, strict=True)}
+    out = tmp_path / "exported"
+    export(f"{file}:build_{which}", out, params=params, outputs=["net"])
+    rows = np.eye(ROWS)[:3]
+    np.savez(tmp_path / "columns.npz", x=rows)
+    script = SOURCE.parent / "run_exported.py"
+    files = [tmp_path / "columns.npz", tmp_path / "outputs.npz"]
+    subprocess.run([sys.executable, "-I", script, out, *files], check=True, timeout=300)
+    with np.load(files[1]) as outputs:
+        expected = values.sum(axis=(0, 2))[:3]
+        np.testing.assert_allclose(outputs["net"], expected, rtol=1e-12)
+        np.testing.assert_allclose(outputs["model.stablehlo:net"], expected, rtol=1e-12)

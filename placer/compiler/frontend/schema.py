@@ -316,6 +316,13 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         dict[Name, CallParameter] | None,
         doc("parameters; regions call them NAME.KEY"),
     ] = None
+    state: Annotated[
+        dict[Name, CallParameter] | None,
+        doc(
+            "values that the function assigns in training; the new value of KEY is the"
+            " result NAME.KEY.new of a region"
+        ),
+    ] = None
     evaluation: Annotated[
         list[Region] | None,
         doc("the regions in evaluations and predictions, if they differ"),

@@ -9,7 +9,9 @@ The text is a JSON list with one term for each argument:
 - `{"make": "model"}` is a global name of the function's file: a pytree, or a function
   without arguments that returns a pytree. Its float arrays are parameters, except Flax
   variables other than `nnx.Param`, and `State` and `StateIndex` of Equinox. These, such as
-  running statistics, and all other leaves keep their values from the file.
+  running statistics, and all other leaves keep their values from the file;
+- `{"make": ["model", "norm.mean"]}` is the same, with the paths of its state: variables
+  that the function assigns in training. They are values like parameters.
 
 Streams of random numbers of Flax in a pytree do not keep their values: in each step, the
 i-th stream has the key `fold_in(key of the step, i)` and the count 0. In evaluation, modules
@@ -29,6 +31,7 @@ from typing import Any
 import jax
 
 from placer.errors import PlacerError, did_you_mean
+from placer.ops.special.exported_jax import in_evaluation
 from placer.place.types import FLOATS, TensorType
 
 
@@ -98,12 +101,16 @@ def read_arguments(
     Unless `training`, modules are switched to evaluation. Its types are the types of graph values and of parameters. Raises PlacerError if the
     file of `fn` lacks a name; errors raised by functions of the file propagate.
     """
-    make = cache(partial(make_template, fn, training=training))
+    of_name = cache(partial(make_template, fn, training=training))
+
+    def make(content: str | Sequence[str]) -> Template:
+        return of_name(content if isinstance(content, str) else tuple(content))
+
     leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
     return Template(structure, leaves)
 
 
-def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
+def _parse(term: Mapping[str, Any], make: Callable[[Any], Template]) -> Any:
     ((key, content),) = term.items()
     match key:
         case "in" | "param":
@@ -142,15 +149,17 @@ def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def make_template(
-    fn: Callable[..., Any], name: str, *, training: bool = False
+    fn: Callable[..., Any], made: str | Sequence[str], *, training: bool = False
 ) -> Template:
-    """Return the template of the pytree called `name` in the file of `fn`.
+    """Return the template of a pytree in the file of `fn`.
 
-    Unless `training`, its modules are switched to evaluation.
+    `made` is its name, or a list of its name and the paths of its state. Unless
+    `training`, its modules are switched to evaluation.
 
     A function is only traced for shapes and dtypes, unless its pytree has arrays that
     are not parameters: their values are needed.
     """
+    name, *state = (made,) if isinstance(made, str) else made
     pytree = globals_of(fn).get(name)
     if pytree is None:
         raise PlacerError(
@@ -159,42 +168,14 @@ def make_template(
         )
     switch: Any = (lambda made: made) if training else in_evaluation
     if not inspect.isfunction(pytree):
-        return split_pytree(switch(pytree))
+        return split_pytree(switch(pytree), state)
     templates: list[Template] = []
-    jax.eval_shape(lambda: templates.append(split_pytree(switch(pytree()))))
+    jax.eval_shape(lambda: templates.append(split_pytree(switch(pytree()), state)))
     (template,) = templates
     if any(_is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
         with jax.ensure_compile_time_eval():
-            return split_pytree(switch(pytree()))
+            return split_pytree(switch(pytree()), state)
     return template
-
-
-def in_evaluation(pytree: Any) -> Any:
-    """Return a pytree with its modules of Flax nnx and of Equinox in evaluation."""
-    nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
-    if nnx is not None:
-        off = {"deterministic": True, "use_running_average": True}
-
-        def view(node: Any) -> Any:
-            is_module = isinstance(node, nnx.Module)
-            if not is_module:
-                return node
-            seen: Any = nnx.view(node, raise_if_not_found=False, **off)
-            return seen
-
-        pytree = jax.tree.map(
-            view, pytree, is_leaf=lambda node: isinstance(node, nnx.Module)
-        )
-    if equinox is not None:
-
-        def has_inference(node: Any) -> bool:
-            is_module = isinstance(node, equinox.Module)
-            return is_module and hasattr(node, "inference")
-
-        flat = jax.tree.leaves(pytree, is_leaf=has_inference)
-        if any(map(has_inference, flat)):
-            pytree = equinox.nn.inference_mode(pytree)
-    return pytree
 
 
 def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
@@ -203,14 +184,58 @@ def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
         return function()
 
 
-def split_pytree(pytree: Any) -> Template:
-    """Return the template of a pytree, with the types of its parameters."""
+def split_pytree(pytree: Any, state: Sequence[str] = ()) -> Template:
+    """Return the template of a pytree, with the types of its parameters and its state.
+
+    `state` are the paths of its state.
+    """
     leaves, structure = jax.tree.flatten(pytree)
     pairs = zip(leaves, parameter_mask(pytree), strict=True)
     typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
     for at, leaf in _stream_leaves(pytree):
         typed[at] = leaf
+    if state:
+        paths = [".".join(path) for path, _ in leaves_with_paths(pytree)]
+        for at, (path, leaf) in enumerate(zip(paths, leaves, strict=True)):
+            if path in state:
+                typed[at] = _parameter_type(leaf)
     return Template(structure, typed)
+
+
+def state_paths(fn: Callable[..., Any], text: str) -> list[str]:
+    """Return the paths of all state in the arguments of `fn`, as in `leaves_by_path`."""
+    names = list(inspect.signature(fn).parameters)
+    return [
+        path
+        for at, term in enumerate(json.loads(text))
+        for path in _state_paths(term, names[min(at, len(names) - 1)])
+    ]
+
+
+def _state_paths(term: Mapping[str, Any], path: str) -> Iterator[str]:
+    ((key, content),) = term.items()
+    if key == "make" and not isinstance(content, str):
+        yield from (f"{path}.{inner}" for inner in content[1:])
+    if key in ("list", "tuple", "dict"):
+        items = content.items() if key == "dict" else enumerate(content)
+        for inner, each in items:
+            yield from _state_paths(each, f"{path}.{inner}")
+
+
+def could_be_state(pytree: Any) -> Iterator[bool]:
+    """Yield for each leaf whether it becomes state if a function assigns it.
+
+    These are the floats of Flax nnx variables other than parameters.
+    """
+    nnx = sys.modules.get("flax.nnx")
+
+    def is_variable(node: Any) -> bool:
+        return nnx is not None and isinstance(node, nnx.Variable)
+
+    for node in jax.tree.leaves(pytree, is_leaf=is_variable):
+        kept = is_variable(node) and is_untrained(node)
+        for leaf in jax.tree.leaves(node) if is_variable(node) else [node]:
+            yield kept and _is_array(leaf) and str(leaf.dtype) in FLOATS
 
 
 def _stream_leaves(pytree: Any) -> Iterator[tuple[int, StreamLeaf]]:

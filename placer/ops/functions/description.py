@@ -22,6 +22,7 @@ from placer.ops.functions.function import (
     TRAINING,
     Mode,
     TracedFunction,
+    assigned_paths,
     is_deterministic,
     trace_function,
 )
@@ -50,6 +51,7 @@ class FunctionDescription:
         evaluation: the regions in evaluation; None if they are the same.
         switched: by result, its values in training and in evaluation, if they differ.
         is_by_rows: row i of every result depends only on row i of the inputs.
+        state: by parameter that is state, the name of its new value.
         results: the names of the results.
         tree: the pytree structure of the results.
     """
@@ -57,6 +59,7 @@ class FunctionDescription:
     regions: list[RegionDescription]
     evaluation: list[RegionDescription] | None
     switched: dict[str, tuple[str, str]]
+    state: dict[str, str]
     is_by_rows: bool
     results: list[str]
     tree: Any
@@ -72,6 +75,7 @@ def describe(
     values: Sequence[str],
     name: str,
     *,
+    state: Sequence[str] = (),
     rows: bool | None,
     wide: bool,
 ) -> FunctionDescription:
@@ -80,6 +84,7 @@ def describe(
     Args:
         args: the text of its arguments (`placer.ops.functions.arguments`).
         values: the names of their values.
+        state: those that the function assigns in training, in order.
         rows: whether row i of the results depends only on row i of the inputs; None
             tries to prove it.
         wide: whether the precision is float64.
@@ -100,7 +105,13 @@ def describe(
             traces = traces[1:]
         if not any(small.cut.regions for small, _ in traces):
             raise PlacerError("it computes nothing from its arguments")
-        return _Describer(name, values, rows).describe(*traces)
+        return _Describer(name, values, state, rows).describe(*traces)
+
+
+def assigned_state(fn: Callable[..., Any], args: str, wide: bool) -> list[str]:
+    """Return the paths of leaves of arguments that a function changes in training."""
+    with jax.enable_x64(wide):
+        return assigned_paths(fn, args)
 
 
 def _may_differ(fn: Callable[..., Any], args: str) -> bool:
@@ -130,6 +141,8 @@ def _check_traces(fn: Callable[..., Any], args: str, mode: Mode) -> None:
 
 
 def _same_regions(one: TracedFunction, other: TracedFunction) -> bool:
+    if one.state or other.state:
+        return False
     prints = [[fingerprint(each) for each in x.cut.regions] for x in (one, other)]
     return prints[0] == prints[1] and _structure(one) == _structure(other)
 
@@ -137,9 +150,12 @@ def _same_regions(one: TracedFunction, other: TracedFunction) -> bool:
 class _Describer:
     """Names the values of a function's regions."""
 
-    def __init__(self, name: str, values: Sequence[str], rows: bool) -> None:
+    def __init__(
+        self, name: str, values: Sequence[str], state: Sequence[str], rows: bool
+    ) -> None:
         self._name = name
         self._values = values
+        self._state = state
         self._rows = rows
         self._intermediates = 0
         self._types: dict[str, TensorType] = {}
@@ -153,7 +169,7 @@ class _Describer:
             computed = _computed(first[0])
             named = self._results(computed, "out", name)
             regions, results = self._regions(first, named)
-            return FunctionDescription(regions, None, {}, self._rows, results, tree)
+            return FunctionDescription(regions, None, {}, {}, self._rows, results, tree)
         if _tree(evaluation) != tree:
             raise PlacerError(
                 f"it returns {tree} in training, but {_tree(evaluation)} in evaluation",
@@ -165,7 +181,9 @@ class _Describer:
             )
             for pair, word in ((first, "training"), (evaluation, "evaluation"))
         )
-        pairs = list(zip(of_training, of_evaluation, strict=True))
+        count = len(of_evaluation)
+        new = dict(zip(self._state, of_training[count:], strict=True))
+        pairs = list(zip(of_training[:count], of_evaluation, strict=True))
         switched = dict.fromkeys(pair for pair in pairs if len({*pair}) == 2)
         self._check_types(switched, first[0].arguments.types)
         names = {
@@ -176,6 +194,7 @@ class _Describer:
             training_regions,
             regions,
             {result: pair for pair, result in names.items()},
+            new,
             self._rows,
             [names.get(pair, pair[0]) for pair in pairs],
             tree,
@@ -208,6 +227,15 @@ class _Describer:
         names = {(OUTSIDE, i): value for i, value in enumerate(self._values)}
         names.update(named)
         small, large = traces
+        if small.state:
+            news = small.cut.results[-small.state :]
+            for value, source in zip(self._state, news, strict=True):
+                if source in names:
+                    raise PlacerError(
+                        f"the new value of '{value}' is '{names[source]}'",
+                        hint="assign a state a value of its own",
+                    )
+                names[source] = f"{value}.new"
         regions = []
         for at, (one, other) in enumerate(
             zip(small.cut.regions, large.cut.regions, strict=True)
@@ -238,7 +266,8 @@ def _tree(traces: Pair) -> Any:
 
 def _computed(trace: TracedFunction) -> list[ValueSource]:
     """Return the sources of results that are no inputs, each once."""
-    return list(dict.fromkeys(s for s in trace.cut.results if s[0] != OUTSIDE))
+    results = trace.cut.results[: len(trace.cut.results) - trace.state]
+    return list(dict.fromkeys(s for s in results if s[0] != OUTSIDE))
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:

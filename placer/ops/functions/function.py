@@ -12,7 +12,12 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import Template, open_parameters, read_arguments
+from placer.ops.functions.arguments import (
+    Template,
+    open_parameters,
+    read_arguments,
+    state_paths,
+)
 from placer.ops.functions.batch_types import TRACE_BATCHES, abstract_values
 from placer.ops.functions.cut import Cut, ValueSource, cut
 from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
@@ -52,11 +57,18 @@ EVALUATION, TRAINING = Mode(), Mode(training=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedFunction:
-    """A function cut into regions, and the pytree of its results."""
+    """A function cut into regions, and the pytree of its results.
+
+    Attributes:
+        cut: the regions, and the sources of the results; in training, the new values of
+            the state come last.
+        state: the number of these values.
+    """
 
     cut: Cut
     arguments: Template
     results: Any
+    state: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +78,7 @@ class _Trace:
     flat: FlatJaxpr
     arguments: Template
     results: Any
+    state: int
     has_rows: Sequence[bool]
     debug: Any
 
@@ -117,7 +130,7 @@ def _cut_function(
 
 def _cut(trace: _Trace, flat: FlatJaxpr) -> TracedFunction:
     regions = cut(flat, trace.has_rows, trace.debug)
-    return TracedFunction(regions, trace.arguments, trace.results)
+    return TracedFunction(regions, trace.arguments, trace.results, trace.state)
 
 
 @lru_cache(maxsize=64)
@@ -126,19 +139,30 @@ def _trace(
 ) -> _Trace:
     del widest  # widest is only part of the cache key
     arguments = read_arguments(fn, text, training)
-
+    state = state_paths(fn, text)
     with watch_state() as state_errors:
-        closed, results, changes = _make_jaxpr(fn, arguments, rows, training)
+        closed, results, changes = _make_jaxpr(
+            fn, arguments, rows, training, state if training else ()
+        )
     has_rows = [kind.has_batch for kind in arguments.types]
     origins = [FROM_BATCH if each else FIXED for each in has_rows]
     check_draws(closed, [*origins, FROM_KEY], training)
     if state_errors:
         raise state_errors[0]
-    if changes:
-        line = _change_line(fn, arguments, rows, training)
-        raise state_change_error(next(iter(changes)), line)
+    lost = [path for path in changes if path not in state]
+    if lost:
+        line = _change_line(fn, arguments, rows, training, lost[0])
+        raise state_change_error(lost[0], line)
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-    return _Trace(flatten(closed), arguments, results, has_rows, debug)
+    count = len(state) if training else 0
+    return _Trace(flatten(closed), arguments, results, count, has_rows, debug)
+
+
+def assigned_paths(fn: Callable[..., Any], text: str) -> list[str]:
+    """Return the paths of leaves of arguments that a function changes in training."""
+    arguments = read_arguments(fn, text, training=True)
+    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], True)
+    return list(changes)
 
 
 def _make_jaxpr(
@@ -146,10 +170,15 @@ def _make_jaxpr(
     arguments: Template,
     rows: int,
     training: bool,
+    state: Sequence[str] = (),
     *,
-    changes: bool = False,
+    change: str | None = None,
 ) -> tuple[Any, Any, Leaves]:
-    """Return a function's jaxpr, its results, and the arguments that it changes."""
+    """Return a function's jaxpr, its results, and the arguments that it changes.
+
+    The jaxpr also returns the new values of `state`. With `change`, it returns only the
+    new value of this leaf.
+    """
     changed: Leaves = {}
 
     def of_values(*inputs: Any) -> Any:
@@ -159,24 +188,38 @@ def _make_jaxpr(
         passed = {"key": key, "training": training}
         keywords = {name: passed[name] for name in open_parameters(fn, len(args))}
         results = _check_arrays(fn, fn(*args, **keywords))
-        changed.update(changed_leaves(before, leaves_by_path(fn, args)))
-        # With `changes`, the equations show the line of the first change.
-        return next(iter(changed.values())) if changes else results
+        after = leaves_by_path(fn, args)
+        changed.update(changed_leaves(before, after))
+        if change is not None:
+            return changed[change]
+        return results, [_same_type(x, before[0][x], after[0][x]) for x in state]
 
     # JAX's messages name the traced function and its line; let them name `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
     traced = jax.make_jaxpr(of_values, return_shape=True)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    closed, results = traced(*abstract_values(arguments.types, rows), key)
+    closed, returned = traced(*abstract_values(arguments.types, rows), key)
+    results = returned if change is not None else returned[0]
     return closed, results, changed
 
 
+def _same_type(path: str, old: Any, new: Any) -> Any:
+    """Return the new value of a state; raise PlacerError if its type differs."""
+    if (new.dtype, new.shape) != (old.dtype, old.shape):
+        raise PlacerError(
+            f"{path} is {old.dtype}{list(old.shape)}, but the function assigns"
+            f" {new.dtype}{list(new.shape)}",
+            hint="keep the type and the shape of a state",
+        )
+    return new
+
+
 def _change_line(
-    fn: Callable[..., Any], arguments: Template, rows: int, training: bool
+    fn: Callable[..., Any], arguments: Template, rows: int, training: bool, path: str
 ) -> str:
     """Return the line that changes an argument; empty if it is unknown."""
     try:
-        closed, _, _ = _make_jaxpr(fn, arguments, rows, training, changes=True)
+        closed, _, _ = _make_jaxpr(fn, arguments, rows, training, change=path)
     except (TypeError, jax.errors.JAXTypeError):
         return ""
     changed = set(map(id, closed.jaxpr.outvars))

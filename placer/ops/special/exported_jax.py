@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -50,3 +51,35 @@ def with_leaves(pytree: Any, leaves: dict[int, jax.Array]) -> Any:
     made = pytree() if inspect.isfunction(pytree) else pytree
     own, structure = jax.tree.flatten(made)
     return jax.tree.unflatten(structure, [leaves.get(i, x) for i, x in enumerate(own)])
+
+
+def in_evaluation(pytree: Any) -> Any:
+    """Return a pytree with its modules of Flax nnx and of Equinox in evaluation.
+
+    `pytree` may also be a function that returns the pytree.
+    """
+    pytree = pytree() if inspect.isfunction(pytree) else pytree
+    nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
+    if nnx is not None:
+        off = {"deterministic": True, "use_running_average": True}
+
+        def view(node: Any) -> Any:
+            is_module = isinstance(node, nnx.Module)
+            if not is_module:
+                return node
+            seen: Any = nnx.view(node, raise_if_not_found=False, **off)
+            return seen
+
+        pytree = jax.tree.map(
+            view, pytree, is_leaf=lambda node: isinstance(node, nnx.Module)
+        )
+    if equinox is not None:
+
+        def has_inference(node: Any) -> bool:
+            is_module = isinstance(node, equinox.Module)
+            return is_module and hasattr(node, "inference")
+
+        flat = jax.tree.leaves(pytree, is_leaf=has_inference)
+        if any(map(has_inference, flat)):
+            pytree = equinox.nn.inference_mode(pytree)
+    return pytree

@@ -71,6 +71,8 @@ def _read_result(
         return None
     key, node = pair
     suffix = key.text.removeprefix(f"{name}.")
+    # The new value of a state is called OP.KEY.new.
+    suffix = suffix.removesuffix(".new")
     if key.text != name and (suffix == key.text or not is_name(suffix)):
         message, hint = explain_invalid_name(key.text)
         hint = (
@@ -145,6 +147,8 @@ def _encode_argument(
                 problems.add(message, content.span, near)
                 return None
             return {key: str(types[value])}
+        case "make" if isinstance(content, SequenceNode) and content.items:
+            return {key: [str(each.value) for each in content.items]}
         case "make":
             if not isinstance(content.value, str) or not is_name(content.value):
                 message = (

@@ -74,12 +74,18 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     good = decode(node, TraceOp, entry.where, problems)
     has_function = read_function(node.get("fn"), context)
     params = read_parameters(node, "params", problems)
+    state = read_parameters(node, "state", problems)
     regions = read_regions(node.get_non_null("regions"), name, problems)
-    if params is None or regions is None or not {"batch", "args"} <= good.keys():
+    if (
+        params is None
+        or state is None
+        or regions is None
+        or not {"batch", "args"} <= good.keys()
+    ):
         return False
     if not has_function or operands is None:
         return False
-    if context.parameters.add_call(params, entry) is None:
+    if context.parameters.add_call([*params, *state], entry) is None:
         return False
     types = {o.text: t for o, t in operands}
     for key, parameter in params:
@@ -101,6 +107,15 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
             attrs = {"fn": good["fn"], "args": args, "region": number, **more}
             if not _add_region(entry, region, by_rows, attrs, context):
                 return False
+    for key, _ in state:
+        old, new_value = f"{name}.{key}", f"{name}.{key}.new"
+        if new_value not in context.values.types:
+            message = f"op '{name}': no region has the result '{new_value}'"
+            problems.add(message, node.keys["state"].span)
+            return False
+        if old not in context.parameters.kept_states:
+            store = Op("store", (old, new_value), (), {}, None, entry.span)
+            context.values.add(store)
     return _add_switches(entry, context)
 
 

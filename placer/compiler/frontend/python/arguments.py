@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -25,11 +25,13 @@ class Leaf:
     Attributes:
         path: The names that lead to it, starting with the name of the argument.
         key: The key of the parameter; None for a value.
+        is_state: Whether it is state, which the function assigns in training.
     """
 
     value: Any
     path: tuple[str, ...]
     key: str | None = None
+    is_state: bool = False
 
     @property
     def path_text(self) -> str:
@@ -63,19 +65,26 @@ class Arguments:
         terms: One term for each argument, with a `Leaf` for each value.
         leaves: The values in the terms, in order.
         state: Parts that training must not change, if they have parameters.
+        assignable: The paths of leaves that are state if the function assigns them.
     """
 
     terms: list[Any]
     leaves: list[Leaf]
     state: list[State]
+    assignable: set[str]
 
     def text(self, wide: bool) -> str:
         """Return the terms as JSON for a node, with the types of values."""
         return json.dumps(self.terms, default=lambda leaf: str(leaf.type(wide)))
 
+    def state_keys(self) -> list[str]:
+        """Return the keys of the state that the function assigns."""
+        return [x.key for x in self.leaves if x.is_state and x.key is not None]
+
     def keys_in(self, path: tuple[str, ...]) -> list[str]:
         """Return the keys of the parameters at and below a path."""
-        return [leaf.key for leaf in self._leaves_in(path) if leaf.key is not None]
+        leaves = self._leaves_in(path)
+        return [x.key for x in leaves if x.key is not None and not x.is_state]
 
     def pattern_of(self, path: tuple[str, ...]) -> str:
         """Return a glob that matches the parameters at and below a path."""
@@ -95,14 +104,18 @@ class Arguments:
 
 
 def collect_arguments(
-    fn: Callable[..., Any], args: Sequence[Any], wide: bool
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    wide: bool,
+    assigned: Collection[str] = (),
 ) -> Arguments:
     """Return the arguments of a call of `fn` as terms. `wide` is true if the precision
-    is float64. Raises SpecError for an argument that a spec cannot express."""
+    is float64. `assigned` are the paths of leaves that the function assigns. Raises
+    SpecError for an argument that a spec cannot express."""
     from placer.ops.functions import arguments as regions
     from placer.ops.functions.kept_state import find_state
 
-    writer = _TermBuilder(fn, regions, wide)
+    writer = _TermBuilder(fn, regions, wide, assigned)
     named = list(zip(_argument_names(fn, args), args, strict=True))
     terms = [writer.term(arg, (name,)) for name, arg in named]
     writer.pytrees += [((name,), arg) for name, arg in named]
@@ -112,14 +125,22 @@ def collect_arguments(
         for name, pytree in writer.pytrees
         for path, said in find_state(pytree, name)
     ]
-    return Arguments(terms, writer.leaves, state)
+    return Arguments(terms, writer.leaves, state, writer.assignable)
 
 
 class _TermBuilder:
     """Builds the terms of arguments, and collects their leaves."""
 
-    def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        regions: Any,
+        wide: bool,
+        assigned: Collection[str],
+    ) -> None:
         self.leaves: list[Leaf] = []
+        self.assignable: set[str] = set()
+        self._assigned = assigned
         self.pytrees: list[tuple[tuple[str, ...], Any]] = []
         """Paths and pytrees: arguments, or results of arguments that are functions."""
         self._regions = regions
@@ -177,12 +198,20 @@ class _TermBuilder:
             pytree = self._regions.call_with_precision(arg, self._wide)
         self.pytrees.append((path, pytree))
         is_parameter = self._regions.parameter_mask(pytree)
+        is_variable = self._regions.could_be_state(pytree)
+        state: list[str] = []
         for inner, leaf in self._regions.leaves_with_paths(pytree):
             if isinstance(leaf, Variable):
                 raise SpecError(f"{_show((*path, *inner))} is a value of the program")
+            full = ".".join((*path, *inner))
+            if next(is_variable):
+                self.assignable.add(full)
+                if full in self._assigned:
+                    state.append(".".join(inner))
+                    self._add_leaf(leaf, (*path, *inner)).is_state = True
             if next(is_parameter):
                 self._add_leaf(leaf, (*path, *inner))
-        return {"make": names[0]}
+        return {"make": [names[0], *state] if state else names[0]}
 
     def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
         for other in self.leaves:

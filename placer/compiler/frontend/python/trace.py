@@ -73,7 +73,7 @@ def trace(
 
         y = placer.trace(apply, create_model, x, name="net")
     """
-    from placer.ops.functions.description import describe
+    from placer.ops.functions.description import assigned_state, describe
 
     span, program = caller_span(), current_program()
     name = program.unused_name(TRACE) if name is None else name
@@ -83,13 +83,21 @@ def trace(
         text = function_path(fn, program, "placer.trace")
         wide = program.precision == "float64"
         arguments = collect_arguments(fn, args, wide)
+        if could_be := arguments.assignable:
+            # Values that are no state are traced as constants.
+            all_state = collect_arguments(fn, args, wide, could_be)
+            changed = assigned_state(fn, all_state.text(wide), wide)
+            if state_paths := could_be.intersection(changed):
+                arguments = collect_arguments(fn, args, wide, state_paths)
         names = [
             leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
             for leaf in arguments.leaves
         ]
+        state = [f"{name}.{key}" for key in arguments.state_keys()]
         _check_state(arguments, name, program)
         rows = None if batch is None else batch == "rows"
-        function = describe(fn, arguments.text(wide), names, name, rows=rows, wide=wide)
+        text_of = arguments.text(wide)
+        function = describe(fn, text_of, names, name, state=state, rows=rows, wide=wide)
     except PlacerError as error:
         if error.span is not None:
             raise
@@ -106,7 +114,9 @@ def trace(
     entry |= {"in": one_or_list([*inputs.values()])} if inputs else {}
     entry |= {"batch": "rows"} if function.is_by_rows else {}
     params, files = _parameter_entries(arguments, name, init, span)
+    kept = {key: params.pop(key) for key in arguments.state_keys()}
     entry |= {"params": params} if params else {}
+    entry |= {"state": kept} if kept else {}
 
     def entries(regions: Sequence[Any]) -> list[dict[str, Any]]:
         return [

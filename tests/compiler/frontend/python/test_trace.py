@@ -544,6 +544,11 @@ def learning(model, x):
     return model.norm(x, use_running_average=False)
 
 
+def scaling(model, x):
+    model.norm.scale[...] = model.norm.scale * 2
+    return model.norm(x)
+
+
 numbers = np.random.default_rng(0)
 
 
@@ -562,6 +567,19 @@ def test_values_that_flax_does_not_train_are_those_of_the_file(tmp_path: Path) -
     }
 
 
+def test_variables_that_training_assigns_are_state(tmp_path: Path) -> None:
+    (tmp_path / "stats.py").write_text(STATISTICS)
+    call = "placer.trace(stats.learning, stats.model, x, name='net')"
+    program = build_program(tmp_path, call, "import stats")
+    graph = program.model().graph
+    stores = [op.operands for op in graph.of_kind("store")]
+    assert stores == [
+        (f"net.norm_{name}", f"net.norm_{name}.new") for name in ("mean", "var")
+    ]
+    for name, _ in stores:
+        assert graph.producers[name].attrs["state"]
+
+
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
@@ -574,7 +592,7 @@ def test_values_that_flax_does_not_train_are_those_of_the_file(tmp_path: Path) -
             "evaluating",
             "trace 'net': 'random_bits' (stats.py:26) draws random numbers in evaluation",
         ),
-        ("learning", "trace 'net': model.norm.mean is changed (stats.py:30), and"),
+        ("scaling", "trace 'net': model.norm.scale is changed (stats.py:34), and"),
         ("rolling", "trace 'net': its traces differ: it draws from np.random"),
     ],
 )
