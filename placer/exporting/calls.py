@@ -17,7 +17,12 @@ from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.ops.attributes import complete
-from placer.ops.functions.arguments import Template, make_template, open_parameters
+from placer.ops.functions.arguments import (
+    Template,
+    make_template,
+    open_parameters,
+    state_argument,
+)
 from placer.ops.functions.cut import OUTSIDE
 from placer.ops.functions.function import TracedFunction, trace_function
 from placer.ops.special.call import CALL
@@ -145,14 +150,19 @@ class CallWriter:
             ((key, content),) = term.items()
             if key in ("in", "param"):
                 return value()
-            if key == "make":
+            if key == "state":
+                content = content["make"]
+            if key in ("make", "state"):
                 made = content if isinstance(content, str) else content[0]
                 self.functions[f"{module}:{made}"] = None
-                template = make_template(call.fn, content)
+                template, in_training = (
+                    make_template(
+                        call.fn, content, training=training, is_state=key == "state"
+                    )
+                    for training in (False, True)
+                )
                 pytree = _function(f"{module}:{made}", modules)
-                if _is_switched(
-                    template, make_template(call.fn, content, training=True)
-                ):
+                if _is_switched(template, in_training):
                     pytree = f"{self._ops('in_evaluation')}({pytree})"
                 return self._filled(pytree, template, value)
             if key in ("list", "tuple"):
@@ -172,6 +182,9 @@ class CallWriter:
             arguments.append(Expression(f"{name}={more[name]}"))
         names = [call.values.get(source, "") for source in results]
         fn = _function(op.attrs["fn"], modules)
+        if state_argument(call.text) is not None:
+            arguments.insert(0, Expression(fn))
+            fn = self._ops("results_of")
         tree = jax.tree.structure(call.traced.results)
         if jax.tree_util.treedef_is_leaf(tree):
             yield Call(fn, arguments, targets(names))

@@ -1,5 +1,7 @@
 """User code for tests of state in traced functions: batch normalization and dropout."""
 
+import flax.linen
+import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -27,7 +29,48 @@ def apply(model, x):
     return model.last(h)[:, 0]
 
 
+# The same in Flax linen, with the statistics as an argument.
+class Linen(flax.linen.Module):
+    @flax.linen.compact
+    def __call__(self, x, training):
+        h = flax.linen.Dense(6)(x)
+        h = flax.linen.BatchNorm(momentum=0.9, use_running_average=not training)(h)
+        h = flax.linen.Dropout(0.25, deterministic=not training)(jnp.tanh(h))
+        return flax.linen.Dense(1)(h)[:, 0]
+
+
+def params():
+    return variables()["params"]
+
+
+def statistics():
+    return variables()["batch_stats"]
+
+
+def variables():
+    return Linen().init(jax.random.key(0), jnp.zeros((1, 4)), False)
+
+
+def apply_linen(params, stats, x, key, training):
+    y, new = Linen().apply(
+        {"params": params, "batch_stats": stats},
+        x,
+        training,
+        mutable=["batch_stats"],
+        rngs={"dropout": key},
+    )
+    return y, new["batch_stats"]
+
+
 def build():
+    return build_by(apply, normalizing)
+
+
+def build_linen():
+    return build_by(apply_linen, params, statistics, state="stats")
+
+
+def build_by(fn, *models, **keywords):
     program = Program(
         name="normalizing",
         precision="float64",
@@ -44,7 +87,7 @@ def build():
         x = layers.data("x", "float32[batch, 4]")
         y = layers.data("y", "float32[batch]")
         with place_guard("/node:worker"):
-            result = placer.trace(apply, normalizing, x, name="net")
+            result = placer.trace(fn, *models, x, name="net", **keywords)
             loss = layers.mean_squared_error(result, y, name="loss")
         with place_guard(OPTIMIZER):
             optimizer.SGD(0.05).minimize(loss)

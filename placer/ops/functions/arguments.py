@@ -11,7 +11,9 @@ The text is a JSON list with one term for each argument:
   variables other than `nnx.Param`, and `State` and `StateIndex` of Equinox. These, such as
   running statistics, and all other leaves keep their values from the file;
 - `{"make": ["model", "norm.mean"]}` is the same, with the paths of its state: variables
-  that the function assigns in training. They are values like parameters.
+  that the function assigns in training. They are values like parameters;
+- `{"state": {"make": ["statistics", "mean"]}}` is state without parameters. The function
+  returns its results and a new value of this argument.
 
 Streams of random numbers of Flax in a pytree do not keep their values: in each step, the
 i-th stream has the key `fold_in(key of the step, i)` and the count 0. In evaluation, modules
@@ -103,20 +105,23 @@ def read_arguments(
     """
     of_name = cache(partial(make_template, fn, training=training))
 
-    def make(content: str | Sequence[str]) -> Template:
-        return of_name(content if isinstance(content, str) else tuple(content))
+    def make(content: str | Sequence[str], is_state: bool = False) -> Template:
+        made = content if isinstance(content, str) else tuple(content)
+        return of_name(made, is_state=is_state)
 
     leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
     return Template(structure, leaves)
 
 
-def _parse(term: Mapping[str, Any], make: Callable[[Any], Template]) -> Any:
+def _parse(term: Mapping[str, Any], make: Callable[..., Template]) -> Any:
     ((key, content),) = term.items()
     match key:
         case "in" | "param":
             return TensorType.parse(content)
         case "make":
             return make(content)
+        case "state":
+            return make(content["make"], True)
         case "list":
             return [_parse(each, make) for each in content]
         case "tuple":
@@ -149,12 +154,16 @@ def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def make_template(
-    fn: Callable[..., Any], made: str | Sequence[str], *, training: bool = False
+    fn: Callable[..., Any],
+    made: str | Sequence[str],
+    *,
+    training: bool = False,
+    is_state: bool = False,
 ) -> Template:
     """Return the template of a pytree in the file of `fn`.
 
     `made` is its name, or a list of its name and the paths of its state. Unless
-    `training`, its modules are switched to evaluation.
+    `training`, its modules are switched to evaluation. If `is_state`, it has no parameters.
 
     A function is only traced for shapes and dtypes, unless its pytree has arrays that
     are not parameters: their values are needed.
@@ -168,13 +177,17 @@ def make_template(
         )
     switch: Any = (lambda made: made) if training else in_evaluation
     if not inspect.isfunction(pytree):
-        return split_pytree(switch(pytree), state)
+        return split_pytree(switch(pytree), state, not is_state)
     templates: list[Template] = []
-    jax.eval_shape(lambda: templates.append(split_pytree(switch(pytree()), state)))
+
+    def split() -> Template:
+        return split_pytree(switch(pytree()), state, not is_state)
+
+    jax.eval_shape(lambda: templates.append(split()))
     (template,) = templates
     if any(_is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
         with jax.ensure_compile_time_eval():
-            return split_pytree(switch(pytree()), state)
+            return split()
     return template
 
 
@@ -184,13 +197,16 @@ def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
         return function()
 
 
-def split_pytree(pytree: Any, state: Sequence[str] = ()) -> Template:
+def split_pytree(
+    pytree: Any, state: Sequence[str] = (), trained: bool = True
+) -> Template:
     """Return the template of a pytree, with the types of its parameters and its state.
 
-    `state` are the paths of its state.
+    `state` are the paths of its state. Unless `trained`, it has no parameters.
     """
     leaves, structure = jax.tree.flatten(pytree)
-    pairs = zip(leaves, parameter_mask(pytree), strict=True)
+    mask = (is_one and trained for is_one in parameter_mask(pytree))
+    pairs = zip(leaves, mask, strict=True)
     typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
     for at, leaf in _stream_leaves(pytree):
         typed[at] = leaf
@@ -214,12 +230,25 @@ def state_paths(fn: Callable[..., Any], text: str) -> list[str]:
 
 def _state_paths(term: Mapping[str, Any], path: str) -> Iterator[str]:
     ((key, content),) = term.items()
+    if key == "state":
+        yield from _state_paths(content, path)
     if key == "make" and not isinstance(content, str):
         yield from (f"{path}.{inner}" for inner in content[1:])
     if key in ("list", "tuple", "dict"):
         items = content.items() if key == "dict" else enumerate(content)
         for inner, each in items:
             yield from _state_paths(each, f"{path}.{inner}")
+
+
+def state_argument(text: str) -> int | None:
+    """Return the index of the argument that is state; None without one."""
+    terms = json.loads(text)
+    return next((at for at, term in enumerate(terms) if "state" in term), None)
+
+
+def is_float_array(leaf: Any) -> bool:
+    """Return True if a leaf can be state."""
+    return _is_array(leaf) and str(leaf.dtype) in FLOATS
 
 
 def could_be_state(pytree: Any) -> Iterator[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,8 +14,10 @@ import numpy as np
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import (
     Template,
+    names_on_path,
     open_parameters,
     read_arguments,
+    state_argument,
     state_paths,
 )
 from placer.ops.functions.batch_types import TRACE_BATCHES, abstract_values
@@ -141,17 +143,18 @@ def _trace(
     arguments = read_arguments(fn, text, training)
     state = state_paths(fn, text)
     with watch_state() as state_errors:
+        at = state_argument(text)
         closed, results, changes = _make_jaxpr(
-            fn, arguments, rows, training, state if training else ()
+            fn, arguments, rows, training, state if training else (), at
         )
     has_rows = [kind.has_batch for kind in arguments.types]
     origins = [FROM_BATCH if each else FIXED for each in has_rows]
     check_draws(closed, [*origins, FROM_KEY], training)
-    if state_errors:
+    if state_errors and at is None:
         raise state_errors[0]
     lost = [path for path in changes if path not in state]
     if lost:
-        line = _change_line(fn, arguments, rows, training, lost[0])
+        line = _change_line(fn, arguments, rows, training, at, lost[0])
         raise state_change_error(lost[0], line)
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     count = len(state) if training else 0
@@ -161,7 +164,8 @@ def _trace(
 def assigned_paths(fn: Callable[..., Any], text: str) -> list[str]:
     """Return the paths of leaves of arguments that a function changes in training."""
     arguments = read_arguments(fn, text, training=True)
-    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], True)
+    at = state_argument(text)
+    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], True, state_at=at)
     return list(changes)
 
 
@@ -171,12 +175,14 @@ def _make_jaxpr(
     rows: int,
     training: bool,
     state: Sequence[str] = (),
+    state_at: int | None = None,
     *,
     change: str | None = None,
 ) -> tuple[Any, Any, Leaves]:
     """Return a function's jaxpr, its results, and the arguments that it changes.
 
-    The jaxpr also returns the new values of `state`. With `change`, it returns only the
+    The jaxpr also returns the new values of `state`. With `state_at`, the function returns
+    a new value of this argument after its results. With `change`, it returns only the
     new value of this leaf.
     """
     changed: Leaves = {}
@@ -187,8 +193,14 @@ def _make_jaxpr(
         before = leaves_by_path(fn, args)
         passed = {"key": key, "training": training}
         keywords = {name: passed[name] for name in open_parameters(fn, len(args))}
-        results = _check_arrays(fn, fn(*args, **keywords))
+        returned = fn(*args, **keywords)
         after = leaves_by_path(fn, args)
+        if state_at is not None:
+            returned, new = _check_pair(fn, returned)
+            if training:
+                name = list(inspect.signature(fn).parameters)[state_at]
+                after[0].update(_new_leaves(fn, name, new, before[0]))
+        results = _check_arrays(fn, returned)
         changed.update(changed_leaves(before, after))
         if change is not None:
             return changed[change]
@@ -203,6 +215,31 @@ def _make_jaxpr(
     return closed, results, changed
 
 
+def _check_pair(fn: Callable[..., Any], returned: Any) -> tuple[Any, Any]:
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise PlacerError(
+            f"'{fn.__name__}' must return its results and its new state",
+            hint="write return results, new_state",
+        )
+    return returned
+
+
+def _new_leaves(
+    fn: Callable[..., Any], name: str, new: Any, old: Mapping[str, Any]
+) -> Leaves:
+    """Return the leaves of a new state by path."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(new)
+    leaves = {".".join(names_on_path(path, name)): leaf for path, leaf in flat}
+    for path in leaves:
+        if path not in old:
+            raise PlacerError(
+                f"'{fn.__name__}' returns the state {path}, which its argument does not"
+                " have",
+                hint=f"return the new value of {name}, or a part of it with the same keys",
+            )
+    return leaves
+
+
 def _same_type(path: str, old: Any, new: Any) -> Any:
     """Return the new value of a state; raise PlacerError if its type differs."""
     if (new.dtype, new.shape) != (old.dtype, old.shape):
@@ -215,11 +252,18 @@ def _same_type(path: str, old: Any, new: Any) -> Any:
 
 
 def _change_line(
-    fn: Callable[..., Any], arguments: Template, rows: int, training: bool, path: str
+    fn: Callable[..., Any],
+    arguments: Template,
+    rows: int,
+    training: bool,
+    state_at: int | None,
+    path: str,
 ) -> str:
     """Return the line that changes an argument; empty if it is unknown."""
     try:
-        closed, _, _ = _make_jaxpr(fn, arguments, rows, training, change=path)
+        closed, _, _ = _make_jaxpr(
+            fn, arguments, rows, training, (), state_at, change=path
+        )
     except (TypeError, jax.errors.JAXTypeError):
         return ""
     changed = set(map(id, closed.jaxpr.outvars))

@@ -43,6 +43,11 @@ def row_keys_of(rows: int, stream: int) -> jax.Array:
     return jax_keys(position, stream)
 
 
+def results_of(fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Return the results of a function that returns them and its new state."""
+    return fn(*arguments, **keywords)[0]
+
+
 def with_leaves(pytree: Any, leaves: dict[int, jax.Array]) -> Any:
     """Return a pytree with its numbered leaves replaced by other arrays.
 

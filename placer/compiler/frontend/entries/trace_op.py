@@ -23,7 +23,7 @@ from placer.errors import did_you_mean
 from placer.place.types import TensorType
 from placer.plan.settings.checks import describe_value
 
-ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
+ARGUMENT_FORMS = ("in", "param", "make", "state", "value", "list", "tuple", "dict")
 """The keys that an argument may have."""
 
 
@@ -147,6 +147,13 @@ def _encode_argument(
                 problems.add(message, content.span, near)
                 return None
             return {key: str(types[value])}
+        case "state":
+            inner = _encode_argument(content, name, types, problems)
+            if inner is not None and "make" not in inner:
+                message = "'state' must contain {make: NAME}"
+                problems.add(message, content.span)
+                return None
+            return None if inner is None else {key: inner}
         case "make" if isinstance(content, SequenceNode) and content.items:
             return {key: [str(each.value) for each in content.items]}
         case "make":

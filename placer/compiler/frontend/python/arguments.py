@@ -14,7 +14,7 @@ from placer.compiler.frontend.entries.names import is_name
 from placer.compiler.frontend.entries.op_parameters import widen
 from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
-from placer.errors import SpecError
+from placer.errors import SpecError, did_you_mean
 from placer.place.types import FLOATS, TensorType
 
 
@@ -108,6 +108,7 @@ def collect_arguments(
     args: Sequence[Any],
     wide: bool,
     assigned: Collection[str] = (),
+    state_argument: str | None = None,
 ) -> Arguments:
     """Return the arguments of a call of `fn` as terms. `wide` is true if the precision
     is float64. `assigned` are the paths of leaves that the function assigns. Raises
@@ -115,8 +116,11 @@ def collect_arguments(
     from placer.ops.functions import arguments as regions
     from placer.ops.functions.kept_state import find_state
 
-    writer = _TermBuilder(fn, regions, wide, assigned)
+    writer = _TermBuilder(fn, regions, wide, assigned, state_argument)
     named = list(zip(_argument_names(fn, args), args, strict=True))
+    if state_argument is not None and state_argument not in dict(named):
+        message = f"'{fn.__name__}' has no argument '{state_argument}'"
+        raise SpecError(message, hint=did_you_mean(state_argument, dict(named)))
     terms = [writer.term(arg, (name,)) for name, arg in named]
     writer.pytrees += [((name,), arg) for name, arg in named]
     _set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
@@ -137,10 +141,12 @@ class _TermBuilder:
         regions: Any,
         wide: bool,
         assigned: Collection[str],
+        state_argument: str | None,
     ) -> None:
         self.leaves: list[Leaf] = []
         self.assignable: set[str] = set()
         self._assigned = assigned
+        self._state_argument = state_argument
         self.pytrees: list[tuple[tuple[str, ...], Any]] = []
         """Paths and pytrees: arguments, or results of arguments that are functions."""
         self._regions = regions
@@ -149,6 +155,8 @@ class _TermBuilder:
         self._file = inspect.unwrap(fn).__code__.co_filename.rpartition("/")[2]
 
     def term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        if path == (self._state_argument,):
+            return {"state": self._template_term(arg, path)}
         if isinstance(arg, Variable):
             return {"in": self._add_leaf(arg, path)}
         if arg is None or isinstance(arg, bool | int | float | str):
@@ -204,12 +212,14 @@ class _TermBuilder:
             if isinstance(leaf, Variable):
                 raise SpecError(f"{_show((*path, *inner))} is a value of the program")
             full = ".".join((*path, *inner))
-            if next(is_variable):
+            is_state = path == (self._state_argument,)
+            could_be = next(is_variable)
+            if could_be or (is_state and self._regions.is_float_array(leaf)):
                 self.assignable.add(full)
                 if full in self._assigned:
                     state.append(".".join(inner))
                     self._add_leaf(leaf, (*path, *inner)).is_state = True
-            if next(is_parameter):
+            if next(is_parameter) and not is_state:
                 self._add_leaf(leaf, (*path, *inner))
         return {"make": [names[0], *state] if state else names[0]}
 

@@ -36,6 +36,7 @@ def trace(
     name: str | None = None,
     batch: Literal["rows", "whole"] | None = None,
     init: Init | None = None,
+    state: str | None = None,
 ) -> Any:
     """Call a JAX function on values of the program, with guards inside the function.
 
@@ -56,6 +57,9 @@ def trace(
         batch: `"rows"` if row i of every result depends only on row i of the inputs,
             else `"whole"`. By default `"rows"` if the function's equations prove it.
         init: The initializer of arrays that are `jax.ShapeDtypeStruct`.
+        state: The name of the argument that is state, such as running statistics. It
+            must be a global name of the function's file. `fn` then returns a pair: its
+            results, and the new value of this argument or a part of it.
 
     Returns:
         The pytree that `fn` returns, with a `Variable` for each array.
@@ -82,22 +86,24 @@ def trace(
     try:
         text = function_path(fn, program, "placer.trace")
         wide = program.precision == "float64"
-        arguments = collect_arguments(fn, args, wide)
+        arguments = collect_arguments(fn, args, wide, (), state)
         if could_be := arguments.assignable:
             # Values that are no state are traced as constants.
-            all_state = collect_arguments(fn, args, wide, could_be)
+            all_state = collect_arguments(fn, args, wide, could_be, state)
             changed = assigned_state(fn, all_state.text(wide), wide)
             if state_paths := could_be.intersection(changed):
-                arguments = collect_arguments(fn, args, wide, state_paths)
+                arguments = collect_arguments(fn, args, wide, state_paths, state)
         names = [
             leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
             for leaf in arguments.leaves
         ]
-        state = [f"{name}.{key}" for key in arguments.state_keys()]
+        states = [f"{name}.{key}" for key in arguments.state_keys()]
         _check_state(arguments, name, program)
         rows = None if batch is None else batch == "rows"
         text_of = arguments.text(wide)
-        function = describe(fn, text_of, names, name, state=state, rows=rows, wide=wide)
+        function = describe(
+            fn, text_of, names, name, state=states, rows=rows, wide=wide
+        )
     except PlacerError as error:
         if error.span is not None:
             raise
