@@ -795,3 +795,76 @@ def test_state_that_is_not_in_an_argument_is_a_constant(tmp_path: Path) -> None:
     call = "placer.trace(state.indexed, state.index_model, x, name='net')"
     program = traced(tmp_path, call)
     assert [*parameters(program)] == ["net.w", "net.norm_weight", "net.norm_bias"]
+
+
+STATED = """\
+import jax.numpy as jnp
+
+
+def stats():
+    return {"mean": jnp.zeros(4), "count": jnp.zeros((), int)}
+
+
+def alone(stats, x):
+    return x + stats["mean"]
+
+
+def other(stats, x):
+    return x + stats["mean"], {"variance": stats["mean"] + 1}
+
+
+def shaped(stats, x):
+    return x + stats["mean"], {"mean": stats["mean"].sum()}
+
+
+def counting(stats, x):
+    return x + stats["mean"], {"count": stats["count"] + 1}
+
+
+def good(stats, x):
+    return x + stats["mean"], {"mean": 0.9 * stats["mean"] + 0.1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("stated.good, stated.stats, x, state='stat'", "'good' has no argument 'stat'"),
+        ("stated.good, {'mean': W[0]}, x, state='stats'", "stats is dict, and"),
+        ("stated.alone, stated.stats, x, state='stats'", "'alone' must return its"),
+        (
+            "stated.other, stated.stats, x, state='stats'",
+            "'other' returns the state stats.variance, which its argument does not have",
+        ),
+        (
+            "stated.shaped, stated.stats, x, state='stats'",
+            "stats.mean is float32[4], but the function assigns float32[]",
+        ),
+        (
+            "stated.counting, stated.stats, x, state='stats'",
+            "stats.count is changed (stated.py:21)",
+        ),
+    ],
+)
+def test_a_wrong_state_is_reported_at_the_call(
+    tmp_path: Path, arguments: str, message: str
+) -> None:
+    (tmp_path / "stated.py").write_text(STATED)
+    call = f"placer.trace({arguments}, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        build_program(tmp_path, call, "import stated")
+    assert caught.value.message.startswith(f"trace 'net': {message}")
+
+
+def test_an_argument_that_is_state_is_not_trained(tmp_path: Path) -> None:
+    (tmp_path / "stated.py").write_text(STATED)
+    call = "placer.trace(stated.good, stated.stats, x, state='stats', name='net')"
+    call += " @ layers.parameter([4, 4], 'ones')"
+    graph = build_program(tmp_path, call, "import stated").model().graph
+    mean, _ = graph.of_kind("parameter")
+    assert mean.name == "net.mean"
+    assert mean.attrs["state"]
+    assert "group" not in mean.attrs
+    assert [op.operands for op in graph.of_kind("store")] == [
+        ("net.mean", "net.mean.new")
+    ]
