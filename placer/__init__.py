@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from placer.launcher.predict import predict as predict
     from placer.launcher.remote import Hosts as Hosts
     from placer.launcher.train import train as train
+    from placer.ops.functions.keys import step_key as step_key
     from placer.place import Cluster as Cluster
     from placer.place import NodeKind as NodeKind
     from placer.place import Place as Place
@@ -106,6 +107,7 @@ _HOMES = {
     "restore": "placer.exporting.restore",
     "run": "placer.runtime.process.entry_point",
     "slice_sizes": "placer.plan.settings.training.slicing",
+    "step_key": "placer.ops.functions.keys",
     "trace": "placer.compiler.frontend.python.trace",
     "train": "placer.launcher.train",
 }

@@ -53,6 +53,7 @@ NAMES = [
     "restore",
     "run",
     "slice_sizes",
+    "step_key",
     "trace",
     "train",
 ]
@@ -82,6 +83,7 @@ def test_each_public_name_has_a_docstring() -> None:
         "restore",
         "run",
         "slice_sizes",
+        "step_key",
         "trace",
         "train",
     ]

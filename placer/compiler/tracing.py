@@ -38,7 +38,7 @@ from placer.ops.functions.batch_types import (
     abstract_values,
     result_type,
 )
-from placer.ops.functions.function import fingerprint_of
+from placer.ops.functions.function import EVALUATION, Mode, fingerprint_of
 from placer.ops.functions.row_proof import is_by_rows
 from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
@@ -169,10 +169,18 @@ def _trace_call(
 ) -> dict[str, Any]:
     """Return the traced attributes of a `call`; check `batch: rows`."""
     traced = _traced_attributes(fn, types, attrs)
+    mode = Mode(training=attrs["training"])
     if attrs["batch"] == "rows" and not _is_proven(
-        fn, attrs["fn"], attrs["args"], batches, 'pass batch="whole" to placer.trace'
+        fn,
+        attrs["fn"],
+        attrs["args"],
+        batches,
+        'pass batch="whole" to placer.trace',
+        mode,
     ):
-        for training in (True, False):
+        # A traced function has an op for each mode.
+        modes = (attrs["training"],) if attrs["args"] else (True, False)
+        for training in modes:
             keywords = {**_keywords(fn, attrs), "training": training}
             _check_rows(
                 partial(call, **keywords),
@@ -241,9 +249,10 @@ def _traced_attributes(
         raise PlacerError(
             f"{attrs['fn']} returns {shown}, but the spec has {expected}", hint=hint
         )
-    # Evaluation calls the function with training=False: report errors of it now.
-    predict = partial(function, **{**keywords, "training": False})
-    jax.eval_shape(predict, *abstract_values(types, TRACE_BATCHES[0]))
+    if not args:
+        # Evaluation calls the function with training=False: report errors of it now.
+        predict = partial(function, **{**keywords, "training": False})
+        jax.eval_shape(predict, *abstract_values(types, TRACE_BATCHES[0]))
     residuals = [each for _, each in traces]
     if len(residuals[0].extra) != len(residuals[1].extra):
         raise PlacerError(
@@ -257,8 +266,16 @@ def _traced_attributes(
         "saves": tuple(saves),
         "keeps": tuple(str(_residual_type(*pair)) for pair in extra),
         **_costs(function, types, keywords),
-        **({"same": fingerprint_of(fn, args, attrs["region"])} if args else {}),
+        **({"same": _fingerprint(fn, attrs)} if args else {}),
     }
+
+
+def _fingerprint(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> str:
+    return fingerprint_of(fn, attrs["args"], attrs["region"], _mode_of(attrs))
+
+
+def _mode_of(attrs: Mapping[str, Any]) -> Mode:
+    return Mode(training=attrs["training"], by_rows=attrs["batch"] == "rows")
 
 
 def _residual_type(small: Any, large: Any) -> TensorType:
@@ -308,16 +325,22 @@ def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
 
 
 def _is_proven(
-    fn: Callable[..., Any], name: str, args: str, batches: Sequence[int], instead: str
+    fn: Callable[..., Any],
+    name: str,
+    args: str,
+    batches: Sequence[int],
+    instead: str,
+    mode: Mode = EVALUATION,
 ) -> bool:
     """Whether a function's equations prove that it works row by row."""
     # PlacerError is raised if the proof fails only for one of the model's batch sizes, with
     # `instead` as hint.
-    if not args or not is_by_rows(fn, args):
+    if not args or not is_by_rows(fn, args, mode=mode):
         return False
     for rows in batches:
         # For one row JAX omits some equations, so a trace would prove nothing.
-        if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(fn, args, rows):
+        known = (0, 1, *PROOF_BATCHES)
+        if rows not in known and not is_by_rows(fn, args, rows, mode):
             raise PlacerError(
                 f"{name} works row by row for {PROOF_BATCHES[0]} and"
                 f" {PROOF_BATCHES[1]} rows, but behaves differently for {rows}",

@@ -17,7 +17,12 @@ from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.ops.attributes import complete
-from placer.ops.functions.arguments import Template, make_template
+from placer.ops.functions.arguments import (
+    Template,
+    make_template,
+    open_parameters,
+    state_argument,
+)
 from placer.ops.functions.cut import OUTSIDE
 from placer.ops.functions.function import TracedFunction, trace_function
 from placer.ops.special.call import CALL
@@ -145,17 +150,25 @@ class CallWriter:
             ((key, content),) = term.items()
             if key in ("in", "param"):
                 return value()
-            if key == "make":
-                name = content if isinstance(content, str) else content["fn"]
-                self.functions[f"{module}:{name}"] = None
-                config: list[Expression] = []
-                if name is not content:
-                    given = content["with"].items()
-                    config = [argument(x).after(f"{k}=") for k, x in given]
-                    content = json.dumps(content)
-                template = make_template(call.fn, content)
-                made = _function(f"{module}:{name}", modules)
-                return self._filled(made, template, value, config)
+            if key == "state":
+                content = content["make"]
+            if key in ("make", "state"):
+                made: Any = {"fn": content} if isinstance(content, str) else content
+                self.functions[f"{module}:{made['fn']}"] = None
+                given = made.get("with", {}).items()
+                config = [argument(x).after(f"{k}=") for k, x in given]
+                template, in_training = (
+                    make_template(
+                        call.fn, content, training=training, is_state=key == "state"
+                    )
+                    for training in (False, True)
+                )
+                pytree = Expression(_function(f"{module}:{made['fn']}", modules))
+                if _is_switched(template, in_training):
+                    switch = self._ops("in_evaluation")
+                    pytree = Expression(switch, items=(pytree, *config))
+                    config = []
+                return self._filled(pytree, template, value, config)
             if key in ("list", "tuple"):
                 items = tuple(map(argument, content))
                 if not items:
@@ -169,8 +182,15 @@ class CallWriter:
 
         module = op.attrs["fn"].partition(":")[0]
         arguments = [argument(term) for term in json.loads(call.text)]
+        # No output depends on the key.
+        more = {"key": "jax.random.key(0)", "training": "False"}
+        for name in open_parameters(call.fn, len(arguments)):
+            arguments.append(Expression(f"{name}={more[name]}"))
         names = [call.values.get(source, "") for source in results]
         fn = _function(op.attrs["fn"], modules)
+        if state_argument(call.text) is not None:
+            arguments.insert(0, Expression(fn))
+            fn = self._ops("results_of")
         tree = jax.tree.structure(call.traced.results)
         if jax.tree_util.treedef_is_leaf(tree):
             yield Call(fn, arguments, targets(names))
@@ -180,7 +200,7 @@ class CallWriter:
 
     def _filled(
         self,
-        pytree: str,
+        pytree: Expression,
         template: Template,
         value: Callable[[], Expression],
         config: Sequence[Expression],
@@ -192,9 +212,15 @@ class CallWriter:
             if isinstance(leaf, TensorType)
         )
         leaves = Expression("", items=items, brackets=("{", "}"))
-        return Expression(
-            self._ops("with_leaves"), items=(Expression(pytree), leaves, *config)
-        )
+        return Expression(self._ops("with_leaves"), items=(pytree, leaves, *config))
+
+
+def _is_switched(evaluation: Template, training: Template) -> bool:
+    """Return True if a pytree has modules that differ in training and evaluation."""
+    if evaluation.structure != training.structure:
+        return True
+    pairs = zip(evaluation.leaves, training.leaves, strict=True)
+    return any(isinstance(one, bool) and one is not other for one, other in pairs)
 
 
 _BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")")}

@@ -49,8 +49,8 @@ def restore(
 
     Returns:
         A new pytree. A module of Flax nnx and a Keras model are updated in place and
-        returned. Arrays keep the dtypes of the model; leaves that are not parameters keep
-        their values.
+        returned. Arrays keep the dtypes of the model. State, such as running statistics,
+        is restored like parameters. Other leaves keep their values.
 
     Raises:
         DataError: if parameters are missing, are not in the model, or have other shapes.
@@ -70,14 +70,15 @@ def restore(
             f"the model is the function '{model.__name__}'",
             hint=f"pass the model that it returns: {model.__name__}()",
         )
-    leaves = parameters_in(model, "model")
+    values = _values_of(params)
+    stored = {key: t for key, t in values.types.items() if key.startswith(f"{name}.")}
+    keys = {key.removeprefix(f"{name}.") for key in stored}
+    leaves = parameters_in(model, "model", keys)
     if not leaves:
         raise PlacerError(
             f"the model, {type(model).__name__}, has no parameters",
             hint="pass a pytree with arrays of floats, such as a module or a dict",
         )
-    values = _values_of(params)
-    stored = {key: t for key, t in values.types.items() if key.startswith(f"{name}.")}
     if not stored:
         names = sorted({key.partition(".")[0] for key in values.types})
         listed = ", ".join(f"'{each}'" for each in names) or "nothing"
@@ -96,7 +97,8 @@ def restore(
             if any(leaf.variable for leaf in leaves)
             else f"pass the model that placer.trace has as '{name}', with the same sizes",
         )
-    restored: Model = fill(model, iter(values.read([*declared])))
+    state = {id(leaf.value) for leaf in leaves if leaf.is_state}
+    restored: Model = fill(model, iter(values.read([*declared])), state)
     return restored
 
 

@@ -24,7 +24,9 @@ EXPORTED = [
     and not registry.FAMILY_OF[kind].endswith(".inserted")
 ]
 """The kinds whose functions may be in an exported model."""
-HELPERS = ["as_table", "outputs_of", "row_keys_of", "with_leaves"]
+HELPERS = [
+    "as_table", "in_evaluation", "outputs_of", "results_of", "row_keys_of", "with_leaves",
+]  # fmt: skip
 
 
 def test_copies_are_byte_by_byte_the_installed_files():

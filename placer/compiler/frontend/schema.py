@@ -305,11 +305,31 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         list[dict[str, Any]],
         doc("the arguments, such as [{make: model}, {in: x}]"),
     ]
-    regions: Annotated[list[Region], doc("the regions; each runs at one place")]
+    regions: Annotated[
+        list[Region],
+        doc(
+            "the regions; each runs at one place. With `evaluation`, those of training"
+        ),
+    ]
     in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter] | None,
         doc("parameters; regions call them NAME.KEY"),
+    ] = None
+    state: Annotated[
+        dict[Name, CallParameter] | None,
+        doc(
+            "values that the function assigns in training; the new value of KEY is the"
+            " result NAME.KEY.new of a region"
+        ),
+    ] = None
+    evaluation: Annotated[
+        list[Region] | None,
+        doc("the regions in evaluations and predictions, if they differ"),
+    ] = None
+    results: Annotated[
+        dict[str, list[str]] | None,
+        doc("by result, its values in training and in evaluation"),
     ] = None
     batch: Annotated[
         Literal["rows", "whole"],

@@ -11,7 +11,15 @@ The text is a JSON list with one term for each argument:
   variables other than `nnx.Param`, and `State` and `StateIndex` of Equinox. These, such as
   running statistics, and all other leaves keep their values from the file;
 - `{"make": {"fn": "model", "with": {"layers": {"value": 6}}}}` is the pytree that a function
-  of the file returns for these arguments.
+  of the file returns for these arguments;
+- `{"make": {"fn": "model", "state": ["norm.mean"]}}`, also with `with`, names the paths of
+  the state: variables that the function assigns in training. They are values like parameters;
+- `{"state": {"make": ...}}` is state without parameters. The function returns its results and
+  a new value of this argument.
+
+Streams of random numbers of Flax in a pytree do not keep their values: in each step, the
+i-th stream has the key `fold_in(key of the step, i)` and the count 0. In evaluation, modules
+of the pytree are switched: dropout is off, and statistics are not updated.
 """
 
 from __future__ import annotations
@@ -23,13 +31,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any
 
 import jax
 import numpy as np
 
 from placer.errors import PlacerError, did_you_mean
+from placer.ops.special.exported_jax import in_evaluation
 from placer.place.types import FLOATS, TensorType
 
 
@@ -56,39 +64,73 @@ class Template:
         )
         return tuple(x for each in inner for x in each if isinstance(x, TensorType))
 
-    def fill(self, values: Iterator[Any]) -> Any:
-        """Return the pytree with the next values in place of their types."""
-        leaves = [_fill(leaf, values) for leaf in self.leaves]
+    def fill(self, values: Iterator[Any], key: Any = None) -> Any:
+        """Return the pytree with the next values in place of their types.
+
+        `key` is the key of the step, for streams of random numbers.
+        """
+        leaves = [_fill(leaf, values, key) for leaf in self.leaves]
         pytree = jax.tree.unflatten(self.structure, leaves)
         return (
             pytree if self.keys is None else dict(zip(self.keys, pytree, strict=True))
         )
 
 
-def _fill(leaf: Any, values: Iterator[Any]) -> Any:
+@dataclass(frozen=True, slots=True)
+class StreamLeaf:
+    """The key of stream `number`, or its count if `number` is None."""
+
+    number: int | None
+    shape: tuple[int, ...]
+
+    def value(self, key: Any) -> Any:
+        """Return the leaf for a key of the step."""
+        if self.number is None:
+            return jax.numpy.zeros(self.shape, jax.numpy.uint32)
+        own = jax.random.fold_in(key, self.number)
+        return jax.random.split(own, self.shape) if self.shape else own
+
+
+def _fill(leaf: Any, values: Iterator[Any], key: Any) -> Any:
     if isinstance(leaf, Template):
-        return leaf.fill(values)
+        return leaf.fill(values, key)
+    if isinstance(leaf, StreamLeaf):
+        return leaf.value(key)
     return next(values) if isinstance(leaf, TensorType) else leaf
 
 
-def read_arguments(fn: Callable[..., Any], text: str) -> Template:
+def read_arguments(
+    fn: Callable[..., Any], text: str, training: bool = False
+) -> Template:
     """Parse the text of the arguments of `fn` to a template of their list.
 
-    Its types are the types of graph values and of parameters. Raises PlacerError if the
-    file of `fn` lacks a name; errors raised by functions of the file propagate.
+    Unless `training`, modules are switched to evaluation. The types of the template are
+    those of graph values and of parameters. Raises PlacerError if the file of `fn` lacks a
+    name; errors raised by functions of the file propagate.
     """
-    make = cache(partial(make_template, fn))
+    templates: dict[str, Template] = {}
+
+    def make(content: Made, is_state: bool = False) -> Template:
+        key = json.dumps([content, is_state])
+        if key not in templates:
+            templates[key] = make_template(
+                fn, content, training=training, is_state=is_state
+            )
+        return templates[key]
+
     leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
     return Template(structure, leaves)
 
 
-def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
+def _parse(term: Mapping[str, Any], make: Callable[..., Template]) -> Any:
     ((key, content),) = term.items()
     match key:
         case "in" | "param":
             return TensorType.parse(content)
         case "make":
-            return make(content if isinstance(content, str) else json.dumps(content))
+            return make(content)
+        case "state":
+            return make(content["make"], True)
         case "list":
             return [_parse(each, make) for each in content]
         case "tuple":
@@ -99,6 +141,18 @@ def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
             return Template(structure, leaves, tuple(content))
     assert key == "value", key
     return content
+
+
+def open_parameters(fn: Callable[..., Any], count: int) -> list[str]:
+    """Return which of `key` and `training` a call with `count` arguments leaves open."""
+    kinds = {p.name: p.kind for p in inspect.signature(fn).parameters.values()}
+    both, only = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    left = [*kinds][count:]
+    return [
+        name
+        for name in ("key", "training")
+        if kinds.get(name) == only or (kinds.get(name) == both and name in left)
+    ]
 
 
 def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -122,15 +176,29 @@ def plain_value(term: Mapping[str, Any]) -> Any:
     return content
 
 
-def make_template(fn: Callable[..., Any], made: str) -> Template:
+Made = str | Mapping[str, Any]
+"""The content of a term `make`: a name, or a mapping with `fn`, `with` and `state`."""
+
+
+def make_template(
+    fn: Callable[..., Any],
+    made: Made,
+    *,
+    training: bool = False,
+    is_state: bool = False,
+) -> Template:
     """Return the template of a pytree that the file of `fn` makes.
 
-    `made` is its name, or the JSON of the name of a function and its arguments. A function
-    is only traced for shapes and dtypes, unless its pytree has arrays that are not
-    parameters: their values are needed.
+    A function is only traced for shapes and dtypes, unless its pytree has arrays that are
+    not parameters: their values are needed.
+
+    Args:
+        made: the content of its term.
+        training: unless true, modules are switched to evaluation.
+        is_state: whether it is state, without parameters.
     """
-    content = json.loads(made) if made.startswith("{") else {"fn": made}
-    name = content["fn"]
+    content = {"fn": made} if isinstance(made, str) else made
+    name, state = content["fn"], content.get("state", ())
     pytree = globals_of(fn).get(name)
     if pytree is None:
         raise PlacerError(
@@ -139,25 +207,33 @@ def make_template(fn: Callable[..., Any], made: str) -> Template:
         )
     if "with" in content:
         pytree = call_with(pytree, plain_value({"dict": content["with"]}))
+
+    def split() -> Template:
+        own = pytree() if inspect.isfunction(pytree) else pytree
+        return split_pytree(
+            own if training else in_evaluation(own), state, not is_state
+        )
+
     if not inspect.isfunction(pytree):
-        return split_pytree(pytree)
+        return split()
     templates: list[Template] = []
-    jax.eval_shape(lambda: templates.append(split_pytree(pytree())))
+    jax.eval_shape(lambda: templates.append(split()))
     (template,) = templates
     if any(_is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
-        return _template_of_values(pytree)
+        return _template_of_values(split)
     return template
 
 
-def _template_of_values(make: Callable[[], Any]) -> Template:
-    """Return the template of a function's pytree, called in another thread: JAX traces
+def _template_of_values(split: Callable[[], Template]) -> Template:
+    """Return the template of a function's pytree, made in another thread: JAX traces
     nothing there, so the pytree has values."""
     # Equinox's error_if fails inside jax.ensure_compile_time_eval.
     wide = str(jax.dtypes.canonicalize_dtype("float64")) == "float64"
     context = copy_context()
     with ThreadPoolExecutor(1, thread_name_prefix="placer model") as thread:
-        call = thread.submit(context.run, call_with_precision, make, wide)
-        return split_pytree(call.result())
+        call = thread.submit(context.run, call_with_precision, split, wide)
+        template: Template = call.result()
+        return template
 
 
 def call_with(make: Callable[..., Any], config: Mapping[str, Any]) -> Callable[[], Any]:
@@ -175,12 +251,94 @@ def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
         return function()
 
 
-def split_pytree(pytree: Any) -> Template:
-    """Return the template of a pytree, with the types of its parameters."""
+def split_pytree(
+    pytree: Any, state: Sequence[str] = (), trained: bool = True
+) -> Template:
+    """Return the template of a pytree, with the types of its parameters and its state.
+
+    `state` are the paths of its state. Unless `trained`, it has no parameters.
+    """
     leaves, structure = jax.tree.flatten(pytree)
-    pairs = zip(leaves, parameter_mask(pytree), strict=True)
+    mask = (is_one and trained for is_one in parameter_mask(pytree))
+    pairs = zip(leaves, mask, strict=True)
     typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
+    for at, leaf in _stream_leaves(pytree):
+        typed[at] = leaf
+    if state:
+        paths = [".".join(path) for path, _ in leaves_with_paths(pytree)]
+        for at, (path, leaf) in enumerate(zip(paths, leaves, strict=True)):
+            if path in state:
+                typed[at] = _parameter_type(leaf)
     return Template(structure, typed)
+
+
+def state_paths(fn: Callable[..., Any], text: str) -> list[str]:
+    """Return the paths of all state in the arguments of `fn`, as in `leaves_by_path`."""
+    names = list(inspect.signature(fn).parameters)
+    return [
+        path
+        for at, term in enumerate(json.loads(text))
+        for path in _state_paths(term, names[min(at, len(names) - 1)])
+    ]
+
+
+def _state_paths(term: Mapping[str, Any], path: str) -> Iterator[str]:
+    ((key, content),) = term.items()
+    if key == "state":
+        yield from _state_paths(content, path)
+    if key == "make" and not isinstance(content, str):
+        yield from (f"{path}.{inner}" for inner in content.get("state", ()))
+    if key in ("list", "tuple", "dict"):
+        items = content.items() if key == "dict" else enumerate(content)
+        for inner, each in items:
+            yield from _state_paths(each, f"{path}.{inner}")
+
+
+def state_argument(text: str) -> int | None:
+    """Return the index of the argument that is state; None without one."""
+    terms = json.loads(text)
+    return next((at for at, term in enumerate(terms) if "state" in term), None)
+
+
+def is_float_array(leaf: Any) -> bool:
+    """Return True if a leaf can be state."""
+    return _is_array(leaf) and str(leaf.dtype) in FLOATS
+
+
+def could_be_state(pytree: Any) -> Iterator[bool]:
+    """Yield for each leaf whether it becomes state if a function assigns it.
+
+    These are the floats of Flax nnx variables other than parameters.
+    """
+    nnx = sys.modules.get("flax.nnx")
+
+    def is_variable(node: Any) -> bool:
+        return nnx is not None and isinstance(node, nnx.Variable)
+
+    for node in jax.tree.leaves(pytree, is_leaf=is_variable):
+        kept = is_variable(node) and is_untrained(node)
+        for leaf in jax.tree.leaves(node) if is_variable(node) else [node]:
+            yield kept and _is_array(leaf) and str(leaf.dtype) in FLOATS
+
+
+def _stream_leaves(pytree: Any) -> Iterator[tuple[int, StreamLeaf]]:
+    """Yield the leaves of streams of random numbers, each with its index."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None:
+        return
+    at = number = 0
+
+    def is_stream(node: Any) -> bool:
+        return isinstance(node, nnx.RngStream)
+
+    for node in jax.tree.leaves(pytree, is_leaf=is_stream):
+        leaves = jax.tree.leaves(node) if is_stream(node) else [node]
+        for leaf in leaves if is_stream(node) else ():
+            is_key = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            yield at, StreamLeaf(number if is_key else None, tuple(leaf.shape))
+            at += 1
+        number += is_stream(node)
+        at += not is_stream(node)
 
 
 def _parameter_type(array: Any) -> TensorType:

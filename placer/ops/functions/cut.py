@@ -18,10 +18,16 @@ from placer.errors import PlacerError
 from placer.ops.functions.complex_values import with_real_boundary
 from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards, source_line
 
-OUTSIDE = -1
+OUTSIDE, RANDOM = -1, -2
 
 ValueSource = tuple[int, int]
-"""The source of a value: result `k` of region `r`, or (OUTSIDE, input `k`)."""
+"""The source of a value: result `k` of region `r`, (OUTSIDE, input `k`) or `STEP_KEY`."""
+
+STEP_KEY, ROW_NUMBERS = (RANDOM, 0), (RANDOM, 1)
+"""The key of the step, and the numbers of the rows in the global batch.
+
+They are the last inputs of a jaxpr, and are no values of the graph.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,12 +37,15 @@ class Region:
     Attributes:
         guards: the guards around the equations, outermost first.
         operands: the sources of the region's inputs, in order.
+        random: `STEP_KEY`, `ROW_NUMBERS` or both, if the region draws random numbers.
         closed: its closed jaxpr, with real arrays in place of complex inputs and results.
+            Its inputs are the operands, then `random`.
         written: its jaxpr as the function was traced, for messages.
     """
 
     guards: Guards
     operands: tuple[ValueSource, ...]
+    random: tuple[ValueSource, ...]
     closed: Any
     written: Any
 
@@ -70,12 +79,14 @@ class Cut:
 def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
     """Cut a function into regions.
 
-    Equations that depend on no input are copied into every region that needs them.
+    Equations that depend on no input, or only on the key of the step and the row numbers,
+    are copied into every region that needs them.
     Equations that depend only on parameters become separate regions if other regions
     need their results. So the results of all other regions have rows of the batch.
 
     Args:
-        rows: whether each input has rows of the batch.
+        rows: whether each value has rows of the batch. Further inputs of the jaxpr are
+            `STEP_KEY` and `ROW_NUMBERS`.
         debug: the debug info for the jaxprs of the regions.
 
     Raises:
@@ -112,7 +123,9 @@ class _Dataflow:
         }
         self.results = [self.producer[v] for v in flat.outvars if v in self.producer]
         of_values = dict.fromkeys(flat.consts, CONSTANT)
-        for var, has_rows in zip(flat.invars, rows, strict=True):
+        self.random = flat.invars[len(rows) :]
+        of_values |= dict.fromkeys(self.random, CONSTANT)
+        for var, has_rows in zip(flat.invars, rows, strict=False):
             of_values[var] = BATCH if has_rows else PARAMETERS
         self.dependence: list[int] = []
         for equation in flat.equations:
@@ -194,6 +207,7 @@ def _build_regions(
     sources: dict[Any, ValueSource] = {
         v: (OUTSIDE, i) for i, v in enumerate(flat.invars)
     }
+    sources |= {v: (RANDOM, i) for i, v in enumerate(flow.random)}
     regions = []
     for at, indices in enumerate(members):
         with_constants = flow.with_producers(indices, lambda j: j not in homes)
@@ -202,16 +216,19 @@ def _build_regions(
         operands = dict.fromkeys(
             v for eqn in eqns for v in FlatEquation(eqn, ()).operands if v not in inside
         )
-        invars = [v for v in operands if v not in flat.consts]
+        random = [v for v in flow.random if v in operands]
+        values = [v for v in operands if v not in flat.consts and v not in random]
         constvars = [v for v in operands if v in flat.consts]
         outvars = [
             v for i in indices for v in flat.equations[i].eqn.outvars if v in leaving
         ]
         sources.update({v: (at, k) for k, v in enumerate(outvars)})
         effects: frozenset[Any] = frozenset().union(*(eqn.effects for eqn in eqns))
-        jaxpr = core.Jaxpr(constvars, invars, outvars, eqns, effects, debug)
+        jaxpr = core.Jaxpr(constvars, [*values, *random], outvars, eqns, effects, debug)
         closed = core.ClosedJaxpr(jaxpr, [flat.consts[v] for v in constvars])
-        operand_sources = tuple(sources[v] for v in invars)
+        operands_of, random_of = (
+            tuple(sources[v] for v in each) for each in (values, random)
+        )
         closed = with_real_boundary(closed)
-        regions.append(Region(guards[at], operand_sources, closed, jaxpr))
+        regions.append(Region(guards[at], operands_of, random_of, closed, jaxpr))
     return Cut(tuple(regions), tuple(sources[v] for v in flat.outvars))

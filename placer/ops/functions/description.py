@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,16 +12,25 @@ import numpy as np
 from safetensors.numpy import save
 
 from placer.errors import PlacerError
+from placer.ops.functions.arguments import open_parameters
 from placer.ops.functions.batch_types import TRACE_BATCHES, result_type
-from placer.ops.functions.cut import OUTSIDE, Region
+from placer.ops.functions.cut import OUTSIDE, Region, ValueSource
+from placer.ops.functions.fingerprint import fingerprint
 from placer.ops.functions.flatten import Guards
 from placer.ops.functions.function import (
+    EVALUATION,
+    TRAINING,
+    Mode,
     TracedFunction,
+    assigned_paths,
     is_deterministic,
     trace_function,
 )
 from placer.ops.functions.row_proof import is_by_rows
 from placer.place.types import ITEM_BYTES, TensorType
+
+Pair = tuple[TracedFunction, TracedFunction]
+"""The traces of a function for `TRACE_BATCHES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +47,19 @@ class FunctionDescription:
     """The regions of a traced function, and its results.
 
     Attributes:
+        regions: the regions; in training, if evaluation has others.
+        evaluation: the regions in evaluation; None if they are the same.
+        switched: by result, its values in training and in evaluation, if they differ.
         is_by_rows: row i of every result depends only on row i of the inputs.
+        state: by parameter that is state, the name of its new value.
         results: the names of the results.
         tree: the pytree structure of the results.
     """
 
     regions: list[RegionDescription]
+    evaluation: list[RegionDescription] | None
+    switched: dict[str, tuple[str, str]]
+    state: dict[str, str]
     is_by_rows: bool
     results: list[str]
     tree: Any
@@ -58,6 +75,7 @@ def describe(
     values: Sequence[str],
     name: str,
     *,
+    state: Sequence[str] = (),
     rows: bool | None,
     wide: bool,
 ) -> FunctionDescription:
@@ -66,6 +84,7 @@ def describe(
     Args:
         args: the text of its arguments (`placer.ops.functions.arguments`).
         values: the names of their values.
+        state: those that the function assigns in training, in order.
         rows: whether row i of the results depends only on row i of the inputs; None
             tries to prove it.
         wide: whether the precision is float64.
@@ -74,51 +93,181 @@ def describe(
         PlacerError: if the function cannot be cut. Errors of the function propagate.
     """
     with jax.enable_x64(wide):
-        small, large = (trace_function(fn, args, size) for size in TRACE_BATCHES)
-        if _structure(small) != _structure(large):
-            raise PlacerError(
-                "its regions depend on the number of rows",
-                hint="perform the same operations for any number of rows",
-            )
-        if not is_deterministic(fn, args, TRACE_BATCHES[0]):
-            raise PlacerError(
-                "its traces differ: it draws from np.random or random, or keeps"
-                " state between calls",
-                hint="create such numbers outside of the function, at the top of its"
-                " file",
-            )
-        if not small.cut.regions:
-            raise PlacerError("it computes nothing from its arguments")
+        modes = [EVALUATION]
+        if _may_differ(fn, args):
+            modes = [TRAINING, EVALUATION]
+        for mode in modes:
+            _check_traces(fn, args, mode)
         if rows is None:
-            rows = is_by_rows(fn, args)
-    names = {(OUTSIDE, i): value for i, value in enumerate(values)}
-    computed = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
-    for i, source in enumerate(computed):
-        names[source] = name if len(computed) == 1 else f"{name}.out{i}"
-    regions = []
-    intermediates = 0
-    for at, (one, other) in enumerate(
-        zip(small.cut.regions, large.cut.regions, strict=True)
-    ):
-        avals = zip(one.closed.out_avals, other.closed.out_avals, strict=True)
-        types = [_result_type(one, k, *pair) for k, pair in enumerate(avals)]
-        if not types:
+            rows = all(is_by_rows(fn, args, mode=mode) for mode in modes)
+        traces = [_traces(fn, args, replace(mode, by_rows=rows)) for mode in modes]
+        if len(traces) > 1 and _same_regions(*(small for small, _ in traces)):
+            traces = traces[1:]
+        if not any(small.cut.regions for small, _ in traces):
+            raise PlacerError("it computes nothing from its arguments")
+        return _Describer(name, values, state, rows).describe(*traces)
+
+
+def assigned_state(fn: Callable[..., Any], args: str, wide: bool) -> list[str]:
+    """Return the paths of leaves of arguments that a function changes in training."""
+    with jax.enable_x64(wide):
+        return assigned_paths(fn, args)
+
+
+def _may_differ(fn: Callable[..., Any], args: str) -> bool:
+    """Return True if a function could do something else in training."""
+    terms = json.loads(args)
+    return '{"make"' in args or bool(open_parameters(fn, len(terms)))
+
+
+def _traces(fn: Callable[..., Any], args: str, mode: Mode) -> Pair:
+    small, large = (trace_function(fn, args, size, mode) for size in TRACE_BATCHES)
+    return small, large
+
+
+def _check_traces(fn: Callable[..., Any], args: str, mode: Mode) -> None:
+    small, large = _traces(fn, args, mode)
+    if _structure(small) != _structure(large):
+        raise PlacerError(
+            "its regions depend on the number of rows",
+            hint="perform the same operations for any number of rows",
+        )
+    if not is_deterministic(fn, args, TRACE_BATCHES[0], mode):
+        raise PlacerError(
+            "its traces differ: it draws from np.random or random, or keeps"
+            " state between calls",
+            hint="create such numbers outside of the function, at the top of its file",
+        )
+
+
+def _same_regions(one: TracedFunction, other: TracedFunction) -> bool:
+    if one.state or other.state:
+        return False
+    prints = [[fingerprint(each) for each in x.cut.regions] for x in (one, other)]
+    return prints[0] == prints[1] and _structure(one) == _structure(other)
+
+
+class _Describer:
+    """Names the values of a function's regions."""
+
+    def __init__(
+        self, name: str, values: Sequence[str], state: Sequence[str], rows: bool
+    ) -> None:
+        self._name = name
+        self._values = values
+        self._state = state
+        self._rows = rows
+        self._intermediates = 0
+        self._types: dict[str, TensorType] = {}
+
+    def describe(
+        self, first: Pair, evaluation: Pair | None = None
+    ) -> FunctionDescription:
+        """Describe a function by its traces; with `evaluation`, `first` is of training."""
+        name, tree = self._name, _tree(first)
+        if evaluation is None:
+            computed = _computed(first[0])
+            named = self._results(computed, "out", name)
+            regions, results = self._regions(first, named)
+            return FunctionDescription(regions, None, {}, {}, self._rows, results, tree)
+        if _tree(evaluation) != tree:
             raise PlacerError(
-                f"the results of the region of {one.describe_start()} are not used",
-                hint="put the guard around the code that uses its results as well",
+                f"it returns {tree} in training, but {_tree(evaluation)} in evaluation",
+                hint="return the same structure of arrays from both",
             )
-        for k in range(len(types)):
-            if (at, k) not in names:
-                names[at, k] = f"{name}.mid{intermediates}"
-                intermediates += 1
-        if rows:
-            _check_rows(one, types)
-        region_results = {names[at, k]: kind for k, kind in enumerate(types)}
-        operands = [names[source] for source in one.operands]
-        regions.append(RegionDescription(one.guards, operands, region_results))
-    results = [names[source] for source in small.cut.results]
-    tree = jax.tree.structure(small.results)
-    return FunctionDescription(regions, rows, results, tree)
+        (training_regions, of_training), (regions, of_evaluation) = (
+            self._regions(
+                pair, self._results(_computed(pair[0]), word, f"{name}.{word}")
+            )
+            for pair, word in ((first, "training"), (evaluation, "evaluation"))
+        )
+        count = len(of_evaluation)
+        new = dict(zip(self._state, of_training[count:], strict=True))
+        pairs = list(zip(of_training[:count], of_evaluation, strict=True))
+        switched = dict.fromkeys(pair for pair in pairs if len({*pair}) == 2)
+        self._check_types(switched, first[0].arguments.types)
+        names = {
+            pair: name if len(switched) == 1 else f"{name}.out{i}"
+            for i, pair in enumerate(switched)
+        }
+        return FunctionDescription(
+            training_regions,
+            regions,
+            {result: pair for pair, result in names.items()},
+            new,
+            self._rows,
+            [names.get(pair, pair[0]) for pair in pairs],
+            tree,
+        )
+
+    def _check_types(
+        self, pairs: Iterable[tuple[str, str]], inputs: Sequence[TensorType]
+    ) -> None:
+        types = self._types | dict(zip(self._values, inputs, strict=True))
+        for training, evaluation in pairs:
+            if types[training] != types[evaluation]:
+                raise PlacerError(
+                    f"a result is {types[training]} in training, but"
+                    f" {types[evaluation]} in evaluation",
+                    hint="return arrays of the same types from both",
+                )
+
+    def _results(
+        self, computed: Sequence[ValueSource], word: str, only: str
+    ) -> dict[ValueSource, str]:
+        """Return names of computed results: `only`, or numbered ones."""
+        if len(computed) == 1:
+            return {computed[0]: only}
+        return {s: f"{self._name}.{word}{i}" for i, s in enumerate(computed)}
+
+    def _regions(
+        self, traces: Pair, named: Mapping[ValueSource, str]
+    ) -> tuple[list[RegionDescription], list[str]]:
+        """Return the regions of a function, and the names of its results."""
+        names = {(OUTSIDE, i): value for i, value in enumerate(self._values)}
+        names.update(named)
+        small, large = traces
+        if small.state:
+            news = small.cut.results[-small.state :]
+            for value, source in zip(self._state, news, strict=True):
+                if source in names:
+                    raise PlacerError(
+                        f"the new value of '{value}' is '{names[source]}'",
+                        hint="assign a state a value of its own",
+                    )
+                names[source] = f"{value}.new"
+        regions = []
+        for at, (one, other) in enumerate(
+            zip(small.cut.regions, large.cut.regions, strict=True)
+        ):
+            avals = zip(one.closed.out_avals, other.closed.out_avals, strict=True)
+            types = [_result_type(one, k, *pair) for k, pair in enumerate(avals)]
+            if not types:
+                raise PlacerError(
+                    f"the results of the region of {one.describe_start()} are not used",
+                    hint="put the guard around the code that uses its results as well",
+                )
+            for k in range(len(types)):
+                if (at, k) not in names:
+                    names[at, k] = f"{self._name}.mid{self._intermediates}"
+                    self._intermediates += 1
+            if self._rows:
+                _check_rows(one, types)
+            results = {names[at, k]: kind for k, kind in enumerate(types)}
+            self._types |= results
+            operands = [names[source] for source in one.operands]
+            regions.append(RegionDescription(one.guards, operands, results))
+        return regions, [names[source] for source in small.cut.results]
+
+
+def _tree(traces: Pair) -> Any:
+    return jax.tree.structure(traces[0].results)
+
+
+def _computed(trace: TracedFunction) -> list[ValueSource]:
+    """Return the sources of results that are no inputs, each once."""
+    results = trace.cut.results[: len(trace.cut.results) - trace.state]
+    return list(dict.fromkeys(s for s in results if s[0] != OUTSIDE))
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import jax
@@ -13,24 +13,27 @@ import numpy as np
 from placer.ops.functions.arguments import is_untrained, parameter_mask
 
 
-def fill(model: Any, values: Iterator[Any]) -> Any:
-    """Return a pytree with the next values as its parameters, in its order.
+def fill(model: Any, values: Iterator[Any], state: Set[int] = frozenset()) -> Any:
+    """Return a pytree with the next values as its parameters and state, in its order.
 
+    `state` has the `id` of each array of a library's untrained variables that is state.
     Modules of Flax nnx, Keras models and variables of Keras are updated in place. Other
     nodes of the pytree are new. Values are converted to the dtypes of the parameters.
     """
     leaves, structure = jax.tree.flatten(
         model, is_leaf=lambda node: _is_module(node) or is_untrained(node)
     )
-    return jax.tree.unflatten(structure, [_filled(leaf, values) for leaf in leaves])
+    filled = [_filled(leaf, values, state) for leaf in leaves]
+    return jax.tree.unflatten(structure, filled)
 
 
-def _filled(leaf: Any, values: Iterator[Any]) -> Any:
+def _filled(leaf: Any, values: Iterator[Any], state: Set[int]) -> Any:
     if _is_module(leaf):
         from flax import nnx
 
         parts, structure = jax.tree.flatten(leaf, is_leaf=is_untrained)
-        new = jax.tree.unflatten(structure, [_filled(each, values) for each in parts])
+        filled = [_filled(each, values, state) for each in parts]
+        new = jax.tree.unflatten(structure, filled)
         nnx.update(leaf, nnx.state(new))
         return leaf
     keras = sys.modules.get("keras")
@@ -39,7 +42,13 @@ def _filled(leaf: Any, values: Iterator[Any]) -> Any:
         for variable in leaf.trainable_variables if is_model else [leaf]:
             variable.assign(next(values))
         return leaf
-    is_parameter = not is_untrained(leaf) and next(parameter_mask(leaf))
+    if is_untrained(leaf):
+        arrays, structure = jax.tree.flatten(leaf)
+        if state.isdisjoint(map(id, arrays)):
+            return leaf
+        new = [_converted(next(values), x) if id(x) in state else x for x in arrays]
+        return jax.tree.unflatten(structure, new)
+    is_parameter = next(parameter_mask(leaf))
     return _converted(next(values), leaf) if is_parameter else leaf
 
 

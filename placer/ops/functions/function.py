@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,13 +12,26 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import Template, read_arguments
+from placer.ops.functions.arguments import (
+    Template,
+    names_on_path,
+    open_parameters,
+    read_arguments,
+    state_argument,
+    state_paths,
+)
 from placer.ops.functions.batch_types import TRACE_BATCHES, abstract_values
 from placer.ops.functions.complex_values import is_complex
-from placer.ops.functions.cut import Cut, cut
+from placer.ops.functions.cut import Cut, ValueSource, cut
 from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
-from placer.ops.functions.flatten import flatten, source_line
-from placer.ops.functions.random_draws import check_draws
+from placer.ops.functions.flatten import FlatJaxpr, flatten, source_line
+from placer.ops.functions.random_draws import (
+    FIXED,
+    FROM_BATCH,
+    FROM_KEY,
+    check_draws,
+)
+from placer.ops.functions.row_draws import draw_by_row, draws_random_numbers
 from placer.ops.functions.state import (
     Leaves,
     changed_leaves,
@@ -29,77 +42,229 @@ from placer.ops.functions.state import (
 from placer.place.types import TensorType
 
 
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How a function is traced.
+
+    Attributes:
+        training: for training steps, not for evaluations.
+        by_rows: random numbers are drawn for each row of the batch.
+    """
+
+    training: bool = False
+    by_rows: bool = False
+
+
+EVALUATION, TRAINING = Mode(), Mode(training=True)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedFunction:
-    """A function cut into regions, and the pytree of its results."""
+    """A function cut into regions, and the pytree of its results.
+
+    Attributes:
+        cut: the regions, and the sources of the results; in training, the new values of
+            the state come last.
+        state: the number of these values.
+    """
 
     cut: Cut
     arguments: Template
     results: Any
+    state: int
 
 
-def trace_function(fn: Callable[..., Any], text: str, rows: int) -> TracedFunction:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trace:
+    """A function's equations. The last input of `flat` is the key of the step."""
+
+    flat: FlatJaxpr
+    arguments: Template
+    results: Any
+    state: int
+    has_rows: Sequence[bool]
+    debug: Any
+
+
+def trace_function(
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
+) -> TracedFunction:
     """Trace a function for a batch of `rows` rows, and cut it into regions.
 
-    `text` holds its arguments (`placer.ops.functions.arguments`). Raises PlacerError if
-    the function cannot be cut. Errors of the function propagate.
+    `text` holds its arguments (`placer.ops.functions.arguments`). A parameter `key` or
+    `training` of the function that the arguments leave open is passed as well: the key of
+    the step, and whether it is traced for training. Raises PlacerError if the function
+    cannot be cut. Errors of the function propagate.
     """
-    widest = str(jax.dtypes.canonicalize_dtype("float64"))
-    return _trace_function(fn, text, rows, widest)
+    return _cut_function(fn, text, rows, mode, _widest())
 
 
-def is_deterministic(fn: Callable[..., Any], text: str, rows: int) -> bool:
+def is_deterministic(
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
+) -> bool:
     """Return True if a second trace of the function has the same equations."""
-    not_cached = _trace_function.__wrapped__
-    both = trace_function(fn, text, rows), not_cached(fn, text, rows, "")
-    first, again = ([fingerprint(each) for each in one.cut.regions] for one in both)
-    return first == again
+    first = _trace(fn, text, rows, mode.training, _widest())
+    again = _trace.__wrapped__(fn, text, rows, mode.training, "")
+    of_first, of_second = (
+        [fingerprint(each) for each in _cut(one, one.flat).cut.regions]
+        for one in (first, again)
+    )
+    return of_first == of_second
+
+
+def _widest() -> str:
+    """Return the widest float, a part of the keys of caches."""
+    return str(jax.dtypes.canonicalize_dtype("float64"))
 
 
 @lru_cache(maxsize=64)
-def _trace_function(
-    fn: Callable[..., Any], text: str, rows: int, widest: str
+def _cut_function(
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
 ) -> TracedFunction:
-    del widest  # widest is only part of the cache key
-    arguments = read_arguments(fn, text)
+    trace = _trace(fn, text, rows, mode.training, widest)
+    flat = trace.flat
+    if mode.by_rows and draws_random_numbers(flat):
+        small, large = TRACE_BATCHES
+        other = large if rows == small else small
+        twin = _trace(fn, text, other, mode.training, widest)
+        flat = draw_by_row(flat, twin.flat, (rows, other))
+    return _cut(trace, flat)
 
+
+def _cut(trace: _Trace, flat: FlatJaxpr) -> TracedFunction:
+    regions = cut(flat, trace.has_rows, trace.debug)
+    return TracedFunction(regions, trace.arguments, trace.results, trace.state)
+
+
+@lru_cache(maxsize=64)
+def _trace(
+    fn: Callable[..., Any], text: str, rows: int, training: bool, widest: str
+) -> _Trace:
+    del widest  # widest is only part of the cache key
+    arguments = read_arguments(fn, text, training)
+    state = state_paths(fn, text)
     with watch_state() as state_errors:
-        closed, results, changes = _make_jaxpr(fn, arguments, rows)
+        at = state_argument(text)
+        closed, results, changes = _make_jaxpr(
+            fn, arguments, rows, training, state if training else (), at
+        )
     has_rows = [kind.has_batch for kind in arguments.types]
-    check_draws(closed, has_rows)
-    if state_errors:
+    origins = [FROM_BATCH if each else FIXED for each in has_rows]
+    check_draws(closed, [*origins, FROM_KEY], training)
+    if state_errors and at is None:
         raise state_errors[0]
-    if changes:
-        raise state_change_error(next(iter(changes)), _change_line(fn, arguments, rows))
+    lost = [path for path in changes if path not in state]
+    if lost:
+        line = _change_line(fn, arguments, rows, training, at, lost[0])
+        raise state_change_error(lost[0], line)
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-    return TracedFunction(cut(flatten(closed), has_rows, debug), arguments, results)
+    count = len(state) if training else 0
+    return _Trace(flatten(closed), arguments, results, count, has_rows, debug)
+
+
+def assigned_paths(fn: Callable[..., Any], text: str) -> list[str]:
+    """Return the paths of leaves of arguments that a function changes in training."""
+    arguments = read_arguments(fn, text, training=True)
+    at = state_argument(text)
+    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], True, state_at=at)
+    return list(changes)
 
 
 def _make_jaxpr(
-    fn: Callable[..., Any], arguments: Template, rows: int, *, changes: bool = False
+    fn: Callable[..., Any],
+    arguments: Template,
+    rows: int,
+    training: bool,
+    state: Sequence[str] = (),
+    state_at: int | None = None,
+    *,
+    change: str | None = None,
 ) -> tuple[Any, Any, Leaves]:
-    """Return a function's jaxpr, its results, and the arguments that it changes."""
+    """Return a function's jaxpr, its results, and the arguments that it changes.
+
+    The jaxpr also returns the new values of `state`. With `state_at`, the function returns
+    a new value of this argument after its results. With `change`, it returns only the
+    new value of this leaf.
+    """
     changed: Leaves = {}
 
-    def of_values(*values: Any) -> Any:
-        args = arguments.fill(iter(values))
+    def of_values(*inputs: Any) -> Any:
+        *values, key = inputs
+        args = arguments.fill(iter(values), key)
         before = leaves_by_path(fn, args)
-        results = _check_arrays(fn, fn(*args))
-        changed.update(changed_leaves(before, leaves_by_path(fn, args)))
-        # With `changes`, the equations show the line of the first change.
-        return next(iter(changed.values())) if changes else results
+        passed = {"key": key, "training": training}
+        keywords = {name: passed[name] for name in open_parameters(fn, len(args))}
+        returned = fn(*args, **keywords)
+        after = leaves_by_path(fn, args)
+        if state_at is not None:
+            returned, new = _check_pair(fn, returned)
+            if training:
+                name = list(inspect.signature(fn).parameters)[state_at]
+                after[0].update(_new_leaves(fn, name, new, before[0]))
+        results = _check_arrays(fn, returned)
+        changed.update(changed_leaves(before, after))
+        if change is not None:
+            return changed[change]
+        return results, [_same_type(x, before[0][x], after[0][x]) for x in state]
 
     # JAX's messages name the traced function and its line; let them name `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
     traced = jax.make_jaxpr(of_values, return_shape=True)
-    closed, results = traced(*abstract_values(arguments.types, rows))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    closed, returned = traced(*abstract_values(arguments.types, rows), key)
+    results = returned if change is not None else returned[0]
     return closed, results, changed
 
 
-def _change_line(fn: Callable[..., Any], arguments: Template, rows: int) -> str:
+def _check_pair(fn: Callable[..., Any], returned: Any) -> tuple[Any, Any]:
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise PlacerError(
+            f"'{fn.__name__}' must return its results and its new state",
+            hint="write return results, new_state",
+        )
+    return returned
+
+
+def _new_leaves(
+    fn: Callable[..., Any], name: str, new: Any, old: Mapping[str, Any]
+) -> Leaves:
+    """Return the leaves of a new state by path."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(new)
+    leaves = {".".join(names_on_path(path, name)): leaf for path, leaf in flat}
+    for path in leaves:
+        if path not in old:
+            raise PlacerError(
+                f"'{fn.__name__}' returns the state {path}, which its argument does not"
+                " have",
+                hint=f"return the new value of {name}, or a part of it with the same keys",
+            )
+    return leaves
+
+
+def _same_type(path: str, old: Any, new: Any) -> Any:
+    """Return the new value of a state; raise PlacerError if its type differs."""
+    if (new.dtype, new.shape) != (old.dtype, old.shape):
+        raise PlacerError(
+            f"{path} is {old.dtype}{list(old.shape)}, but the function assigns"
+            f" {new.dtype}{list(new.shape)}",
+            hint="keep the type and the shape of a state",
+        )
+    return new
+
+
+def _change_line(
+    fn: Callable[..., Any],
+    arguments: Template,
+    rows: int,
+    training: bool,
+    state_at: int | None,
+    path: str,
+) -> str:
     """Return the line that changes an argument; empty if it is unknown."""
     try:
-        closed, _, _ = _make_jaxpr(fn, arguments, rows, changes=True)
+        closed, _, _ = _make_jaxpr(
+            fn, arguments, rows, training, (), state_at, change=path
+        )
     except (TypeError, jax.errors.JAXTypeError):
         return ""
     changed = set(map(id, closed.jaxpr.outvars))
@@ -137,31 +302,36 @@ def run_region(
     rows: int,
     inputs: Sequence[jax.Array],
     expected: str,
+    mode: Mode = EVALUATION,
+    random: Callable[[ValueSource], Any] | None = None,
 ) -> list[jax.Array]:
     """Compute the results of a region.
 
     Args:
         text: the arguments of `fn`.
         expected: the fingerprint of the compiled region (`fingerprint_of`), or empty.
+        random: returns the key of the step (`STEP_KEY`), or the numbers of the rows
+            (`ROW_NUMBERS`), for regions that draw random numbers.
 
     Raises:
         PlacerError: if the region has another fingerprint, or the function has no such
             region for `rows` rows.
     """
-    if expected and not _is_expected(fn, text, region, expected):
+    if expected and not _is_expected(fn, text, region, expected, mode):
         raise PlacerError(
             f"{fn.__name__} is not the function that was compiled",
             hint="make its file the same in each import: seed np.random, sort sets,"
             " and check that the importing code does not change it",
         )
-    regions = trace_function(fn, text, rows).cut.regions
+    regions = trace_function(fn, text, rows, mode).cut.regions
     if region >= len(regions):
         raise PlacerError(
             f"{fn.__name__} has no region {region} for {rows} rows, only {len(regions)}",
             hint=_ROWS_HINT,
         )
     chosen = regions[region]
-    wanted = [TensorType(str(x.dtype), x.shape) for x in chosen.closed.in_avals]
+    values = chosen.closed.in_avals[: len(chosen.operands)]
+    wanted = [TensorType(str(x.dtype), x.shape) for x in values]
     actual = [TensorType(str(x.dtype), x.shape) for x in inputs]
     if wanted != actual:
         types = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, actual))}"
@@ -169,17 +339,25 @@ def run_region(
             f"region {region} of {fn.__name__} takes {types} for {rows} rows",
             hint=_ROWS_HINT,
         )
-    return chosen(*inputs)
+    if not chosen.random:
+        return chosen(*inputs)
+    assert random is not None, "the region draws random numbers"
+    return chosen(*inputs, *map(random, chosen.random))
 
 
-def fingerprint_of(fn: Callable[..., Any], text: str, region: int) -> str:
+def fingerprint_of(
+    fn: Callable[..., Any], text: str, region: int, mode: Mode = EVALUATION
+) -> str:
     """Return the fingerprint of a region, for other processes to compare."""
-    return fingerprint(trace_function(fn, text, TRACE_BATCHES[0]).cut.regions[region])
+    regions = trace_function(fn, text, TRACE_BATCHES[0], mode).cut.regions
+    return fingerprint(regions[region])
 
 
 @lru_cache(maxsize=256)
-def _is_expected(fn: Callable[..., Any], text: str, region: int, expected: str) -> bool:
-    regions = trace_function(fn, text, TRACE_BATCHES[0]).cut.regions
+def _is_expected(
+    fn: Callable[..., Any], text: str, region: int, expected: str, mode: Mode
+) -> bool:
+    regions = trace_function(fn, text, TRACE_BATCHES[0], mode).cut.regions
     return region < len(regions) and has_fingerprint(regions[region], expected)
 
 

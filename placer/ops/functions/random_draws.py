@@ -1,4 +1,4 @@
-"""Finds random numbers that a traced function would repeat in every step."""
+"""Finds random numbers that a traced function would repeat, or draw in evaluation."""
 
 from __future__ import annotations
 
@@ -21,86 +21,104 @@ DRAWS = {
 }
 """Primitives that return random numbers; the first operand is their key."""
 
-FromBatch = list[bool]
-"""For each value, whether it comes from the batch."""
+FIXED, FROM_KEY, FROM_BATCH = 0, 1, 2
+"""What a value depends on: on no input, on the key of the step, or on the batch."""
+
+Origins = list[int]
+"""For each value, what it depends on."""
 
 
-def check_draws(closed: Any, rows: Sequence[bool]) -> None:
-    """Raise PlacerError if a result depends on random numbers that every step repeats.
+def check_draws(closed: Any, origins: Sequence[int], training: bool) -> None:
+    """Raise PlacerError if a result depends on random numbers that cannot be drawn.
 
-    The key of such numbers does not come from the batch. `rows` says whether each input
-    does.
+    These are numbers that every step repeats, because their key is fixed, and in
+    evaluation those of the key of the step. `origins` says what each input depends on.
     """
     jaxpr = closed.jaxpr
     live, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    _check_jaxpr(live, list(compress(rows, used)), "")
+    _Check(training).jaxpr(live, list(compress(origins, used)), "")
 
 
-def _check_jaxpr(jaxpr: Any, inputs: FromBatch, line: str) -> FromBatch:
-    """Return for each result of the jaxpr whether it comes from the batch."""
-    from_batch = dict(zip(jaxpr.invars, inputs, strict=True))
+class _Check:
+    def __init__(self, training: bool) -> None:
+        self._training = training
 
-    def is_from_batch(atom: Any) -> bool:
-        return not isinstance(atom, core.Literal) and from_batch.get(atom, False)
+    def jaxpr(self, jaxpr: Any, inputs: Origins, line: str) -> Origins:
+        """Return for each result of the jaxpr what it depends on."""
+        known = dict(zip(jaxpr.invars, inputs, strict=True))
 
-    for eqn in jaxpr.eqns:
-        operands = [is_from_batch(atom) for atom in eqn.invars]
-        if eqn.primitive.name in DRAWS and not any(operands[:1]):
-            raise _draw_error(eqn, line)
-        results = _results_from_batch(eqn, operands, source_line(eqn) or line)
-        from_batch.update(zip(eqn.outvars, results, strict=True))
-    return [is_from_batch(atom) for atom in jaxpr.outvars]
+        def origin(atom: Any) -> int:
+            return FIXED if isinstance(atom, core.Literal) else known.get(atom, FIXED)
+
+        for eqn in jaxpr.eqns:
+            operands = [origin(atom) for atom in eqn.invars]
+            if eqn.primitive.name in DRAWS:
+                key = operands[0] if operands else FIXED
+                if key == FIXED:
+                    raise _repeated_error(eqn, line)
+                if key == FROM_KEY and not self._training:
+                    raise _evaluation_error(eqn, line)
+            results = self._results(eqn, operands, source_line(eqn) or line)
+            known.update(zip(eqn.outvars, results, strict=True))
+        return [origin(atom) for atom in jaxpr.outvars]
+
+    def _results(self, eqn: Any, operands: Origins, line: str) -> Origins:
+        params = eqn.params
+        match eqn.primitive.name:
+            case "cond":
+                branches = [
+                    self.jaxpr(each.jaxpr, operands[1:], line)
+                    for each in params["branches"]
+                ]
+                return [min(branch) for branch in zip(*branches, strict=True)]
+            case "while":
+                conds, consts = params["cond_nconsts"], params["body_nconsts"]
+                carry = operands[conds + consts :]
+                self.jaxpr(params["cond_jaxpr"].jaxpr, operands[:conds] + carry, line)
+                body, inputs = params["body_jaxpr"].jaxpr, operands[conds:]
+                return self._loop(body, inputs, consts, len(carry), line)
+            case "scan":
+                body, (consts, carried) = params["jaxpr"].jaxpr, scan_counts(params)
+                return self._loop(body, operands, consts, carried, line)
+        bodies = [
+            getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)
+        ]
+        if len(bodies) == 1 and len(bodies[0].invars) == len(operands):
+            results = self.jaxpr(bodies[0], operands, line)
+            if len(results) == len(eqn.outvars):
+                return results
+        else:
+            for each in bodies:  # its inputs are unknown, so they count as fixed
+                self.jaxpr(each, [FIXED] * len(each.invars), line)
+        return [max(operands, default=FIXED)] * len(eqn.outvars)
+
+    def _loop(
+        self, body: Any, operands: Origins, consts: int, carried: int, line: str
+    ) -> Origins:
+        """Return for each result of a loop what it depends on."""
+        inputs, carry = list(operands), slice(consts, consts + carried)
+        # A carried value comes from the batch only if it does after every iteration.
+        while True:
+            results = self.jaxpr(body, inputs, line)
+            after = [min(a, b) for a, b in zip(inputs[carry], results, strict=False)]
+            if after == inputs[carry]:
+                return after + results[carried:]
+            inputs[carry] = after
 
 
-def _results_from_batch(eqn: Any, operands: FromBatch, line: str) -> FromBatch:
-    params = eqn.params
-    match eqn.primitive.name:
-        case "cond":
-            branches = [
-                _check_jaxpr(each.jaxpr, operands[1:], line)
-                for each in params["branches"]
-            ]
-            return [all(branch) for branch in zip(*branches, strict=True)]
-        case "while":
-            conds, consts = params["cond_nconsts"], params["body_nconsts"]
-            carry = operands[conds + consts :]
-            _check_jaxpr(params["cond_jaxpr"].jaxpr, operands[:conds] + carry, line)
-            body, inputs = params["body_jaxpr"].jaxpr, operands[conds:]
-            return _check_loop(body, inputs, consts, len(carry), line)
-        case "scan":
-            body, (consts, carried) = params["jaxpr"].jaxpr, scan_counts(params)
-            return _check_loop(body, operands, consts, carried, line)
-    bodies = [getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)]
-    if len(bodies) == 1 and len(bodies[0].invars) == len(operands):
-        results = _check_jaxpr(bodies[0], operands, line)
-        if len(results) == len(eqn.outvars):
-            return results
-    else:
-        for each in bodies:  # its inputs are unknown, so they count as fixed
-            _check_jaxpr(each, [False] * len(each.invars), line)
-    return [any(operands)] * len(eqn.outvars)
-
-
-def _check_loop(
-    body: Any, operands: FromBatch, consts: int, carried: int, line: str
-) -> FromBatch:
-    """Return for each result of a loop whether it comes from the batch."""
-    inputs, carry = list(operands), slice(consts, consts + carried)
-    # A carried value comes from the batch only if it does after every iteration.
-    while True:
-        results = _check_jaxpr(body, inputs, line)
-        after = [a and b for a, b in zip(inputs[carry], results, strict=False)]
-        if after == inputs[carry]:
-            return after + results[carried:]
-        inputs[carry] = after
-
-
-def _draw_error(eqn: Any, line: str) -> PlacerError:
+def _repeated_error(eqn: Any, line: str) -> PlacerError:
     return PlacerError(
         f"'{eqn.primitive.name}'{source_line(eqn) or line} draws random numbers"
         " with a key that is the same in every step, and in evaluation",
-        hint="switch the random op off (model.eval() in Flax nnx in the file that"
-        " makes the model, deterministic=True, or Equinox's inference mode) and"
-        " call layers.dropout; create constant random numbers outside of the"
-        " function, at the top of its file",
+        hint="give the function an argument `key`: placer passes a new key in each step;"
+        " create constant random numbers outside of the function, at the top of its file",
+    )
+
+
+def _evaluation_error(eqn: Any, line: str) -> PlacerError:
+    return PlacerError(
+        f"'{eqn.primitive.name}'{source_line(eqn) or line} draws random numbers in"
+        " evaluation",
+        hint="give the function an argument `training`, and draw only if it is true:"
+        " placer passes True in training, and False in evaluation",
     )

@@ -23,7 +23,7 @@ from jax.extend import core
 from placer.ops.functions.batch_types import PROOF_BATCHES
 from placer.ops.functions.cut import OUTSIDE, Cut, ValueSource
 from placer.ops.functions.flatten import CALLS, scan_counts
-from placer.ops.functions.function import trace_function
+from placer.ops.functions.function import EVALUATION, Mode, trace_function
 from placer.ops.functions.row_rules import primitive_states
 from placer.ops.functions.row_states import (
     BATCH,
@@ -40,15 +40,22 @@ PairStates = dict[tuple[Any, Any], State]
 """The state of each pair of variables, one variable for each batch size."""
 
 
-def is_by_rows(fn: Callable[..., Any], text: str, rows: int = PROOF_BATCHES[1]) -> bool:
+def is_by_rows(
+    fn: Callable[..., Any],
+    text: str,
+    rows: int = PROOF_BATCHES[1],
+    mode: Mode = EVALUATION,
+) -> bool:
     """Return True if there is a proof that a function works row by row.
+
+    Random numbers with an axis of the batch count as drawn for each row.
 
     `text` holds its arguments. The proof compares the traces for `PROOF_BATCHES[0]`
     rows and for `rows` rows.
     """
     batches = PROOF_BATCHES[0], rows
     try:
-        small, large = (trace_function(fn, text, size) for size in batches)
+        small, large = (trace_function(fn, text, size, mode) for size in batches)
     except Exception:
         # The user's function may reject these batch sizes, such as an odd one. If it
         # raises, nothing is proven.
@@ -75,6 +82,7 @@ def _check_regions(
     for at, (one, other) in enumerate(zip(small.regions, large.regions, strict=True)):
         require(one.operands == other.operands)
         states = [states_of[source] for source in one.operands]
+        states += [None] * len(one.random)
         results = _jaxpr_states(one.closed, other.closed, states, proof)
         require(all(x == BATCH for x in results) or not any(results))
         states_of.update({(at, k): state for k, state in enumerate(results)})

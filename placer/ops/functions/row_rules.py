@@ -14,6 +14,7 @@ from typing import Any
 from jax.extend import core
 from jax.sharding import Mesh
 
+from placer.ops.functions.row_draws import KEY_TYPE, ROW_DRAWS
 from placer.ops.functions.row_states import (
     EquationPair,
     NotProvenError,
@@ -40,6 +41,8 @@ def primitive_states(eqns: EquationPair) -> list[State]:
         _check_without_rule(eqns)
         return results
     sizes = _SIZE_PARAMS.get(name, ())
+    if name in ROW_DRAWS and eqns.states[0] is None:
+        return _draw(eqns, results)
     if not any(eqns.states):
         eqns.require_same_params(but=sizes if name in _REPEATS else ())
         if name == "iota" and (result := results[0]) is not None:
@@ -51,6 +54,20 @@ def primitive_states(eqns: EquationPair) -> list[State]:
             raise NotProvenError
         if name in _CONDITIONS:
             _CONDITIONS[name](eqns, result)
+    return results
+
+
+def _draw(eqns: EquationPair, results: list[State]) -> list[State]:
+    """Return the states of a draw with one key for all rows.
+
+    `placer.ops.functions.row_draws` draws the numbers of each row with its own key.
+    """
+    keys = eqns.small.invars[0].aval
+    eqns.require_same_params(but=("shape",))
+    for result in results:
+        if result is not None:
+            require(result.axis >= keys.ndim and str(keys.dtype) == KEY_TYPE)
+    require(all(x is None or x == results[0] for x in eqns.states[1:]))
     return results
 
 
@@ -196,7 +213,7 @@ _ELEMENTWISE = frozenset((
     "floor", "ge", "gt", "igamma", "igamma_grad_a", "igammac", "imag",
     "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt",
     "max", "min", "mul", "name", "ne", "neg", "nextafter", "not", "or", "polygamma",
-    "population_count", "pow", "random_fold_in", "real", "reduce_precision",
+    "population_count", "pow", "random_fold_in", "random_gamma_grad", "real", "reduce_precision",
     "regularized_incomplete_beta", "rem", "round", "rsqrt", "select_n",
     "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin",
     "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor", "zeta",
@@ -214,10 +231,11 @@ _MOVES = frozenset((
 ))  # fmt: skip
 """Primitives that move or copy whole axes, or combine elements along a removed axis."""
 
-_BY_SHAPE = _ELEMENTWISE | _MOVES
+_BY_SHAPE = _ELEMENTWISE | _MOVES | ROW_DRAWS
 """Primitives that never mix rows if their results have rows."""
 
 _CONDITIONS: Mapping[str, Condition] = {
+    "bitcast_convert_type": _keep_all_rows,
     "concatenate": _not_along("dimension"),
     "conv_general_dilated": _conv,
     **dict.fromkeys(

@@ -82,9 +82,9 @@ def state_change_error(what: str, line: str) -> PlacerError:
     return PlacerError(
         f"{what} is changed{line}, and the change would be lost: each step starts"
         " with its value from the file",
-        hint="run the model without changing it: in the file that makes the model,"
-        " call model.eval() in Flax nnx, or use use_running_average=True or"
-        " Equinox's inference mode; layers.batch_norm keeps statistics",
+        hint="do not change it; placer keeps float variables of Flax nnx other than"
+        " nnx.Param, and switches modules itself in evaluation. For other statistics, use"
+        " use_running_average=True, Equinox's inference mode, or layers.batch_norm",
     )
 
 

@@ -28,18 +28,22 @@ def untrained_arrays(fn: Callable[..., Any], text: str) -> Iterator[str]:
 
 
 def _arrays(
-    fn: Callable[..., Any], term: Mapping[str, Any], path: tuple[str, ...]
+    fn: Callable[..., Any],
+    term: Mapping[str, Any],
+    path: tuple[str, ...],
+    is_state: bool = False,
 ) -> Iterator[str]:
     ((key, content),) = term.items()
     match key:
         case "make":
-            made = content if isinstance(content, str) else json.dumps(content)
-            template = make_template(fn, made)
+            template = make_template(fn, content, is_state=is_state)
             pytree = jax.tree.unflatten(template.structure, template.leaves)
             for inner, leaf in jax.tree.leaves_with_path(pytree):
                 if _is_plain_array(leaf):
                     shape = ", ".join(map(str, leaf.shape))
                     yield f"{'.'.join(names_on_path(inner, *path))} {leaf.dtype}[{shape}]"
+        case "state":
+            yield from _arrays(fn, content, path, is_state=True)
         case "list" | "tuple":
             for i, each in enumerate(content):
                 yield from _arrays(fn, each, (*path, str(i)))

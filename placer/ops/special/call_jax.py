@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.functions.function import run_region, trace_function
+from placer.ops.functions.cut import STEP_KEY, ValueSource
+from placer.ops.functions.function import Mode, run_region, trace_function
 
-from .random_jax import jax_keys
+from .random_jax import jax_keys, step_key_of
 
 
 def call(
@@ -28,7 +29,11 @@ def call(
 ) -> Any:
     count = len(inputs) - 1
     if args:
-        return _call_region(inputs[:count], fn, args, region, len(inputs[count]), same)
+        mode = Mode(training=training, by_rows=batch == "rows")
+        position = inputs[count]
+        return _call_region(
+            inputs[:count], position, fn, args, region, same, mode, stream
+        )
     first_state = count - len(state)
     first_param = first_state - len(params)
     values = dict(zip(params, inputs[first_param:first_state], strict=True))
@@ -56,17 +61,25 @@ def call(
 
 def _call_region(
     inputs: Sequence[jax.Array],
+    position: jax.Array,
     fn: Callable[..., Any],
     args: str,
     region: int,
-    rows: int,
     same: str,
+    mode: Mode,
+    stream: int,
 ) -> Any:
     """Return the results of one region; without rows, types come from a one-row trace."""
-    if rows:
-        results = run_region(fn, args, region, rows, inputs, same)
+
+    def random(source: ValueSource) -> jax.Array:
+        if source == STEP_KEY:
+            return step_key_of(stream, position[0, 0])
+        return position[:, 1]
+
+    if rows := len(position):
+        results = run_region(fn, args, region, rows, inputs, same, mode, random)
     else:
-        outs = trace_function(fn, args, 1).cut.regions[region].closed.out_avals
+        outs = trace_function(fn, args, 1, mode).cut.regions[region].closed.out_avals
         results = [jnp.zeros((0, *out.shape[1:]), out.dtype) for out in outs]
     return tuple(results) if len(results) > 1 else results[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -43,24 +44,66 @@ def row_keys_of(rows: int, stream: int) -> jax.Array:
     return jax_keys(position, stream)
 
 
+def results_of(fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Return the results of a function that returns them and its new state."""
+    return fn(*arguments, **keywords)[0]
+
+
 def with_leaves(pytree: Any, leaves: dict[int, jax.Array], /, **arguments: Any) -> Any:
     """Return a pytree with its numbered leaves replaced by other arrays.
 
     `pytree` may also be a function that returns the pytree for these arguments.
     """
-    made = _values_of(pytree, arguments) if inspect.isfunction(pytree) else pytree
+    made = _made(pytree, arguments)
     own, structure = jax.tree.flatten(made)
     return jax.tree.unflatten(structure, [leaves.get(i, x) for i, x in enumerate(own)])
 
 
-def _values_of(make: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a function in another thread, where JAX traces nothing: checks of values in it
-    do not become a part of the model."""
+def in_evaluation(pytree: Any, /, **arguments: Any) -> Any:
+    """Return a pytree with its modules of Flax nnx and of Equinox in evaluation.
+
+    `pytree` may also be a function that returns the pytree for these arguments.
+    """
+    pytree = _made(pytree, arguments)
+    nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
+    if nnx is not None:
+        off = {"deterministic": True, "use_running_average": True}
+
+        def view(node: Any) -> Any:
+            is_module = isinstance(node, nnx.Module)
+            if not is_module:
+                return node
+            seen: Any = nnx.view(node, raise_if_not_found=False, **off)
+            return seen
+
+        pytree = jax.tree.map(
+            view, pytree, is_leaf=lambda node: isinstance(node, nnx.Module)
+        )
+    if equinox is not None:
+
+        def has_inference(node: Any) -> bool:
+            is_module = isinstance(node, equinox.Module)
+            return is_module and hasattr(node, "inference")
+
+        flat = jax.tree.leaves(pytree, is_leaf=has_inference)
+        if any(map(has_inference, flat)):
+            pytree = equinox.nn.inference_mode(pytree)
+    return pytree
+
+
+def _made(pytree: Any, arguments: dict[str, Any]) -> Any:
+    """Return a pytree, or the one that a function returns for these arguments.
+
+    The function is called in another thread, where JAX traces nothing: checks of values in
+    it do not become a part of the model.
+    """
+    if not inspect.isfunction(pytree):
+        return pytree
     wide = jax.dtypes.canonicalize_dtype("float64") == jnp.float64
 
     def call() -> Any:
         with jax.enable_x64(wide):
-            return make(**arguments)
+            return pytree(**arguments)
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()

@@ -44,6 +44,14 @@ def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
     return words.reshape(words.shape[0], 2 * pairs.shape[1])[:, :count]
 
 
+def step_key_of(stream: int, step: jax.Array | int) -> jax.Array:
+    """Return the JAX key of a step in a stream."""
+    words = jnp.array([stream & 0xFFFFFFFF, stream >> 32], jnp.uint32)
+    return jax.random.fold_in(
+        jax.random.wrap_key_data(words, impl="threefry2x32"), step
+    )
+
+
 def jax_keys(position: jax.Array, stream: int) -> jax.Array:
     """Return a JAX key for each row, derived from the stream, the step and the row."""
     bits = jnp.stack(row_keys(position, stream), axis=-1)

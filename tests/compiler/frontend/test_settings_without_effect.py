@@ -415,7 +415,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "CallParameter": "shape init dtype",
             "ParameterOp": "shape init dtype name op",
             "CallOp": "name op fn out in params state batch place",
-            "TraceOp": "name op fn args regions in params batch place",
+            "TraceOp": "name op fn args regions evaluation results state in params batch place",
             "Region": "out in place",
         }.items()
     },

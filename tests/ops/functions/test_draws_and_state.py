@@ -1,5 +1,5 @@
-"""Random draws that repeat in every step, and changes of state, are refused with their
-line. The same models are accepted in evaluation mode."""
+"""Random draws that repeat in every step, draws in evaluation, and changes of state are
+refused with their line. The same models are accepted in evaluation mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from flax import nnx
 
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import parameter_mask
-from placer.ops.functions.function import is_deterministic, trace_function
+from placer.ops.functions.cut import STEP_KEY
+from placer.ops.functions.function import TRAINING, is_deterministic, trace_function
 
 KEY = jax.random.key(0)
 NOISE = jax.random.normal(KEY, (4,))
@@ -200,6 +201,14 @@ def in_a_loop(x: jax.Array) -> jax.Array:
     return jax.random.poisson(KEY, jnp.abs(x)) * x  # line: in_a_loop
 
 
+def with_key(x: jax.Array, key: jax.Array) -> jax.Array:
+    return x + jax.random.normal(key, (4,))  # line: with_key
+
+
+def with_key_in_training(x: jax.Array, *, key: jax.Array, training: bool) -> jax.Array:
+    return with_key(x, key) if training else jnp.sin(x)
+
+
 def of_the_data(x: jax.Array) -> jax.Array:
     keys = jax.vmap(jax.random.key)(x[:, 0].astype(int))
     return x + jax.vmap(lambda key: jax.random.normal(key, (4,)))(keys)
@@ -226,8 +235,6 @@ def line(mark: str) -> int:
 @pytest.mark.parametrize(
     ("fn", "args", "mark"),
     [
-        (dropped, [MODEL], "dropped"),
-        (attended, [MODEL], "attended"),
         (linen_dropped, [], "linen_dropped"),
         (keyed_by_row, [], "keyed_by_row"),
         (made_inside, [], "made_inside"),
@@ -240,7 +247,7 @@ def test_a_key_that_is_the_same_in_every_step_is_refused(
     fn: Any, args: list[Any], mark: str
 ) -> None:
     with pytest.raises(PlacerError, match="the same in every step") as caught:
-        trace_function(fn, json.dumps([*args, X]), 14)
+        trace_function(fn, json.dumps([*args, X]), 14, TRAINING)
     assert f"(test_draws_and_state.py:{line(mark)}) draws" in caught.value.message
 
 
@@ -265,7 +272,7 @@ def test_state_that_would_be_lost_is_refused(
     fn: Any, args: list[Any], what: str
 ) -> None:
     with pytest.raises(PlacerError) as caught:
-        trace_function(fn, json.dumps([*args, X]), 14)
+        trace_function(fn, json.dumps([*args, X]), 14, TRAINING)
     marks = {linen_normed: "linen", stated_normed: "stated"}
     if "LINE" in what:
         at = line(marks.get(fn, fn.__name__))
@@ -283,6 +290,10 @@ def test_state_that_would_be_lost_is_refused(
         (linen_evaluated, [{"make": "linen"}]),
         (stated_evaluated, [{"make": "stated"}]),
         (keyed_not, []),
+        (attended, [MODEL]),
+        (normed, [MODEL]),
+        (stated_normed, [{"make": "stated"}]),
+        (with_key_in_training, []),
         (of_the_data, []),
         (of_the_file, []),
         (unused, []),
@@ -293,6 +304,30 @@ def test_a_function_without_draws_and_changes_is_traced(
 ) -> None:
     (region,) = trace_function(fn, json.dumps([*args, X]), 14).cut.regions
     assert region.closed.jaxpr.eqns
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (dropped, [MODEL]),
+        (attended, [MODEL]),
+        (with_key, []),
+        (with_key_in_training, []),
+    ],
+)
+def test_the_key_of_the_step_is_drawn_with_in_training(
+    fn: Any, args: list[Any]
+) -> None:
+    (region,) = trace_function(fn, json.dumps([*args, X]), 14, TRAINING).cut.regions
+    assert region.random == (STEP_KEY,)
+
+
+def test_a_draw_in_evaluation_is_refused() -> None:
+    with pytest.raises(
+        PlacerError, match="draws random numbers in evaluation"
+    ) as caught:
+        trace_function(with_key, json.dumps([X]), 14)
+    assert f"(test_draws_and_state.py:{line('with_key')})" in caught.value.message
 
 
 def test_state_of_equinox_is_not_trained() -> None:

@@ -23,7 +23,7 @@ from placer.errors import did_you_mean
 from placer.place.types import TensorType
 from placer.plan.settings.checks import describe_value
 
-ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
+ARGUMENT_FORMS = ("in", "param", "make", "state", "value", "list", "tuple", "dict")
 """The keys that an argument may have."""
 
 
@@ -35,16 +35,17 @@ class RegionNode(NamedTuple):
 
 
 def read_regions(
-    section: SpecNode | None, name: str, problems: Problems
+    section: SpecNode | None, name: str, problems: Problems, key: str = "regions"
 ) -> list[RegionNode] | None:
-    """Read the regions of an op. None after an error."""
-    if not isinstance(section, SequenceNode) or not section.items:
+    """Read the regions of an op in its key `regions` or `evaluation`. None after an
+    error."""
+    if not isinstance(section, SequenceNode) or not (section.items or key != "regions"):
         if section is not None:
-            message = "'regions' must list the regions of the function"
+            message = f"'{key}' must list the regions of the function"
             problems.add(message, section.span, "placer.trace writes this list")
         return None
     return all_or_none(
-        _read_region(item, f"regions[{number}] of op '{name}'", name, problems)
+        _read_region(item, f"{key}[{number}] of op '{name}'", name, problems)
         for number, item in enumerate(section.items)
     )
 
@@ -70,6 +71,8 @@ def _read_result(
         return None
     key, node = pair
     suffix = key.text.removeprefix(f"{name}.")
+    # The new value of a state is called OP.KEY.new.
+    suffix = suffix.removesuffix(".new")
     if key.text != name and (suffix == key.text or not is_name(suffix)):
         message, hint = explain_invalid_name(key.text)
         hint = (
@@ -79,6 +82,34 @@ def _read_result(
         return None
     type_ = read_type(node, problems)
     return None if type_ is None else (key.text, type_)
+
+
+def read_switched(
+    section: SpecNode | None, name: str, types: Mapping[str, Any], problems: Problems
+) -> dict[str, tuple[str, str]] | None:
+    """Read the values of each result in training and in evaluation. None after an
+    error."""
+    switched: dict[str, tuple[str, str]] = {}
+    for key, item in section if isinstance(section, MappingNode) else ():
+        names = [str(each.value) for each in as_list(item)]
+        unknown = [each for each in names if each not in types]
+        suffix = key.removeprefix(f"{name}.")
+        if key != name and (suffix == key or not is_name(suffix)):
+            message, span = f"'{key}' is no result of op '{name}'", item.span
+        elif key in types:
+            message, span = f"op '{name}': '{key}' already exists", item.span
+        elif len(names) != 2 or unknown:
+            message = (
+                f"'{key}' must list two values of op '{name}', of training and of"
+                " evaluation"
+            )
+            span = item.span
+        else:
+            switched[key] = names[0], names[1]
+            continue
+        problems.add(message, span, "placer.trace writes this mapping")
+        return None
+    return switched
 
 
 def encode_arguments(
@@ -116,8 +147,15 @@ def _encode_argument(
                 problems.add(message, content.span, near)
                 return None
             return {key: str(types[value])}
+        case "state":
+            inner = _encode_argument(content, name, types, problems)
+            if inner is not None and "make" not in inner:
+                message = "'state' must contain {make: NAME}"
+                problems.add(message, content.span)
+                return None
+            return None if inner is None else {key: inner}
         case "make" if isinstance(content, MappingNode):
-            return _encode_configured(content, name, types, problems)
+            return _encode_made(content, name, types, problems)
         case "make":
             if not isinstance(content.value, str) or not is_name(content.value):
                 message = (
@@ -144,14 +182,17 @@ def _encode_argument(
     return None
 
 
-def _encode_configured(
+def _encode_made(
     content: MappingNode, name: str, types: Mapping[str, TensorType], problems: Problems
 ) -> dict[str, Any] | None:
-    """Encode `{fn: make, with: {layers: {value: 6}}}`."""
-    fn, given = content.get("fn"), content.get("with")
-    if {*content.entries} != {"fn", "with"} or not isinstance(given, MappingNode):
+    """Encode `{fn: make, with: {layers: {value: 6}}, state: [norm.mean]}`."""
+    fn, given, state = (content.get(key) for key in ("fn", "with", "state"))
+    keys = {*content.entries}
+    is_known = "fn" in keys and {"fn"} < keys <= {"fn", "with", "state"}
+    if not is_known or ("with" in keys and not isinstance(given, MappingNode)):
         problems.add(
-            "'make' must name an object in the module of fn, or have 'fn' and 'with'",
+            "'make' must name an object in the module of fn, or have 'fn' and 'with'"
+            " or 'state'",
             content.span,
             "write {make: {fn: model, with: {layers: {value: 6}}}}",
         )
@@ -161,16 +202,26 @@ def _encode_configured(
         message = f"'fn' must name a function in the module of fn, not {describe_value(fn.value)}"
         problems.add(message, fn.span)
         return None
-    terms = {k: _encode_argument(v, name, types, problems) for k, v in given}
-    if None in terms.values():
-        return None
-    for key, term in terms.items():
-        if not _is_plain(term):
-            message = f"'{key}' must be plain data"
-            hint = "a configuration has only value, list, tuple and dict"
-            problems.add(message, given.entries[key].span, hint)
+    made: dict[str, Any] = {"fn": fn.value}
+    if isinstance(given, MappingNode):
+        terms = {k: _encode_argument(v, name, types, problems) for k, v in given}
+        if None in terms.values():
             return None
-    return {"make": {"fn": fn.value, "with": terms}}
+        for key, term in terms.items():
+            if not _is_plain(term):
+                message = f"'{key}' must be plain data"
+                hint = "a configuration has only value, list, tuple and dict"
+                problems.add(message, given.entries[key].span, hint)
+                return None
+        made["with"] = terms
+    if state is not None:
+        paths = [str(each.value) for each in as_list(state)]
+        if not isinstance(state, SequenceNode) or not paths:
+            message = f"'state' must list paths, not {describe_value(state.value)}"
+            problems.add(message, state.span, "write state: [norm.mean, norm.var]")
+            return None
+        made["state"] = paths
+    return {"make": made}
 
 
 def _is_plain(term: Any) -> bool:

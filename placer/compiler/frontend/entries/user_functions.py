@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from placer import ops
 from placer.compiler.frontend.entries.call_op import (
     read_function,
     read_parameters,
@@ -18,10 +19,12 @@ from placer.compiler.frontend.entries.trace_op import (
     RegionNode,
     encode_arguments,
     read_regions,
+    read_switched,
 )
 from placer.compiler.frontend.schema import CallOp, TraceOp
 from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.graph.graph import Op
+from placer.compiler.graph.if_training import IF_TRAINING
 from placer.ops.composite import derive_stream
 from placer.ops.declaration import LayerParameter
 from placer.ops.special.call import CALL
@@ -71,12 +74,18 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     good = decode(node, TraceOp, entry.where, problems)
     has_function = read_function(node.get("fn"), context)
     params = read_parameters(node, "params", problems)
+    state = read_parameters(node, "state", problems)
     regions = read_regions(node.get_non_null("regions"), name, problems)
-    if params is None or regions is None or not {"batch", "args"} <= good.keys():
+    if (
+        params is None
+        or state is None
+        or regions is None
+        or not {"batch", "args"} <= good.keys()
+    ):
         return False
     if not has_function or operands is None:
         return False
-    if context.parameters.add_call(params, entry) is None:
+    if context.parameters.add_call([*params, *state], entry) is None:
         return False
     types = {o.text: t for o, t in operands}
     for key, parameter in params:
@@ -86,10 +95,46 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     if args is None:
         return False
     by_rows = good["batch"] == "rows"
-    for number, region in enumerate(regions):
-        attrs = {"fn": good["fn"], "args": args, "region": number}
-        if not _add_region(entry, region, by_rows, attrs, context):
+    modes: list[tuple[list[RegionNode], dict[str, Any]]] = [(regions, {})]
+    if (written := node.get_non_null("evaluation")) is not None:
+        evaluation = read_regions(written, name, problems, "evaluation")
+        if evaluation is None:
             return False
+        stream = derive_stream(context.seed, name)
+        modes = [(regions, {"training": True, "stream": stream}), (evaluation, {})]
+    for of_mode, more in modes:
+        for number, region in enumerate(of_mode):
+            attrs = {"fn": good["fn"], "args": args, "region": number, **more}
+            if not _add_region(entry, region, by_rows, attrs, context):
+                return False
+    for key, _ in state:
+        old, new_value = f"{name}.{key}", f"{name}.{key}.new"
+        if new_value not in context.values.types:
+            message = f"op '{name}': no region has the result '{new_value}'"
+            problems.add(message, node.keys["state"].span)
+            return False
+        if old not in context.parameters.kept_states:
+            store = Op("store", (old, new_value), (), {}, None, entry.span)
+            context.values.add(store)
+    return _add_switches(entry, context)
+
+
+def _add_switches(entry: OpEntry, context: Context) -> bool:
+    """Add an op for each result that differs between training and evaluation."""
+    section, values = entry.node.get_non_null("results"), context.values
+    switched = read_switched(section, entry.name, values.types, context.problems)
+    if switched is None:
+        return False
+    places = {value.name: op.place for op in values.ops for value in op.results}
+    declaration = ops.find(IF_TRAINING)
+    for result, pair in switched.items():
+        # An operand of the function has the place of its own op.
+        of_regions = [each for each in pair if each.startswith(f"{entry.name}.")]
+        place = places[of_regions[0]] if of_regions else entry.place
+        inferred = values.infer(declaration, pair, {})
+        values.define(
+            replace(entry, place=place), declaration, pair, [result], inferred
+        )
     return True
 
 

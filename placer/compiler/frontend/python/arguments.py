@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -14,7 +14,7 @@ from placer.compiler.frontend.entries.names import is_name, is_parameter_key
 from placer.compiler.frontend.entries.op_parameters import widen
 from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
-from placer.errors import SpecError
+from placer.errors import SpecError, did_you_mean
 from placer.place.types import FLOATS, TensorType
 from placer.plan.parameter_differences import find_differences
 
@@ -27,12 +27,14 @@ class Leaf:
         path: The names that lead to it, starting with the name of the argument.
         variable: The path of a variable of Keras, which names its parameter.
         key: The key of the parameter; None for a value.
+        is_state: Whether it is state, which the function assigns in training.
     """
 
     value: Any
     path: tuple[str, ...]
     variable: tuple[str, ...] = ()
     key: str | None = None
+    is_state: bool = False
 
     @property
     def path_text(self) -> str:
@@ -72,19 +74,26 @@ class Arguments:
         terms: One term for each argument, with a `Leaf` for each value.
         leaves: The values in the terms, in order.
         state: Parts that training must not change, if they have parameters.
+        assignable: The paths of leaves that are state if the function assigns them.
     """
 
     terms: list[Any]
     leaves: list[Leaf]
     state: list[State]
+    assignable: set[str]
 
     def text(self, wide: bool) -> str:
         """Return the terms as JSON for a node, with the types of values."""
         return json.dumps(self.terms, default=lambda leaf: str(leaf.type(wide)))
 
+    def state_keys(self) -> list[str]:
+        """Return the keys of the state that the function assigns."""
+        return [x.key for x in self.leaves if x.is_state and x.key is not None]
+
     def keys_in(self, path: tuple[str, ...]) -> list[str]:
         """Return the keys of the parameters at and below a path."""
-        return [leaf.key for leaf in self._leaves_in(path) if leaf.key is not None]
+        leaves = self._leaves_in(path)
+        return [x.key for x in leaves if x.key is not None and not x.is_state]
 
     def patterns_of(self, path: tuple[str, ...]) -> list[str]:
         """Return globs that match the parameters at and below a path, and no others."""
@@ -106,15 +115,23 @@ class Arguments:
 
 
 def collect_arguments(
-    fn: Callable[..., Any], args: Sequence[Any], wide: bool
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    wide: bool,
+    assigned: Collection[str] = (),
+    state_argument: str | None = None,
 ) -> Arguments:
     """Return the arguments of a call of `fn` as terms. `wide` is true if the precision
-    is float64. Raises SpecError for an argument that a spec cannot express."""
+    is float64. `assigned` are the paths of leaves that the function assigns. Raises
+    SpecError for an argument that a spec cannot express."""
     from placer.ops.functions import arguments as regions
     from placer.ops.functions.kept_state import find_state
 
-    writer = _TermBuilder(fn, regions, wide)
+    writer = _TermBuilder(fn, regions, wide, assigned, state_argument)
     named = list(zip(_argument_names(fn, args), args, strict=True))
+    if state_argument is not None and state_argument not in dict(named):
+        message = f"'{fn.__name__}' has no argument '{state_argument}'"
+        raise SpecError(message, hint=did_you_mean(state_argument, dict(named)))
     terms = [writer.term(arg, (name,)) for name, arg in named]
     writer.pytrees += [((name,), arg) for name, arg in named]
     set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
@@ -123,14 +140,24 @@ def collect_arguments(
         for name, pytree in writer.pytrees
         for path, said in find_state(pytree, name)
     ]
-    return Arguments(terms, writer.leaves, state)
+    return Arguments(terms, writer.leaves, state, writer.assignable)
 
 
 class _TermBuilder:
     """Builds the terms of arguments, and collects their leaves."""
 
-    def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        regions: Any,
+        wide: bool,
+        assigned: Collection[str],
+        state_argument: str | None,
+    ) -> None:
         self.leaves: list[Leaf] = []
+        self.assignable: set[str] = set()
+        self._assigned = assigned
+        self._state_argument = state_argument
         self.pytrees: list[tuple[tuple[str, ...], Any]] = []
         """Paths and pytrees: arguments, or results of arguments that are functions."""
         self._regions = regions
@@ -139,6 +166,8 @@ class _TermBuilder:
         self._file = inspect.unwrap(fn).__code__.co_filename.rpartition("/")[2]
 
     def term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        if path == (self._state_argument,):
+            return {"state": self._made_term(arg, path)}
         if isinstance(arg, Variable):
             return {"in": self._add_leaf(arg, path)}
         if arg is None or isinstance(arg, bool | int | float | str):
@@ -146,8 +175,7 @@ class _TermBuilder:
         if isinstance(arg, Real):  # A numpy number.
             return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
         if type(arg) is tuple and _is_configured(arg):
-            config = self._config_terms(arg[1], path)
-            return self._template_term(arg[0], path, config)
+            return self._made_term(arg, path)
         if type(arg) in (list, tuple):
             kind = type(arg).__name__
             items = [self.term(each, (*path, str(i))) for i, each in enumerate(arg)]
@@ -169,6 +197,12 @@ class _TermBuilder:
                     hint=f"create it in {self._file}, or pass it as an input",
                 )
             return {"param": self._add_leaf(arg, path)}
+        return self._made_term(arg, path)
+
+    def _made_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        """Return the term of a global name, or of a function and its configuration."""
+        if type(arg) is tuple and _is_configured(arg):
+            return self._template_term(arg[0], path, self._config_terms(arg[1], path))
         return self._template_term(arg, path)
 
     def _complex_error(self, path: tuple[str, ...]) -> SpecError:
@@ -238,20 +272,31 @@ class _TermBuilder:
                     message = f"{shown}: '{names[0]}' cannot be called: {error}"
                     hint = f"arguments of '{names[0]}' are the keys of the dict"
                 raise SpecError(message, hint=hint) from error
-            made = self._regions.call_with(arg, given)
-            pytree = self._regions.call_with_precision(made, self._wide)
+            call = self._regions.call_with(arg, given)
+            pytree = self._regions.call_with_precision(call, self._wide)
         self.pytrees.append((path, pytree))
         for inner in self._regions.complex_leaves(pytree):
             raise self._complex_error((*path, *inner))
         is_parameter = self._regions.parameter_mask(pytree)
+        is_variable = self._regions.could_be_state(pytree)
+        state: list[str] = []
         for inner, leaf in self._regions.leaves_with_paths(pytree):
             if isinstance(leaf, Variable):
                 raise SpecError(f"{_show((*path, *inner))} is a value of the program")
-            if next(is_parameter):
+            full = ".".join((*path, *inner))
+            is_state = path == (self._state_argument,)
+            could_be = next(is_variable)
+            if could_be or (is_state and self._regions.is_float_array(leaf)):
+                self.assignable.add(full)
+                if full in self._assigned:
+                    state.append(".".join(inner))
+                    self._add_leaf(leaf, (*path, *inner)).is_state = True
+            if next(is_parameter) and not is_state:
                 self._add_leaf(leaf, (*path, *inner))
-        return {
-            "make": names[0] if config is None else {"fn": names[0], "with": config}
-        }
+        made: dict[str, Any] = {"fn": names[0]}
+        made |= {} if config is None else {"with": config}
+        made |= {"state": state} if state else {}
+        return {"make": made if len(made) > 1 else names[0]}
 
     def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
         if not isinstance(value, Variable) and 0 in value.shape:
@@ -279,12 +324,17 @@ def _is_configured(pair: tuple[Any, ...]) -> bool:
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
+    from placer.ops.functions.arguments import open_parameters
+
+    passed = dict.fromkeys(open_parameters(fn, len(args)))
     try:
-        bound = inspect.signature(fn).bind(*args)
+        bound = inspect.signature(fn).bind(*args, **passed)
     except TypeError as error:
         message = f"'{fn.__name__}' cannot be called with these arguments: {error}"
         raise SpecError(message) from error
     for name, value in bound.arguments.items():
+        if name in passed:
+            continue
         kind = inspect.signature(fn).parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
             yield from (f"{name}{i}" for i in range(len(value)))
@@ -303,22 +353,29 @@ def _joined(path: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path)) or "_"
 
 
-_RESERVED = re.compile(r"(out|mid)[0-9]+|new")
+_RESERVED = re.compile(r"(out|mid)[0-9]+|new|(training|evaluation)[0-9]*")
 """Names that the op uses for other values."""
 
 
-def parameters_in(pytree: Any, argument: str) -> list[Leaf]:
-    """Return the parameters of a model, with the keys that `placer.trace` gives them if
-    the model is its only argument with parameters."""
+def parameters_in(
+    pytree: Any, argument: str, state: Collection[str] = ()
+) -> list[Leaf]:
+    """Return the parameters and the state of a model.
+
+    They have the keys that `placer.trace` gives them if the model is its only argument with
+    parameters. `state` has the keys of all values that may be state.
+    """
     from placer.ops.functions import arguments as regions
 
     opened = regions.open_models(pytree)
     is_parameter = regions.parameter_mask(opened)
-    leaves = [
-        Leaf(value, (argument, *path), regions.path_of_variable(value))
-        for path, value in regions.leaves_with_paths(opened)
-        if next(is_parameter)
-    ]
+    could_be_state = regions.could_be_state(opened)
+    leaves = []
+    for path, value in regions.leaves_with_paths(opened):
+        leaf = Leaf(value, (argument, *path), regions.path_of_variable(value))
+        leaf.is_state = next(could_be_state) and _key_of(leaf, True) in state
+        if next(is_parameter) or leaf.is_state:
+            leaves.append(leaf)
     set_keys(leaves)
     return leaves
 
@@ -326,8 +383,9 @@ def parameters_in(pytree: Any, argument: str) -> list[Leaf]:
 def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any] | None:
     """Return the values that the pytree `init` gives the parameters of a trace, by key.
 
-    Returns None if `init` is None or an initializer. Raises SpecError if the pytree lacks
-    parameters, has others, or some with other shapes.
+    Returns None if `init` is None or an initializer. State that the pytree lacks has no
+    value. Raises SpecError if the pytree lacks parameters, has others, or some with other
+    shapes.
     """
     from placer.ops.functions import arguments as regions
 
@@ -335,7 +393,8 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
         return None
     wanted = {leaf.key: leaf for leaf in arguments.leaves if leaf.key is not None}
     names = {leaf.path[0] for leaf in wanted.values()}
-    given = parameters_in(init, names.pop() if len(names) == 1 else "init")
+    argument = names.pop() if len(names) == 1 else "init"
+    given = parameters_in(init, argument, arguments.state_keys())
     values = {leaf.key: leaf.value for leaf in given if leaf.key is not None}
     for leaf in given:
         if not hasattr(leaf.value, "__array__"):
@@ -346,7 +405,9 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
 
     shapes = {f"{name}.{each.key}": str(list(each.value.shape)) for each in given}
     declared = {
-        f"{name}.{key}": str(list(leaf.value.shape)) for key, leaf in wanted.items()
+        f"{name}.{key}": str(list(leaf.value.shape))
+        for key, leaf in wanted.items()
+        if key in values or not leaf.is_state
     }
     if problems := find_differences(shapes, declared):
         raise SpecError(
@@ -357,6 +418,14 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
     return values
 
 
+def _key_of(leaf: Leaf, only_one: bool) -> str:
+    path = leaf.names
+    key = _joined(path[1:] if only_one and len(path) > 1 else path)
+    key = f"p{key}" if key[0].isdigit() else key
+    is_reserved = key in VALUE_SUFFIXES or _RESERVED.fullmatch(key)
+    return f"{key}_" if is_reserved or not is_parameter_key(key) else key
+
+
 def set_keys(parameters: Sequence[Leaf]) -> None:
     """Give each parameter a key. Raises SpecError if two parameters have the same key.
     The key is the path. It starts with the argument's name if several arguments have
@@ -364,12 +433,7 @@ def set_keys(parameters: Sequence[Leaf]) -> None:
     only_one = len({leaf.path[0] for leaf in parameters}) == 1
     leaf_of: dict[str, Leaf] = {}
     for leaf in parameters:
-        path = leaf.names
-        key = _joined(path[1:] if only_one and len(path) > 1 else path)
-        key = f"p{key}" if key[0].isdigit() else key
-        is_reserved = key in VALUE_SUFFIXES or _RESERVED.fullmatch(key)
-        if is_reserved or not is_parameter_key(key):
-            key = f"{key}_"
+        key = _key_of(leaf, only_one)
         if key in leaf_of:
             raise SpecError(
                 f"the parameters at {leaf_of[key].path_text} and {leaf.path_text} would"

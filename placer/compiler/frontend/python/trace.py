@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +40,7 @@ def trace(
     name: str | None = None,
     batch: Literal["rows", "whole"] | None = None,
     init: Init | Any = None,
+    state: str | None = None,
 ) -> Any:
     """Call a JAX function on values of the program, with guards inside the function.
 
@@ -62,7 +63,11 @@ def trace(
         init: The initializer of arrays that are `jax.ShapeDtypeStruct`. Or the initial
             values of all parameters, such as pretrained ones: a pytree like the argument
             that has parameters, or a dict from the names of several arguments to their
-            pytrees.
+            pytrees. State that `init` lacks keeps the value of the argument.
+        state: The name of the argument that is state, such as running statistics. It
+            must be a global name of the function's file, or a function and the dict of
+            its arguments. `fn` then returns a pair: its results, and the new value of
+            this argument or a part of it.
 
     Returns:
         The pytree that `fn` returns, with a `Variable` for each array.
@@ -80,7 +85,7 @@ def trace(
 
         y = placer.trace(apply, create_model, x, name="net")
     """
-    from placer.ops.functions.description import describe
+    from placer.ops.functions.description import assigned_state, describe
 
     span, program = caller_span(), current_program()
     name = program.unused_name(TRACE) if name is None else name
@@ -89,15 +94,25 @@ def trace(
     try:
         text = function_path(fn, program, "placer.trace")
         wide = program.precision == "float64"
-        arguments = collect_arguments(fn, args, wide)
+        arguments = collect_arguments(fn, args, wide, (), state)
+        if could_be := arguments.assignable:
+            # Values that are no state are traced as constants.
+            all_state = collect_arguments(fn, args, wide, could_be, state)
+            changed = assigned_state(fn, all_state.text(wide), wide)
+            if state_paths := could_be.intersection(changed):
+                arguments = collect_arguments(fn, args, wide, state_paths, state)
         names = [
             leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
             for leaf in arguments.leaves
         ]
+        states = [f"{name}.{key}" for key in arguments.state_keys()]
         _check_state(arguments, name, program)
         initial = initial_values(init, arguments, name)
         rows = None if batch is None else batch == "rows"
-        function = describe(fn, arguments.text(wide), names, name, rows=rows, wide=wide)
+        text_of = arguments.text(wide)
+        function = describe(
+            fn, text_of, names, name, state=states, rows=rows, wide=wide
+        )
     except PlacerError as error:
         if error.span is not None:
             raise
@@ -114,11 +129,20 @@ def trace(
     entry |= {"in": one_or_list([*inputs.values()])} if inputs else {}
     entry |= {"batch": "rows"} if function.is_by_rows else {}
     params, files = _parameter_entries(arguments, name, init, initial, span)
+    kept = {key: params.pop(key) for key in arguments.state_keys()}
     entry |= {"params": params} if params else {}
-    entry["regions"] = [
-        _region_entry(region, _region_place(region, number, name, text, lines, span))
-        for number, region in enumerate(function.regions)
-    ]
+    entry |= {"state": kept} if kept else {}
+
+    def entries(regions: Sequence[Any]) -> list[dict[str, Any]]:
+        return [
+            _region_entry(each, _region_place(each, number, name, text, lines, span))
+            for number, each in enumerate(regions)
+        ]
+
+    entry["regions"] = entries(function.regions)
+    if function.evaluation is not None:
+        entry["evaluation"] = entries(function.evaluation)
+        entry["results"] = {key: [*pair] for key, pair in function.switched.items()}
     program.record(TRACE, entry, name, guards=(), files=files)
     values = [
         inputs[value] if value in inputs else program.variable(value, name)
@@ -152,7 +176,7 @@ def _parameter_entries(
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the value of the key `params`, and the file with initial values.
 
-    `values` replaces the values of all parameters if it is given.
+    `values` replaces the values of all parameters, and of state that it has.
     """
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
@@ -162,7 +186,7 @@ def _parameter_entries(
             continue
         kind = leaf.type(wide=False)
         params[key] = {"shape": kind.shape, "init": {"file": file}}
-        if values is not None:
+        if values is not None and (key in values or not leaf.is_state):
             arrays[f"{name}.{key}"] = values[key]
         elif hasattr(leaf.value, "__array__"):
             arrays[f"{name}.{key}"] = leaf.value

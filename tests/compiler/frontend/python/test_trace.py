@@ -643,6 +643,7 @@ def test_errors_of_jax_name_the_function(tmp_path: Path) -> None:
 
 
 STATISTICS = """\
+import jax
 import numpy as np
 from flax import nnx
 
@@ -663,11 +664,20 @@ def apply(model, x):
 
 def dropping(model, x):
     x = model.norm(x)
-    return model.drop(x)
+    return x + jax.random.normal(jax.random.key(0), x.shape)
+
+
+def evaluating(model, x, key):
+    return x + jax.random.normal(key, x.shape)
 
 
 def learning(model, x):
     return model.norm(x, use_running_average=False)
+
+
+def scaling(model, x):
+    model.norm.scale[...] = model.norm.scale * 2
+    return model.norm(x)
 
 
 numbers = np.random.default_rng(0)
@@ -688,15 +698,32 @@ def test_values_that_flax_does_not_train_are_those_of_the_file(tmp_path: Path) -
     }
 
 
+def test_variables_that_training_assigns_are_state(tmp_path: Path) -> None:
+    (tmp_path / "stats.py").write_text(STATISTICS)
+    call = "placer.trace(stats.learning, stats.model, x, name='net')"
+    program = build_program(tmp_path, call, "import stats")
+    graph = program.model().graph
+    stores = [op.operands for op in graph.of_kind("store")]
+    assert stores == [
+        (f"net.norm_{name}", f"net.norm_{name}.new") for name in ("mean", "var")
+    ]
+    for name, _ in stores:
+        assert graph.producers[name].attrs["state"]
+
+
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
         (
             "dropping",
-            "trace 'net': 'random_bits' (stats.py:21) draws random numbers with a key that"
+            "trace 'net': 'random_bits' (stats.py:22) draws random numbers with a key that"
             " is the same in every step",
         ),
-        ("learning", "trace 'net': model.norm.mean is changed (stats.py:25), and"),
+        (
+            "evaluating",
+            "trace 'net': 'random_bits' (stats.py:26) draws random numbers in evaluation",
+        ),
+        ("scaling", "trace 'net': model.norm.scale is changed (stats.py:34), and"),
         ("rolling", "trace 'net': its traces differ: it draws from np.random"),
     ],
 )
@@ -983,3 +1010,76 @@ def test_the_hint_names_all_variables_that_keras_does_not_train(keras: Path) -> 
     mean = '"net.non_trainable_variables_sequential_norm{}_mean", "trainable": False'
     for number in ("", "_1"):
         assert f'{{"match": {mean.format(number)}}}' in str(caught.value.hint)
+
+
+STATED = """\
+import jax.numpy as jnp
+
+
+def stats():
+    return {"mean": jnp.zeros(4), "count": jnp.zeros((), int)}
+
+
+def alone(stats, x):
+    return x + stats["mean"]
+
+
+def other(stats, x):
+    return x + stats["mean"], {"variance": stats["mean"] + 1}
+
+
+def shaped(stats, x):
+    return x + stats["mean"], {"mean": stats["mean"].sum()}
+
+
+def counting(stats, x):
+    return x + stats["mean"], {"count": stats["count"] + 1}
+
+
+def good(stats, x):
+    return x + stats["mean"], {"mean": 0.9 * stats["mean"] + 0.1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("stated.good, stated.stats, x, state='stat'", "'good' has no argument 'stat'"),
+        ("stated.good, {'mean': W[0]}, x, state='stats'", "stats is dict, and"),
+        ("stated.alone, stated.stats, x, state='stats'", "'alone' must return its"),
+        (
+            "stated.other, stated.stats, x, state='stats'",
+            "'other' returns the state stats.variance, which its argument does not have",
+        ),
+        (
+            "stated.shaped, stated.stats, x, state='stats'",
+            "stats.mean is float32[4], but the function assigns float32[]",
+        ),
+        (
+            "stated.counting, stated.stats, x, state='stats'",
+            "stats.count is changed (stated.py:21)",
+        ),
+    ],
+)
+def test_a_wrong_state_is_reported_at_the_call(
+    tmp_path: Path, arguments: str, message: str
+) -> None:
+    (tmp_path / "stated.py").write_text(STATED)
+    call = f"placer.trace({arguments}, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        build_program(tmp_path, call, "import stated")
+    assert caught.value.message.startswith(f"trace 'net': {message}")
+
+
+def test_an_argument_that_is_state_is_not_trained(tmp_path: Path) -> None:
+    (tmp_path / "stated.py").write_text(STATED)
+    call = "placer.trace(stated.good, stated.stats, x, state='stats', name='net')"
+    call += " @ layers.parameter([4, 4], 'ones')"
+    graph = build_program(tmp_path, call, "import stated").model().graph
+    mean, _ = graph.of_kind("parameter")
+    assert mean.name == "net.mean"
+    assert mean.attrs["state"]
+    assert "group" not in mean.attrs
+    assert [op.operands for op in graph.of_kind("store")] == [
+        ("net.mean", "net.mean.new")
+    ]

@@ -1,0 +1,169 @@
+"""State of traced functions: statistics of Flax are updated in training, read in evaluation."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from safetensors.numpy import load_file
+
+import placer
+from placer.compiler.driver import compile
+from placer.ops.functions.arguments import leaves_with_paths
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+
+pytestmark = pytest.mark.usefixtures("in_float64")
+
+SOURCE = Path(__file__).parents[1] / "support" / "normalizing.py"
+BATCH, STEPS = 8, 20
+PLACEMENTS = {
+    "one worker": {},
+    "two workers, two servers": {"WORKERS": 2, "OPTIMIZER": '"/node:ps/cpu"'},
+}
+RNG = np.random.default_rng(5)
+ROWS = {"x": RNG.normal(size=(24, 4)), "y": RNG.normal(size=24)}
+
+
+def write(folder: Path, placement: str) -> Path:
+    text = SOURCE.read_text(encoding="utf-8")
+    changes = "".join(f"{k} = {v}\n" for k, v in PLACEMENTS[placement].items())
+    text = text.replace("SEED, BATCH =", f"{changes}SEED, BATCH =")
+    folder.mkdir()
+    (folder / "model.py").write_text(text)
+    np.savez(folder / "rows.npz", **ROWS)
+    return folder / "model.py"
+
+
+@cache
+def load_module() -> Any:
+    spec = importlib.util.spec_from_file_location("plain_normalizing", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def widened(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.astype(np.float64), tree)
+
+
+Trained = tuple[list[float], Any, Any]
+
+
+def train(loss: Any, params: Any, stats: Any) -> Trained:
+    """Return the losses, and the final parameters and statistics, by plain JAX."""
+    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    losses = []
+    for number in range(1, STEPS + 1):
+        part = slice((number - 1) % 3 * BATCH, (number - 1) % 3 * BATCH + BATCH)
+        key = placer.step_key(load_module().SEED, "net", number)
+        (error, stats), grads = step(
+            params, stats, key, ROWS["x"][part], ROWS["y"][part]
+        )
+        params = jax.tree.map(lambda p, g: p - 0.05 * g, params, grads)
+        losses.append(float(error))
+    return losses, params, stats
+
+
+Expected = tuple[list[float], dict[str, Any], float]
+
+
+@cache
+def plain_nnx() -> Expected:
+    """Return the losses, the final values and the evaluation of Flax and plain JAX."""
+    module = load_module()
+    graph, params, stats, rngs = nnx.split(
+        module.normalizing(), nnx.Param, nnx.BatchStat, ...
+    )
+
+    def loss(params: Any, stats: Any, key: Any, x: Any, y: Any) -> Any:
+        model = nnx.merge(graph, params, stats, rngs, copy=True)
+        model.drop.rngs = nnx.Rngs(jax.random.fold_in(key, 0)).default
+        error = ((module.apply(model, x) - y) ** 2).mean()
+        return error, nnx.state(model, nnx.BatchStat)
+
+    losses, params, stats = train(loss, widened(params), widened(stats))
+    model = nnx.merge(graph, params, stats, rngs, copy=True)
+    values = {
+        "net." + "_".join(path): np.asarray(leaf)
+        for path, leaf in leaves_with_paths(model)
+        if "rngs" not in path
+    }
+    model.eval()
+    error = module.apply(model, ROWS["x"]) - ROWS["y"]
+    return losses, values, float((error**2).mean())
+
+
+@cache
+def plain_linen() -> Expected:
+    module = load_module()
+    variables = widened(module.variables())
+
+    def loss(params: Any, stats: Any, key: Any, x: Any, y: Any) -> Any:
+        result, new = module.apply_linen(params, stats, x, key, True)
+        return ((result - y) ** 2).mean(), new
+
+    start = variables["params"], variables["batch_stats"]
+    losses, params, stats = train(loss, *start)
+    values = {
+        f"net.{name}_" + "_".join(path): np.asarray(leaf)
+        for name, tree in (("params", params), ("stats", stats))
+        for path, leaf in leaves_with_paths(tree)
+    }
+    result, _ = module.apply_linen(params, stats, ROWS["x"], jax.random.key(0), False)
+    return losses, values, float(((result - ROWS["y"]) ** 2).mean())
+
+
+def check(
+    expected: Expected, history: Path, saved: Path, outcome: Any, first: int = 0
+) -> None:
+    losses, values, evaluation = expected
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    got = [line["metrics"]["loss"] for line in lines if "metrics" in line]
+    assert got[-len(losses[first:]) :] == pytest.approx(losses[first:], rel=1e-9)
+    trained = load_file(saved)
+    assert trained.keys() == values.keys()
+    for name, value in values.items():
+        np.testing.assert_allclose(trained[name], value, rtol=1e-9, atol=1e-9)
+    assert outcome.eval == {"loss": pytest.approx(evaluation, rel=1e-9)}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize(
+    ("which", "plain"), [("build", plain_nnx), ("build_linen", plain_linen)]
+)
+def test_statistics_are_those_of_the_library(
+    which: str, plain: Any, placement: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "run", placement)
+    compile(f"{file}:{which}", tmp_path / "build")
+    history, saved = tmp_path / "history.jsonl", tmp_path / "saved.safetensors"
+    options = Options(steps=STEPS, history=history, save_params=saved, deadline=300.0)
+    check(plain(), history, saved, run_in_threads(tmp_path / "build", options))
+
+
+def test_a_run_resumes_with_its_statistics(tmp_path: Path) -> None:
+    file = write(tmp_path / "run", "one worker")
+    compile(f"{file}:build", tmp_path / "build")
+    saves = tmp_path / "checkpoints"
+    half = Options(steps=STEPS // 2, checkpoint=saves, deadline=300.0)
+    run_in_threads(tmp_path / "build", half)
+    other = write(tmp_path / "again", "two workers, two servers")
+    compile(f"{other}:build", tmp_path / "other")
+    history, saved = tmp_path / "history.jsonl", tmp_path / "saved.safetensors"
+    options = Options(
+        steps=STEPS, resume=saves, history=history, save_params=saved, deadline=300.0
+    )
+    outcome = run_in_threads(tmp_path / "other", options)
+    check(plain_nnx(), history, saved, outcome, STEPS // 2)
+    shutil.rmtree(saves)

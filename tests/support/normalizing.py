@@ -1,0 +1,94 @@
+"""User code for tests of state in traced functions: batch normalization and dropout."""
+
+import flax.linen
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import placer
+from placer import Program, layers, optimizer, place_guard
+
+WORKERS, OPTIMIZER = 1, "/node:worker:0/cpu"
+SEED, BATCH = 3, 8
+
+
+class Normalizing(nnx.Module):
+    def __init__(self, rngs):
+        self.first = nnx.Linear(4, 6, rngs=rngs)
+        self.norm = nnx.BatchNorm(6, momentum=0.9, rngs=rngs)
+        self.drop = nnx.Dropout(0.25, rngs=rngs)
+        self.last = nnx.Linear(6, 1, rngs=rngs)
+
+
+def normalizing():
+    return Normalizing(nnx.Rngs(0))
+
+
+def apply(model, x):
+    h = model.drop(jnp.tanh(model.norm(model.first(x))))
+    return model.last(h)[:, 0]
+
+
+# The same in Flax linen, with the statistics as an argument.
+class Linen(flax.linen.Module):
+    @flax.linen.compact
+    def __call__(self, x, training):
+        h = flax.linen.Dense(6)(x)
+        h = flax.linen.BatchNorm(momentum=0.9, use_running_average=not training)(h)
+        h = flax.linen.Dropout(0.25, deterministic=not training)(jnp.tanh(h))
+        return flax.linen.Dense(1)(h)[:, 0]
+
+
+def params():
+    return variables()["params"]
+
+
+def statistics():
+    return variables()["batch_stats"]
+
+
+def variables():
+    return Linen().init(jax.random.key(0), jnp.zeros((1, 4)), False)
+
+
+def apply_linen(params, stats, x, key, training):
+    y, new = Linen().apply(
+        {"params": params, "batch_stats": stats},
+        x,
+        training,
+        mutable=["batch_stats"],
+        rngs={"dropout": key},
+    )
+    return y, new["batch_stats"]
+
+
+def build():
+    return build_by(apply, normalizing)
+
+
+def build_linen():
+    return build_by(apply_linen, params, statistics, state="stats")
+
+
+def build_by(fn, *models, **keywords):
+    program = Program(
+        name="normalizing",
+        precision="float64",
+        seed=SEED,
+        nodes={"worker": {"count": WORKERS}, "ps": {"count": 2}},
+        data={
+            "train": {"source": "npz:rows.npz", "batch": BATCH},
+            "eval": {"source": "npz:rows.npz", "batch": BATCH},
+        },
+        epochs=8,
+        metrics=["loss"],
+    )
+    with program:
+        x = layers.data("x", "float32[batch, 4]")
+        y = layers.data("y", "float32[batch]")
+        with place_guard("/node:worker"):
+            result = placer.trace(fn, *models, x, name="net", **keywords)
+            loss = layers.mean_squared_error(result, y, name="loss")
+        with place_guard(OPTIMIZER):
+            optimizer.SGD(0.05).minimize(loss)
+    return program
