@@ -37,7 +37,7 @@ def restore(
 
     The model needs the structure that it had in the call of `placer.trace`: pass what the
     model's function returns, such as `net.make()`. If several arguments of the call have
-    parameters, pass a dict from the name of each argument to its pytree.
+    parameters or state, pass a dict from the name of each argument to its pytree.
 
     Args:
         model: a pytree, such as parameters of Flax linen or Haiku or a module of Equinox,

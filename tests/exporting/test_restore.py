@@ -69,6 +69,31 @@ def equinox_():
     return equinox.nn.MLP(4, 3, 5, 1, key=jax.random.key(0))
 
 
+class Normed(nnx.Module):
+    def __init__(self, size):
+        self.norm = nnx.BatchNorm(size, rngs=nnx.Rngs(0))
+
+
+def normed(size=4):
+    return Normed(size)
+
+
+def apply_normed(model, x):
+    return model.norm(x)
+
+
+def weights():
+    return {"w": jnp.ones((4, 3))}
+
+
+def stats():
+    return {"mean": jnp.zeros(4)}
+
+
+def apply_stats(p, stats, x):
+    return (x - stats["mean"]) @ p["w"], {"mean": 0.9 * stats["mean"] + x.mean(0)}
+
+
 def apply_equinox(model, x):
     return jax.vmap(model)(x)
 
@@ -181,6 +206,40 @@ def test_what_is_no_parameter_keeps_its_value(nets, tmp_path):
     restored = placer.restore(model, trained, "net")
     np.testing.assert_array_equal(restored.norm.mean[...], np.arange(5.0))
     np.testing.assert_array_equal(restored.norm.scale[...], trained["net.norm_scale"])
+
+
+def test_state_is_restored_and_started(nets, tmp_path):
+    call = 'placer.trace(nets.apply_normed, (nets.normed, {"size": 4}), x, name="net")'
+    trained = changed(compile_call(tmp_path, call))
+    assert {*trained} == {f"net.norm_{x}" for x in ("mean", "var", "scale", "bias")}
+    model = placer.restore(nets.normed(), trained, "net")
+    for name, value in trained.items():
+        own = getattr(model.norm, name.removeprefix("net.norm_"))[...]
+        np.testing.assert_array_equal(own, value)
+    np.savez(tmp_path / "values.npz", **trained)
+    init = 'init=nets.started(nets.normed), name="net"'
+    stored = compile_call(tmp_path, call.replace('name="net"', init))
+    for name, value in trained.items():
+        np.testing.assert_array_equal(stored[name], value)
+
+
+@pytest.mark.parametrize(
+    ("init", "mean"),
+    [
+        ("{'p': {'w': 2 * np.ones((4, 3))}}", 0.0),
+        ("{'p': {'w': 2 * np.ones((4, 3))}, 'stats': {'mean': 3 * np.ones(4)}}", 3.0),
+    ],
+)
+def test_init_may_leave_out_an_argument_that_is_state(nets, init, mean, tmp_path):
+    call = (
+        "placer.trace(nets.apply_stats, nets.weights, nets.stats, x, name='net',"
+        f" state='stats', init={init})"
+    )
+    stored = compile_call(tmp_path, call)
+    assert {name: float(x.mean()) for name, x in stored.items()} == {
+        "net.p_w": 2.0,
+        "net.stats_mean": mean,
+    }
 
 
 def test_several_arguments_are_a_dict(nets, tmp_path):

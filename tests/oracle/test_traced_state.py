@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 import placer
 from placer.compiler.driver import compile
+from placer.exporting.export import export
 from placer.ops.functions.arguments import leaves_with_paths
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
@@ -83,7 +84,7 @@ def plain_nnx() -> Expected:
     """Return the losses, the final values and the evaluation of Flax and plain JAX."""
     module = load_module()
     graph, params, stats, rngs = nnx.split(
-        module.normalizing(), nnx.Param, nnx.BatchStat, ...
+        module.normalizing(hidden=6), nnx.Param, nnx.BatchStat, ...
     )
 
     def loss(params: Any, stats: Any, key: Any, x: Any, y: Any) -> Any:
@@ -167,3 +168,22 @@ def test_a_run_resumes_with_its_statistics(tmp_path: Path) -> None:
     outcome = run_in_threads(tmp_path / "other", options)
     check(plain_nnx(), history, saved, outcome, STEPS // 2)
     shutil.rmtree(saves)
+
+
+def test_an_exported_model_reads_its_statistics(tmp_path: Path) -> None:
+    file = write(tmp_path / "run", "one worker")
+    module = load_module()
+    model = module.normalizing(hidden=6)
+    params = {
+        "net." + "_".join(path): abs(RNG.normal(size=leaf.shape))
+        for path, leaf in leaves_with_paths(model)
+        if "rngs" not in path
+    }
+    out = tmp_path / "exported"
+    export(f"{file}:build", out, params=params, outputs=["net"])
+    assert "ops.in_evaluation(" in (out / "model.py").read_text()
+    exported = jax.export.deserialize(bytearray((out / "model.stablehlo").read_bytes()))
+    got = exported.call(params, ROWS["x"])["net"]
+    restored = placer.restore(model, params, "net")
+    restored.eval()
+    np.testing.assert_allclose(got, module.apply(restored, ROWS["x"]), rtol=1e-5)

@@ -13,15 +13,15 @@ SEED, BATCH = 3, 8
 
 
 class Normalizing(nnx.Module):
-    def __init__(self, rngs):
-        self.first = nnx.Linear(4, 6, rngs=rngs)
-        self.norm = nnx.BatchNorm(6, momentum=0.9, rngs=rngs)
+    def __init__(self, hidden, rngs):
+        self.first = nnx.Linear(4, hidden, rngs=rngs)
+        self.norm = nnx.BatchNorm(hidden, momentum=0.9, rngs=rngs)
         self.drop = nnx.Dropout(0.25, rngs=rngs)
-        self.last = nnx.Linear(6, 1, rngs=rngs)
+        self.last = nnx.Linear(hidden, 1, rngs=rngs)
 
 
-def normalizing():
-    return Normalizing(nnx.Rngs(0))
+def normalizing(hidden):
+    return Normalizing(hidden, nnx.Rngs(0))
 
 
 def apply(model, x):
@@ -63,7 +63,7 @@ def apply_linen(params, stats, x, key, training):
 
 
 def build():
-    return build_by(apply, normalizing)
+    return build_by(apply, (normalizing, {"hidden": 6}))
 
 
 def build_linen():

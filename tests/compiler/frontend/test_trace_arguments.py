@@ -30,6 +30,9 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
             "{fn: model, layers: {value: 6}}",
             "'make' must name an object in the module of fn, or have 'fn' and 'with'",
         ),
+        ("{fn: model}", "'make' must name an object in the module of fn, or have 'fn'"),
+        ("{fn: model, state: 3}", "'state' must list paths, not 3"),
+        ("{fn: model, with: {}, state: []}", "'state' must list paths, not"),
         ("{fn: 3, with: {}}", "'fn' must name a function in the module of fn, not 3"),
         (
             "{fn: model, with: {a: {value: 6}, b: {list: [{in: x}]}}}",

@@ -12,8 +12,9 @@ from support.regions import arguments_text, check_same
 
 from placer import ops, place_guard
 from placer.errors import PlacerError
+from placer.ops.functions.cut import ROW_NUMBERS, STEP_KEY
 from placer.ops.functions.fingerprint import has_fingerprint
-from placer.ops.functions.function import fingerprint_of, trace_function
+from placer.ops.functions.function import Mode, fingerprint_of, trace_function
 
 TYPES = ("float32[batch, 4]", "float32[4]")
 ARGS = arguments_text(*TYPES)
@@ -49,6 +50,34 @@ def test_a_gradient_through_a_complex_value_is_that_of_jax() -> None:
     _, vjp = jax.vjp(across, x, w)
     for one, other in zip(got, vjp(dy), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def masked(x: jax.Array, w: jax.Array, key: jax.Array) -> jax.Array:
+    with place_guard("/node:worker:0"):
+        h = jnp.fft.rfft(x) * jnp.exp(1j * w[:3])
+    with place_guard("/node:worker:1"):
+        return jnp.fft.irfft(h * jax.random.bernoulli(key, 0.5, h.shape), n=4)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_a_region_with_complex_operands_draws_random_numbers(by_rows: bool) -> None:
+    mode = Mode(training=True, by_rows=by_rows)
+    first, second = trace_function(masked, ARGS, 6, mode).cut.regions
+    drawn = {STEP_KEY: jax.random.key(3), ROW_NUMBERS: jnp.arange(6, dtype=jnp.uint32)}
+    assert set(second.random) == ({*drawn} if by_rows else {STEP_KEY})
+    x, w = (
+        jnp.asarray(np.random.default_rng(0).normal(size=(6, 4)), "float32"),
+        WAVES.real,
+    )
+    (y,) = second(*first(x, w), *(drawn[each] for each in second.random))
+    if not by_rows:
+        np.testing.assert_allclose(
+            y, masked(x, w, drawn[STEP_KEY]), rtol=1e-5, atol=1e-6
+        )
+        return
+    keys = jax.vmap(lambda row: jax.random.fold_in(drawn[STEP_KEY], row))(jnp.arange(6))
+    rows = jax.vmap(masked, (0, None, 0))(x, w, keys)
+    np.testing.assert_allclose(y, rows, rtol=1e-5, atol=1e-6)
 
 
 def test_messages_name_the_equation_of_a_complex_value() -> None:

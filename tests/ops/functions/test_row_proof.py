@@ -95,6 +95,7 @@ def branched(x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 BY_ROWS: dict[str, Step] = {
+    "bits of numbers": lambda x, w: jax.lax.bitcast_convert_type(x, jnp.int32) % 7,
     "dense": lambda x, w: x @ w,
     "dense from the left": lambda x, w: (w @ x.T).T,
     "activation": lambda x, w: jax.nn.gelu(x) + jax.nn.relu(x) * jax.nn.silu(x),
@@ -204,7 +205,6 @@ NO_PROOF: dict[str, Step] = {
     "a callback": lambda x, w: jax.pure_callback(
         np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x
     ),
-    "bits of numbers": lambda x, w: jax.lax.bitcast_convert_type(x, jnp.int32) % 7,
 }
 """Functions that work row by row, for which docs/python.md says that no proof exists."""
 NOT_SEEN = {

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from placer.compiler.frontend.entries.call_op import split_result
-from placer.compiler.frontend.entries.names import explain_invalid_name, is_name
+from placer.compiler.frontend.entries.names import (
+    explain_invalid_name,
+    is_name,
+    is_parameter_key,
+)
 from placer.compiler.frontend.entries.types import read_type
 from placer.compiler.frontend.schema import Region
 from placer.compiler.frontend.yaml.decode import decode
@@ -72,8 +76,9 @@ def _read_result(
     key, node = pair
     suffix = key.text.removeprefix(f"{name}.")
     # The new value of a state is called OP.KEY.new.
-    suffix = suffix.removesuffix(".new")
-    if key.text != name and (suffix == key.text or not is_name(suffix)):
+    state = suffix.removesuffix(".new")
+    is_good = is_name(suffix) if state == suffix else is_parameter_key(state)
+    if key.text != name and (suffix == key.text or not is_good):
         message, hint = explain_invalid_name(key.text)
         hint = (
             f"{hint}; name a result of a region {name}, or start its name with {name}."

@@ -63,7 +63,8 @@ def trace(
         init: The initializer of arrays that are `jax.ShapeDtypeStruct`. Or the initial
             values of all parameters, such as pretrained ones: a pytree like the argument
             that has parameters, or a dict from the names of several arguments to their
-            pytrees. State that `init` lacks keeps the value of the argument.
+            pytrees if several have parameters or state. State that `init` lacks keeps
+            the value of the argument.
         state: The name of the argument that is state, such as running statistics. It
             must be a global name of the function's file, or a function and the dict of
             its arguments. `fn` then returns a pair: its results, and the new value of

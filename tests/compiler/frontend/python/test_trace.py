@@ -1017,7 +1017,11 @@ import jax.numpy as jnp
 
 
 def stats():
-    return {"mean": jnp.zeros(4), "count": jnp.zeros((), int)}
+    return sized(4)
+
+
+def sized(size):
+    return {"mean": jnp.zeros(size), "count": jnp.zeros((), int)}
 
 
 def alone(stats, x):
@@ -1057,7 +1061,7 @@ def good(stats, x):
         ),
         (
             "stated.counting, stated.stats, x, state='stats'",
-            "stats.count is changed (stated.py:21)",
+            "stats.count is changed (stated.py:25)",
         ),
     ],
 )
@@ -1071,15 +1075,40 @@ def test_a_wrong_state_is_reported_at_the_call(
     assert caught.value.message.startswith(f"trace 'net': {message}")
 
 
-def test_an_argument_that_is_state_is_not_trained(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stats", "made"),
+    [
+        ("stated.stats", '{"fn": "stats", "state": ["mean"]}'),
+        (
+            "(stated.sized, {'size': 4})",
+            '{"fn": "sized", "with": {"size": {"value": 4}}, "state": ["mean"]}',
+        ),
+    ],
+)
+def test_an_argument_that_is_state_is_not_trained(
+    tmp_path: Path, stats: str, made: str
+) -> None:
     (tmp_path / "stated.py").write_text(STATED)
-    call = "placer.trace(stated.good, stated.stats, x, state='stats', name='net')"
+    call = f"placer.trace(stated.good, {stats}, x, state='stats', name='net')"
     call += " @ layers.parameter([4, 4], 'ones')"
     graph = build_program(tmp_path, call, "import stated").model().graph
     mean, _ = graph.of_kind("parameter")
     assert mean.name == "net.mean"
     assert mean.attrs["state"]
     assert "group" not in mean.attrs
+    args = f'[{{"state": {{"make": {made}}}}}, {{"in": "float32[batch, 4]"}}]'
+    assert {op.attrs["args"] for op in graph.of_kind("call")} == {args}
     assert [op.operands for op in graph.of_kind("store")] == [
         ("net.mean", "net.mean.new")
     ]
+
+
+def test_a_state_may_have_a_long_name(tmp_path: Path) -> None:
+    name = "average_" * 12
+    (tmp_path / "stated.py").write_text(STATED.replace('"mean"', f'"{name}"'))
+    call = "placer.trace(stated.good, stated.stats, x, state='stats', name='net')"
+    call += " @ layers.parameter([4, 4], 'ones')"
+    program = build_program(tmp_path, call, "import stated")
+    plan = placer.compile(program, tmp_path / "build")
+    (state,) = (each for each in plan.parameters if each.name == f"net.{name}")
+    assert state.short_name is not None
