@@ -262,18 +262,6 @@ def _trace_of(run: Run) -> Path | None:
     return None if named is None else Path(str(named)).resolve()
 
 
-def find_runs(folder: Path) -> list[Run]:
-    """Return the runs in a folder, oldest first. `folder` may be the folder of one run.
-
-    Raises:
-        PlacerError: the folder contains no run, or a file of a run is damaged.
-    """
-    runs, errors = find_readable_runs(folder)
-    if errors:
-        raise errors[0]
-    return runs
-
-
 def find_readable_runs(folder: Path) -> tuple[list[Run], list[PlacerError]]:
     """Return the runs in a folder, oldest first, and the errors of damaged runs.
 
