@@ -400,11 +400,18 @@ def parse_lines(file: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def is_running(folder: Path) -> bool:
-    """Return True if the launcher of a run holds the lock of the run's events."""
+    """Return True if the launcher of a run holds the lock of the run's events.
+
+    Raises:
+        PlacerError: the events cannot be read.
+    """
     file = folder / EVENTS
     if not file.is_file():
         return False
-    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except OSError as error:
+        raise PlacerError(f"'{file}' cannot be read: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
