@@ -6,7 +6,7 @@ or the link of a machine (a network namespace, which needs root). It prints the 
 of the longest chain, and fails if this item is not the slow part.
 
 `pipeline` trains a spec with microbatches, and follows the advice about their number until
-there is none. It prints the rows per second of each run, without a trace.
+no advice is left. It prints the rows per second of each run, without a trace.
 
     python bench/slowed_steps.py slowed
     python bench/slowed_steps.py pipeline specs/transformer_pipeline.yaml

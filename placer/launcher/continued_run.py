@@ -23,8 +23,8 @@ def run_of_checkpoint(resume: Path, name: str, runs: Path) -> Path | None:
         runs: the folder of runs.
 
     Raises:
-        PlacerError: a run folder contains the checkpoint, but its `command.json` is
-            damaged.
+        PlacerError: a run folder contains the checkpoint, but its `command.json` or its
+            events cannot be read.
     """
     path = resume.resolve()
     # `checkpoints/step-000100` and `checkpoints` are inside the folder of the run.

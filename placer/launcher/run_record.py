@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import time
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from placer.errors import PlacerError, RunWarning
+from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.node_facts import NodeFacts
 from placer.launcher.other_load import OtherLoad
 from placer.report.run_files import (
@@ -194,7 +195,10 @@ class RunRecord:
         Args:
             first: the first step; None if the run has no steps.
         """
-        folder = self.folder = self._open_folder(self._resumed)
+        folder = self._open_folder(self._resumed)
+        # The lock comes first: another launcher may be continuing the same run.
+        self._events.open(folder / EVENTS)
+        self.folder = folder
         command = self._command
         if is_run(folder):
             command = self._continued(read_command(folder))
@@ -203,7 +207,6 @@ class RunRecord:
                     self._summary.add(line)
         _write_json(folder / COMMAND, msgspec.to_builtins(command))
         (folder / RESULT).unlink(missing_ok=True)
-        self._events.open(folder / EVENTS)
         own = self._own_history
         if own is None or own.resolve() != (folder / HISTORY).resolve():
             self._history = _Lines(MAX_HISTORY, thins=True)
@@ -290,19 +293,25 @@ class _Lines:
         An incomplete last line and the lines from step `before` on are removed.
         """
         self._path = path
-        if path.exists():
-            lines = path.read_bytes().splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith(b"\n")]
-            if before is not None:
-                steps = [line["step"] for line in parse_lines(path, kept)]
-                kept = [k for k, step in zip(kept, steps, strict=True) if step < before]
-            if len(kept) < len(lines):
-                self._replace(kept)
         # Without a buffer, a failed write is not repeated when the file is closed.
         self._file = path.open("ab", buffering=0)
-        self._size += self._file.seek(0, 2)
         if not self._thins:
+            self._lock()
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith(b"\n")]
+        if before is not None:
+            steps = [line["step"] for line in parse_lines(path, kept)]
+            kept = kept[: bisect_left(steps, before)]
+        self._size += self._file.truncate(sum(map(len, kept)))
+
+    def _lock(self) -> None:
+        assert self._file is not None
+        try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(
+                f"another launcher writes the files of the run in '{self._path.parent}'"
+            ) from error
 
     def _replace(self, lines: list[bytes]) -> None:
         with atomic_file(self._path, mode_of(self._path)) as file:

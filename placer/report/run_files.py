@@ -262,18 +262,6 @@ def _trace_of(run: Run) -> Path | None:
     return None if named is None else Path(str(named)).resolve()
 
 
-def find_runs(folder: Path) -> list[Run]:
-    """Return the runs in a folder, oldest first. `folder` may be the folder of one run.
-
-    Raises:
-        PlacerError: the folder contains no run, or a file of a run is damaged.
-    """
-    runs, errors = find_readable_runs(folder)
-    if errors:
-        raise errors[0]
-    return runs
-
-
 def find_readable_runs(folder: Path) -> tuple[list[Run], list[PlacerError]]:
     """Return the runs in a folder, oldest first, and the errors of damaged runs.
 
@@ -412,11 +400,18 @@ def parse_lines(file: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def is_running(folder: Path) -> bool:
-    """Return True if the launcher of a run holds the lock of the run's events."""
+    """Return True if the launcher of a run holds the lock of the run's events.
+
+    Raises:
+        PlacerError: the events cannot be read.
+    """
     file = folder / EVENTS
     if not file.is_file():
         return False
-    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except OSError as error:
+        raise PlacerError(f"'{file}' cannot be read: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -33,6 +33,8 @@ def test_another_program_named_placer_is_a_conflict(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Name: other-placer\nVersion: 0.0.7\n")
     (info / "RECORD").write_text("placer/__init__.py,,\n")
+    (tmp_path / "placer").mkdir()
+    (tmp_path / "placer/__init__.py").touch()  # newer Pythons list existing files only
     assert machine_module._conflict() is None
     monkeypatch.syspath_prepend(str(tmp_path))
     machine = inspect_machine()

@@ -24,11 +24,16 @@ PHRASES = {
 _ANY = re.compile("|".join(PHRASES).replace(" ", r"\s+"))
 
 
+_TEXTS = {tokenize.STRING, tokenize.COMMENT}
+if hasattr(tokenize, "FSTRING_MIDDLE"):  # from Python 3.12 on, an f-string has parts
+    _TEXTS.add(tokenize.FSTRING_MIDDLE)
+
+
 def found_in(source: str) -> list[str]:
     """Return the phrases in strings and comments, with the line and the advice."""
     found = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT):
+        if token.type in _TEXTS:
             text = re.sub(r"\s+", " ", token.string)
             found += [
                 f"{token.start[0]}: {match[0]!r}: {advice}"

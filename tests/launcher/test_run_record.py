@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from support.kept_runs import find_runs
 from support.small_models import two_layers
 
 import placer
@@ -23,7 +24,7 @@ from placer.launcher.run_folder import _runs_of
 from placer.launcher.run_record import RunRecord
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.plan.settings.sparse.table import SparseTable
-from placer.report.run_files import Command, Run, find_runs
+from placer.report.run_files import Command, Run
 from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
@@ -414,6 +415,19 @@ def test_a_run_whose_files_cannot_be_written_is_over_at_its_end(
     with pytest.warns(RunWarning, match="No space left"):
         kept.__exit__(None, None, None)
     assert find_runs(tmp_path)[0].end.ended == "killed"
+
+
+def test_a_second_launcher_leaves_the_files_of_a_running_run(tmp_path: Path) -> None:
+    with RunRecord(lambda _: tmp_path, COMMAND) as running:
+        running.note(step(1))
+        before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+        second = RunRecord(lambda _: tmp_path, COMMAND)
+        second.note(step(1))
+        with pytest.warns(RunWarning, match="another launcher writes the files"):
+            second.__exit__(None, None, None)
+        assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
+        running.note(step(2))
+    assert [line["step"] for line in lines_of(tmp_path / "history.jsonl")] == [1, 2]
 
 
 def test_a_run_without_a_result_is_running_or_killed(tmp_path: Path) -> None:

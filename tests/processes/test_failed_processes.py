@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.kept_runs import find_runs
 from support.marks import slow_but
 from support.real_runs import (
     INDEXED_READER,
@@ -32,7 +33,6 @@ from placer.channel.ports import free_endpoints
 from placer.compiler.driver import compile
 from placer.errors import BuildError, RunError
 from placer.ops.function import Function
-from placer.report.run_files import find_runs
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 

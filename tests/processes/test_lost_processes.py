@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.kept_runs import find_runs
 from support.marks import slow_but
 from support.real_runs import (
     END_TIMEOUT,
@@ -25,7 +26,6 @@ from support.real_runs import (
 )
 
 from placer.launcher.fork_server import NAME
-from placer.report.run_files import find_runs
 
 NODES = {"worker:0", "worker:1", "ps:0"}
 LOST = "lost: no heartbeat for 8 s"

@@ -21,11 +21,11 @@ import pytest
 from safetensors.numpy import load_file
 from support.free_addresses import eventually
 from support.hosts import Host, hosts, needs_hosts
+from support.kept_runs import find_runs
 from support.real_runs import END_TIMEOUT, MANY_STEPS, ROOT
 from support.ssh import ssh_servers
 
 import placer
-from placer.report.run_files import find_runs
 
 pytestmark = needs_hosts
 READER = """\

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from support.kept_runs import find_runs
 
 from placer.command.runs import runs_command
 from placer.errors import PlacerError
 from placer.plan.settings.evaluation_and_stopping import Best
-from placer.report.run_files import Command, RunEnd, find_runs, read_run
+from placer.report.run_files import Command, RunEnd, read_run
 from placer.report.runs import differing_settings, runs_facts, runs_view
 
 

@@ -154,6 +154,7 @@ def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:
     path = build.path
     verb = "launch" if path.is_dir() else "train"
     command = ["placer", verb, str(path), "--steps", "100", "--trace", "trace.json"]
+    command += [word for each in subject.overrides for word in ("--set", each)]
     return (
         f"Not measured. Run `{shlex.join(command)}`. This makes a new run. Then open the"
         " page of the new run with `placer report RUN`."

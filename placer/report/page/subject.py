@@ -39,6 +39,7 @@ class Subject:
         is_own_trace: True if the trace was found in the options of the run.
         notes: sentences about the choices, for the output of the command.
         source: a sentence about the build, if the runs have different ones.
+        overrides: the values of `--set`.
     """
 
     build: LoadedBuild | None
@@ -48,6 +49,7 @@ class Subject:
     is_own_trace: bool = False
     notes: tuple[str, ...] = ()
     source: str = ""
+    overrides: Sequence[str] = ()
 
 
 def is_subject(path: Path) -> bool:
@@ -88,7 +90,7 @@ def find_subject(
     (path,) = paths
     folder = path / OF_RUN if path.is_dir() and not is_build(path) else path
     build = load_build(folder, overrides=overrides, code=code)
-    return Subject(build, trace=trace)
+    return Subject(build, trace=trace, overrides=overrides)
 
 
 def _newest_run() -> Path:

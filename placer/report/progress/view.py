@@ -396,8 +396,8 @@ def table_numbers(counts: TableCounts) -> tuple[str, ...]:
 
 
 def table_text(name: str, counts: TableCounts) -> str:
-    """Return the counts of a table as one line, without refused and forgotten keys if
-    there are none."""
+    """Return the counts of a table as one line, without numbers of refused and
+    forgotten keys that are 0."""
     rows, admitted, refused, forgotten, rate, memory = table_numbers(counts)
     text = f"table {name}  {rows} rows  {admitted} admitted"
     text += f"  {refused} refused" if counts.refused else ""

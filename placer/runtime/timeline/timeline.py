@@ -99,8 +99,8 @@ class Timeline:
         """The waits that another thread of the node ended: the track of that thread, the
         time when its work ended, and the wait.
 
-        The time lies in a slice of the track. If the thread was between two slices, it is
-        the end of the earlier slice.
+        The time is moved into a slice of the track: between two slices, to the end of the
+        earlier slice.
         """
         found = []
         for number, slices in enumerate(self.slices):

@@ -6,11 +6,11 @@ import os
 import signal
 
 import pytest
+from support.kept_runs import find_runs
 from support.real_runs import compile_small
 
 import placer
 from placer.errors import PlacerError, RunError
-from placer.report.run_files import find_runs
 from placer.runtime.control.events import NodeWarning, Output, Step
 
 pytestmark = pytest.mark.usefixtures("engine_here")

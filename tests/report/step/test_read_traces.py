@@ -1,4 +1,4 @@
-"""Traces that are read: whole ones, and files that are none."""
+"""Reading of traces, and errors for files that are not traces."""
 
 import json
 

@@ -30,7 +30,7 @@ MOST_ROWS = 24
 MOST_TASKS = 4000
 """The largest number of drawn tasks. Rows that exceed it are left out."""
 _ROW, _BAR = 28, 20
-_BUSY = 90
+_BUSY = 104
 _HATCHED = {"purpose-backward": "/", "purpose-forward-and-backward": "|"}
 
 
@@ -58,8 +58,10 @@ def pipeline_chart(rows: Sequence[PipelineRow], *, seconds: float = 0.0) -> str:
     top, y = legend(entries, left, note)
     ticks = axis(scale, y + 16, y + 26 + _ROW * len(drawn))
     parts, y = [top, hatches(name, _HATCHED), ticks], y + 26
+    # Tasks of a trace are without waits and messages, but not only jitted functions.
+    word = "working" if seconds else "busy"
     for row in drawn:
-        busy = f"{100 * row.busy:.0f} % busy"
+        busy = f"{100 * row.busy:.0f} % {word}"
         parts += [
             row_label(y + 14, row.label),
             line(left, y + _BAR, scale.end, y + _BAR, "grid"),
@@ -72,7 +74,7 @@ def pipeline_chart(rows: Sequence[PipelineRow], *, seconds: float = 0.0) -> str:
         parts.append(label_at(left, y + 12, f"and {rest} more", "t2"))
         y += 20
     what = f"in a step of {format_ms(seconds)}" if seconds else "with declared FLOPs"
-    shares = ", ".join(f"{row.label} {100 * row.busy:.0f} % busy" for row in drawn)
+    shares = ", ".join(f"{row.label} {100 * row.busy:.0f} % {word}" for row in drawn)
     return chart(f"The {name} schedule {what}: {shares}.", y, *parts)
 
 
