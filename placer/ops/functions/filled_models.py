@@ -29,8 +29,7 @@ def fill(model: Any, values: Iterator[Any], state: Set[int] = frozenset()) -> An
 
 def _filled(leaf: Any, values: Iterator[Any], state: Set[int]) -> Any:
     if _is_module(leaf):
-        from flax import nnx
-
+        nnx = sys.modules["flax.nnx"]
         parts, structure = jax.tree.flatten(leaf, is_leaf=is_untrained)
         filled = [_filled(each, values, state) for each in parts]
         new = jax.tree.unflatten(structure, filled)
