@@ -14,7 +14,6 @@ import numpy as np
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import (
     Template,
-    names_on_path,
     open_parameters,
     read_arguments,
     state_argument,
@@ -25,6 +24,7 @@ from placer.ops.functions.complex_values import is_complex
 from placer.ops.functions.cut import Cut, ValueSource, cut
 from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
 from placer.ops.functions.flatten import FlatJaxpr, flatten, source_line
+from placer.ops.functions.paths import leaves_with_paths
 from placer.ops.functions.random_draws import (
     FIXED,
     FROM_BATCH,
@@ -229,8 +229,7 @@ def _new_leaves(
     fn: Callable[..., Any], name: str, new: Any, old: Mapping[str, Any]
 ) -> Leaves:
     """Return the leaves of a new state by path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(new)
-    leaves = {".".join(names_on_path(path, name)): leaf for path, leaf in flat}
+    leaves = {".".join((name, *path)): leaf for path, leaf in leaves_with_paths(new)}
     for path in leaves:
         if path not in old:
             raise PlacerError(
@@ -243,13 +242,22 @@ def _new_leaves(
 
 def _same_type(path: str, old: Any, new: Any) -> Any:
     """Return the new value of a state; raise PlacerError if its type differs."""
+    if not hasattr(new, "dtype") and not isinstance(new, bool | int | float):
+        raise PlacerError(
+            f"{path} is an array, but the function assigns {new!r:.64}",
+            hint="assign an array of the same type and shape",
+        )
+    new = jax.numpy.asarray(new)
     if (new.dtype, new.shape) != (old.dtype, old.shape):
         raise PlacerError(
             f"{path} is {old.dtype}{list(old.shape)}, but the function assigns"
             f" {new.dtype}{list(new.shape)}",
-            hint="keep the type and the shape of a state",
+            hint=f"keep the type of a state: write .astype('{old.dtype}')"
+            if new.shape == old.shape
+            else "keep the type and the shape of a state",
         )
-    return new
+    # An equation for each state: two of them may have the same value, or a constant.
+    return jax.numpy.copy(new)
 
 
 def _change_line(

@@ -17,8 +17,8 @@ from typing import Any
 import jax
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import names_on_path
 from placer.ops.functions.flatten import caller_line
+from placer.ops.functions.paths import leaves_with_paths
 
 Leaves = dict[str, Any]
 """The leaves of arguments by path, such as `model.norm.mean`."""
@@ -36,14 +36,15 @@ def leaves_by_path(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves,
     structures = []
     for at, arg in enumerate(args):
         try:
-            flat, structure = jax.tree_util.tree_flatten_with_path(arg, _is_stream)
+            flat = leaves_with_paths(arg, _is_stream)
+            structure = jax.tree.structure(arg, _is_stream)
         except ValueError:
             flat, structure = [((), arg)], None
         structures.append(structure)
+        name = names[min(at, len(names) - 1)]
         for path, leaf in flat:
             if not _is_stream(leaf):
-                name = names[min(at, len(names) - 1)]
-                leaves[".".join(names_on_path(path, name))] = leaf
+                leaves[".".join((name, *path))] = leaf
     return leaves, structures
 
 
