@@ -41,8 +41,8 @@ def draw_by_row(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
             elif eqn.primitive.name == "jit":
                 out = run(inner.jaxpr, inner.consts, xs)
             else:
-                functions, params = eqn.primitive.get_bind_params(params)
-                out = eqn.primitive.bind(*functions, *xs, **params)
+                params = eqn.primitive.get_bind_params(params)
+                out = eqn.primitive.bind(*xs, **params)
             out = out if isinstance(out, list | tuple) else [out]
             values |= zip(eqn.outvars, out, strict=True)
         return [
