@@ -43,6 +43,7 @@ from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.metrics import Finalizer
 from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.transformations import Transformation
 from placer.plan.settings.training.update_modes import Geo, Mode
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.owners import check_folder
@@ -288,6 +289,8 @@ class Table(PlanStruct, frozen=True, kw_only=True):
             readers have finished. `placer.compiler.memory.in_place` proves it from the
             graph. A node cannot check this flag.
         devices: the storage: `cpu:0` for host memory, or one of the node's `computes`.
+        transformation: the number of the optax optimizer in `Plan.transformations`, if the
+            rule is `optax`.
     """
 
     name: str
@@ -299,6 +302,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     local: bool = False
     in_place: bool = False
     devices: str
+    transformation: str = ""
 
 
 class NodePlan(PlanStruct, frozen=True, kw_only=True):
@@ -431,6 +435,8 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     untrained: dict[ValueName, tuple[str, ...]] = {}
     """The arrays that are not trained in the arguments of each traced function, such as
     `model.count int32[2]`, by the name of the op."""
+    transformations: dict[str, Transformation] = {}
+    """The optax optimizers, by the number of their optimizer group."""
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The SHA-256 of each file by path, except plan.json and sources.json."""
