@@ -28,6 +28,7 @@ _READERS: Mapping[object, Callable[[Any], object]] = {
     Init: read_init,
     Rate: read_rate,
     Settings: from_text,
+    Transformation: partial(convert, type=Transformation),
 }
 """Types of attributes that are structs, with the functions that parse them."""
 

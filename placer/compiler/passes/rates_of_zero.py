@@ -18,7 +18,7 @@ def find_rates_of_zero(graph: Graph) -> list[str]:
     """
     texts = []
     for group, op in graph.optimizers.items():
-        if is_always_zero(op.attrs["learning_rate"]):
+        if is_always_zero(op.attrs.get("learning_rate", 1.0)):
             texts.append(_warn(op, f"'{op.attrs['rule']}'"))
         mode = graph.modes[group]
         outer = mode.outer if isinstance(mode, Geo) else None
