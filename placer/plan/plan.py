@@ -296,7 +296,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     name: str
     rule: str | None = None
     hyper: dict[str, Any] = {}
-    learning_rate: Rate | None = None
+    learning_rate: Rate | None
     blocks: tuple[Block, ...]
     mode: Mode | None = None
     local: bool = False

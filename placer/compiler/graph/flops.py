@@ -61,7 +61,7 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
     if is_update(op.kind):
         if op.kind == optimizers.OPTAX:
             optimizer = graph.optimizers[op.attrs["group"]]
-            per_element = optimizer.attrs["transformation"].flops
+            per_element: int = optimizer.attrs["transformation"].flops
         else:
             per_element = optimizers.RULES[op.kind].flops
         return per_element * _sized(graph, op.operands[1], rows).numel()

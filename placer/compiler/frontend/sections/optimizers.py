@@ -127,13 +127,13 @@ def _rule(
     struct. `batch` is the global batch for schedules; None after an error."""
     name = _rule_name(node, problems)
     # If the rule is unknown, any other key may be a hyperparameter.
-    known = name in optimizers.RULES
-    others = optimizers.RULES[name].__struct_fields__ if known else node.entries
+    rule = optimizers.RULES.get(name or "")
+    others = rule.__struct_fields__ if rule else node.entries
     good = decode(node, struct, where, problems, others)
     rate = good.get("learning_rate")
     if rate is not None:
         rate = read_rate("learning_rate", rate, batch, problems)
-    hyper = _hyper(name, node, problems) if known else {}
+    hyper = _hyper(name, node, problems) if name and rule else {}
     return _Rule(name, rate, hyper), good
 
 
