@@ -291,6 +291,8 @@ class Table(PlanStruct, frozen=True, kw_only=True):
         devices: the storage: `cpu:0` for host memory, or one of the node's `computes`.
         transformation: the number of the optax optimizer in `Plan.transformations`, if the
             rule is `optax`.
+        averages: evaluations and exports use other values than those that are trained, by
+            the `eval_params` of the optax optimizer.
     """
 
     name: str
@@ -303,6 +305,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     in_place: bool = False
     devices: str
     transformation: str = ""
+    averages: bool = False
 
 
 class NodePlan(PlanStruct, frozen=True, kw_only=True):

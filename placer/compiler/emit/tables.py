@@ -153,8 +153,13 @@ def _make_table(
     )
     if attrs["rule"] == OPTAX:
         # Each update makes new arrays.
-        number = str(key.group)
-        return structs.replace(table, rule=OPTAX, transformation=number, in_place=False)
+        return structs.replace(
+            table,
+            rule=OPTAX,
+            transformation=str(key.group),
+            averages=bool(attrs["transformation"].eval_params),
+            in_place=False,
+        )
     rule = rule_of(attrs)
     return structs.replace(table, rule=rule.name, hyper=rule.hyper)
 

@@ -53,7 +53,6 @@ from placer.runtime.saving.checkpoint_files import (
     write_files,
     writing_nodes,
 )
-from placer.runtime.saving.optimizer_state import has_averages
 from placer.runtime.saving.row_files import (
     Saves,
     begin_saves,
@@ -120,7 +119,7 @@ class Checkpoints:
         self._averaged = [
             table.name
             for table in execution.me.tables
-            if table.name in self._held and has_averages(execution.plan, table)
+            if table.name in self._held and table.averages
         ]
         self._reuse: dict[str, Snapshot] = {}
         self._exits = ExitStack()

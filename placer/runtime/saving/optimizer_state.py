@@ -84,12 +84,6 @@ def array_of(table: Table, slot: str) -> str:
     return f"{OUTER}{slot}" if isinstance(table.mode, Geo) else slot
 
 
-def has_averages(plan: Plan, table: Table) -> bool:
-    """Whether evaluations and exports use other values than those that are trained."""
-    key = table.transformation
-    return bool(key and plan.transformations[key].eval_params)
-
-
 def first_difference(stored: OptimizerState, own: OptimizerState) -> str:
     """Return the first difference between two states, or "".
 

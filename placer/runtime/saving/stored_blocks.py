@@ -13,7 +13,6 @@ from placer.checkpoint.manifest import (
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import Parameter, Plan, Table
 from placer.runtime.saving.optimizer_state import (
-    has_averages,
     planned_state,
     slots_of,
 )
@@ -93,7 +92,7 @@ def stored_parameters(
                 if dtype != parameter.dtype
             },
             leaves=dict(state.leaves),
-            averaged=has_averages(plan, training),
+            averaged=training.averages,
         )
     return stored
 
