@@ -281,7 +281,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
         name: the name of the table.
         rule: the update rule; None if the parameters are not trained.
         hyper: the hyperparameters of the rule.
-        learning_rate: the learning rate.
+        learning_rate: the learning rate; None for an optax optimizer that takes none.
         blocks: the blocks that the table stores.
         mode: the update mode of asynchronous workers; None for synchronous training.
         local: the table holds a worker's own values of parameters on servers.
@@ -291,18 +291,21 @@ class Table(PlanStruct, frozen=True, kw_only=True):
         devices: the storage: `cpu:0` for host memory, or one of the node's `computes`.
         transformation: the number of the optax optimizer in `Plan.transformations`, if the
             rule is `optax`.
+        averages: evaluations and exports use other values than those that are trained, by
+            the `eval_params` of the optax optimizer.
     """
 
     name: str
     rule: str | None = None
     hyper: dict[str, Any] = {}
-    learning_rate: Rate
+    learning_rate: Rate | None
     blocks: tuple[Block, ...]
     mode: Mode | None = None
     local: bool = False
     in_place: bool = False
     devices: str
     transformation: str = ""
+    averages: bool = False
 
 
 class NodePlan(PlanStruct, frozen=True, kw_only=True):

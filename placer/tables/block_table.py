@@ -53,9 +53,20 @@ class BlockTable(ProgramTable, ABC):
         self.kernels = kernels_of(self.rule)
         self.load_updates([0] * len(self.blocks))
 
+    def evaluation_values(self) -> tuple[Any, ...]:
+        """Return the values of the blocks for evaluations and exports."""
+        return self.values()
+
     @abstractmethod
     def slots(self) -> dict[str, tuple[Array, ...]]:
         """Return copies of the optimizer's slots: for each slot, one array per block."""
+
+    def initial_slots(self) -> Mapping[str, tuple[Any, ...]]:
+        """Return the slots of a run that begins with the current values.
+
+        Call it only before the first update.
+        """
+        return self.slots()
 
     @abstractmethod
     def editing(self) -> AbstractContextManager[tuple[Array, ...]]:

@@ -157,8 +157,10 @@ def updated(table: Table) -> str:
     return updated_by(str(table.rule), table.learning_rate)
 
 
-def updated_by(rule: str, rate: Rate) -> str:
+def updated_by(rule: str, rate: Rate | None) -> str:
     """Return the comment of an update: "adam, cosine learning rate"."""
+    if rate is None:
+        return rule
     if isinstance(rate, Schedule):
         return f"{rule}, {_schedule(rate)} learning rate"
     return f"{rule}, learning rate {rate:g}"

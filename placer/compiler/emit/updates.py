@@ -37,7 +37,7 @@ def emit_update(hook: Hook, op: Op) -> list[Call]:
         note += f": {notes.applied_delta(hook.graph, op, delta)}"
     if table.name in hook.streamed:
         return [_streamed(hook, table, note)]
-    if optimizers.RULES[op.kind].is_two_phase:
+    if optimizers.is_two_phase(op.kind):
         return _call(
             hook, table, ops, "apply_directions", "ratios", operand=2, note=note
         )

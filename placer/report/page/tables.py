@@ -10,7 +10,7 @@ from placer.compiler.graph.graph import Graph
 from placer.place.ids import format_nodes
 from placer.place.node_kinds import SERVER, NodeId
 from placer.plan.plan import NodePlan, Parameter, Plan
-from placer.plan.settings.training.optimizers import RULES
+from placer.plan.settings.training.optimizers import is_two_phase
 from placer.plan.settings.training.slicing import MIN_BLOCK, Block, slice_sizes
 from placer.report.numbers import format_count, format_size, plural
 from placer.report.page.facts import SparseTableRow, TableRow
@@ -134,7 +134,7 @@ def _reason(
             "'dispatch: merged' gives each server the same number of elements, and the"
             " elements have different sizes."
         )
-    if RULES[rule].is_two_phase and graph.modes[group] is not None:
+    if is_two_phase(rule) and graph.modes[group] is not None:
         return (
             f"{name} is one block, because an asynchronous {rule} needs the norm of the"
             " whole parameter."

@@ -8,6 +8,8 @@ it on the tree of its parameters: a dict from names to arrays
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Literal
 
 from msgspec import Struct
@@ -77,3 +79,26 @@ class Transformation(
         """Return the leaves of one parameter: its own, then the shared ones."""
         own = [leaf for leaf in self.leaves if leaf.parameter == parameter]
         return (*own, *(leaf for leaf in self.leaves if leaf.kind == "shared"))
+
+
+def shape_on_block(shape: Sequence[int], start: int, stop: int) -> tuple[int, ...]:
+    """Return the shape in which an optax optimizer sees a block of a parameter.
+
+    It is the shape of the parameter with fewer rows if the block has whole rows, else it
+    is flat.
+
+    Args:
+        shape: the shape of the parameter.
+        start: the first element of the block.
+        stop: the end of the block.
+
+    Example:
+        >>> shape_on_block((4, 3), 0, 6), shape_on_block((4, 3), 2, 8)
+        ((2, 3), (6,))
+    """
+    row = prod(shape[1:])
+    if (start, stop) == (0, prod(shape)):
+        return tuple(shape)
+    if row and start % row == stop % row == 0:
+        return (stop - start) // row, *shape[1:]
+    return (stop - start,)
