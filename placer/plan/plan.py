@@ -360,6 +360,11 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
         phases = (self.step, self.evaluation, self.prediction)
         return any(phase is not None and phase.reads for phase in phases)
 
+    @property
+    def uses_jax(self) -> bool:
+        """Whether the node computes values, or updates parameters with optax."""
+        return bool(self.computes) or any(each.transformation for each in self.tables)
+
 
 class Parameter(PlanStruct, frozen=True, kw_only=True):
     """A whole parameter.

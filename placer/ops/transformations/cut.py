@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import Any
 
 from placer.ops.transformations.compare import DifferError, Shape, check_same
@@ -11,22 +10,6 @@ from placer.ops.transformations.describe import trace_without_clip
 from placer.ops.transformations.ownership import find_owners
 from placer.ops.transformations.trace import Make, Traced, Types, with_shapes
 from placer.ops.transformations.units import Unit, make_unit
-
-
-def block_shape(shape: Shape, start: int, stop: int) -> Shape:
-    """Return the shape that the optimizer sees for the elements [start, stop).
-
-    Whole rows keep the rank of the parameter; other blocks are flat.
-
-    >>> block_shape((8, 3), 6, 18)
-    (4, 3)
-    >>> block_shape((8, 3), 6, 17)
-    (11,)
-    """
-    row = prod(shape[1:])
-    if start % row or stop % row:
-        return (stop - start,)
-    return ((stop - start) // row, *shape[1:])
 
 
 def differences_on_blocks(
@@ -41,7 +24,7 @@ def differences_on_blocks(
 
     Args:
         make, types, averaged, wide: as for `describe`.
-        blocks: the shape of a block of each cut parameter (`block_shape`).
+        blocks: the shape of a block of each cut parameter (`shape_on_block`).
     """
     units = units_of_blocks(make, types, blocks, averaged=averaged, wide=wide)
     return {name: each for name, each in units.items() if isinstance(each, str)}

@@ -12,13 +12,16 @@ import jax.numpy as jnp
 from placer.errors import PlacerError
 from placer.ops.functions.fingerprint import is_same_fingerprint
 from placer.ops.transformations.compare import Shape
-from placer.ops.transformations.cut import block_shape, units_of_blocks
+from placer.ops.transformations.cut import units_of_blocks
 from placer.ops.transformations.describe import fingerprint, trace_without_clip
 from placer.ops.transformations.ownership import find_owners
 from placer.ops.transformations.trace import Make, Types
 from placer.ops.transformations.units import Unit, make_unit
 from placer.plan.settings.training.slicing import Block
-from placer.plan.settings.training.transformations import Transformation
+from placer.plan.settings.training.transformations import (
+    Transformation,
+    shape_on_block,
+)
 
 Leaves = list[dict[str, Any]]
 """The state of each block: its leaves by name."""
@@ -124,7 +127,9 @@ def block_functions(
             old[i] = jnp.reshape(value, blocks[i].shape)  # type: ignore[index]
 
     def init(values: Sequence[Any]) -> Leaves:
-        leaves: Leaves = [{} for _ in blocks]
+        leaves: Leaves = [
+            {} if block.numel else _empty(block, planned) for block in blocks
+        ]
         for each in units:
             each.store(each.unit.init.function()(*each.arrays(values)), leaves)
         return leaves
@@ -152,6 +157,16 @@ def block_functions(
     return BlockFunctions(init, update, for_evaluation if averaged else None)
 
 
+def _empty(block: Block, planned: Transformation) -> dict[str, Any]:
+    """Return the leaves of a block without elements, which no update changes."""
+    return {
+        leaf.name: jnp.zeros(
+            block.shape if leaf.kind == "slot" else leaf.shape, leaf.dtype
+        )
+        for leaf in planned.leaves_of(block.parameter)
+    }
+
+
 def _block_units(
     make: Make,
     types: Types,
@@ -165,7 +180,8 @@ def _block_units(
     numbers = {name: i for i, name in enumerate(whole.names)}
     blocks_of: dict[int, list[int]] = {}
     for i, block in enumerate(blocks):
-        blocks_of.setdefault(numbers[block.parameter], []).append(i)
+        if block.numel:
+            blocks_of.setdefault(numbers[block.parameter], []).append(i)
 
     def on_blocks(
         unit: Unit, held: Sequence[int], shapes: Sequence[Shape]
@@ -208,7 +224,7 @@ def _block_units(
             turn[name] = i
     for turn in turns:
         shapes = {
-            name: block_shape(
+            name: shape_on_block(
                 whole.shape(numbers[name]), blocks[i].start, blocks[i].stop
             )
             for name, i in turn.items()

@@ -1,0 +1,236 @@
+"""A dense table with an optax optimizer: each update is one compiled call.
+
+Values and state are JAX arrays, in host memory or on devices. Updates create new arrays and
+never overwrite old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from placer.errors import RunError
+from placer.ops.transformations.functions import BlockFunctions, Leaves
+from placer.plan.plan import MEMORY, Table
+from placer.plan.settings.training.optimizers import VALUES
+from placer.plan.settings.training.transformations import Leaf, Transformation
+from placer.tables.block_table import BlockTable, Snapshot
+
+Arrays = tuple[Any, ...]
+Put = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class OptaxTable(BlockTable):
+    """A table that an optax optimizer updates.
+
+    The slots of a block are its leaves of the optimizer's state (`Transformation.leaves_of`).
+    The state begins when it is first used, with the values that the table has then.
+
+    Args:
+        planned: the table in the plan.
+        dtype: the dtype of values and gradients.
+        initial: the initial values, one array per block, of the block's shape.
+        put: copies arrays to the devices of the table.
+        described: the optimizer in the plan.
+        functions: computes the updates of these blocks.
+        wide: whether the precision is float64.
+    """
+
+    def __init__(
+        self,
+        planned: Table,
+        dtype: str,
+        initial: Iterable[npt.ArrayLike],
+        put: Put,
+        described: Transformation,
+        functions: BlockFunctions,
+        *,
+        wide: bool,
+    ) -> None:
+        super().__init__(planned, dtype)
+        self._put = put
+        self._is_host = planned.devices == MEMORY
+        self._wide = wide
+        self._types = [
+            {leaf.name: leaf for leaf in described.leaves_of(block.parameter)}
+            for block in self.blocks
+        ]
+        self._functions = functions
+        self._init = jax.jit(functions.init)
+        self._update = jax.jit(self._update_of)
+        self._average = functions.averaged and jax.jit(functions.averaged)
+        self._state: Leaves | None = None
+        self._publish(self._copied(list(initial)))
+
+    def values(self) -> Arrays:
+        """Return the values of the blocks: read-only numpy arrays in host memory."""
+        return self._views
+
+    def evaluation_values(self) -> Arrays:
+        if self._average is None or not self.blocks:
+            return self._views
+        with jax.enable_x64(self._wide):
+            averaged = self._average(self._values, self._leaves())
+        return _host_views(averaged) if self._is_host else tuple(averaged)
+
+    def slots(self) -> dict[str, tuple[Any, ...]]:
+        return {
+            name: tuple(None if array is None else np.array(array) for array in arrays)
+            for name, arrays in self._by_name(range(len(self.blocks))).items()
+        }
+
+    def load(self, values: Sequence[Any]) -> None:
+        self._publish(self._copied(self.check_fits(values, "value")))
+
+    @contextmanager
+    def editing(self) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        """Yield copies of the values in host memory, and load them at the end."""
+        copies = tuple(map(np.array, self._values))
+        yield copies
+        self._publish(self._copied(copies))
+
+    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
+        names = dict.fromkeys(name for types in self._types for name in types)
+        if slots.keys() != names.keys():
+            raise RunError(
+                f"table {self.name} has the state {_listed(names)}, but the argument has"
+                f" {_listed(slots)}"
+            )
+        where: list[tuple[int, str]] = []
+        arrays: list[Any] = []
+        for name, of_blocks in slots.items():
+            assert len(of_blocks) == len(self.blocks), (self.name, name)
+            for index, array in enumerate(of_blocks):
+                leaf = self._types[index].get(name)
+                if leaf is None and array is None:
+                    continue
+                self._check_leaf(index, name, leaf, array)
+                where.append((index, name))
+                arrays.append(array)
+        state: Leaves = [{} for _ in self.blocks]
+        for (index, name), array in zip(where, self._copied(arrays), strict=True):
+            state[index][name] = array
+        self._state = state
+
+    def snapshot(
+        self, blocks: Sequence[int], reuse: Snapshot | None = None
+    ) -> Snapshot:
+        del reuse  # the arrays never change, so no copy is needed
+        return {
+            VALUES: tuple(self._values[i] for i in blocks),
+            **self._by_name(blocks),
+        }
+
+    def warm_up(self, sources: int = 1) -> None:
+        """Compile an update and the values for evaluations, and drop the results."""
+        del sources  # gradients are already summed
+        if self.blocks:
+            zeros: list[Any] = [
+                np.zeros(each.shape, self.dtype) for each in self.blocks
+            ]
+            if not self._is_host:
+                zeros = self._copied(zeros)
+            with jax.enable_x64(self._wide):
+                state = self._init(self._values)
+                self._update(self._values, state, zeros, self._scales(None), 0.0)
+                if self._average is not None:
+                    self._average(self._values, state)
+
+    def update(
+        self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
+    ) -> None:
+        """Apply one gradient per block; see `ProgramTable.update`.
+
+        In host memory, the memory of the gradients may be reused when this returns.
+        """
+        arrays = self.check_fits(gradients, "gradient")
+        if self.blocks:
+            with jax.enable_x64(self._wide):
+                # A Python number does not change the dtype of an update.
+                values, self._state = self._update(
+                    self._values,
+                    self._leaves(),
+                    arrays,
+                    self._scales(scale),
+                    float(learning_rate),
+                )
+            if self._is_host:
+                jax.block_until_ready(self._state)
+            self._publish(values)
+        self.step += 1
+
+    def compute_directions(self, gradients: Sequence[Any], *, scale: Any = None) -> Any:
+        raise AssertionError("not a two-phase rule")
+
+    def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
+        raise AssertionError("not a two-phase rule")
+
+    def _update_of(
+        self,
+        values: Sequence[jax.Array],
+        leaves: Leaves,
+        gradients: Sequence[jax.Array],
+        scales: Sequence[Any],
+        rate: Any,
+    ) -> tuple[list[jax.Array], Leaves]:
+        compute = self.compute_dtype
+        scaled = [
+            (jnp.asarray(scale, compute) * gradient.astype(compute)).astype(self.dtype)
+            for gradient, scale in zip(gradients, scales, strict=True)
+        ]
+        return self._functions.update(values, leaves, scaled, rate)
+
+    def _scales(self, scale: Any) -> list[Any]:
+        compute = self.compute_dtype
+        return [
+            each if isinstance(each, jax.Array) else compute.type(each)
+            for each in self.scale_per_block(scale)
+        ]
+
+    def _leaves(self) -> Leaves:
+        if self._state is None:
+            with jax.enable_x64(self._wide):
+                self._state = self._init(self._values)
+        return self._state
+
+    def _by_name(self, blocks: Sequence[int]) -> dict[str, tuple[Any, ...]]:
+        """Return the leaves of blocks by name; None for a block without the leaf."""
+        leaves = self._leaves() if self.blocks else []
+        names = dict.fromkeys(name for types in self._types for name in types)
+        return {name: tuple(leaves[i].get(name) for i in blocks) for name in names}
+
+    def _check_leaf(self, index: int, name: str, leaf: Leaf | None, array: Any) -> None:
+        block = self.blocks[index]
+        if leaf is None or array is None:
+            state = "a" if leaf else "no"
+            raise RunError(f"table {self.name}: {block.name} has {state} '{name}'")
+        shape = block.shape if leaf.kind == "slot" else leaf.shape
+        if array.shape != shape or str(array.dtype) != leaf.dtype:
+            raise RunError(
+                f"table {self.name}: '{name}' of {block.name} is {array.dtype}"
+                f"{list(array.shape)}, but its state is {leaf.dtype}{list(shape)}"
+            )
+
+    def _copied(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return copies of arrays on the devices of the table."""
+        with jax.enable_x64(self._wide):
+            return list(self._put([np.array(array) for array in arrays]))
+
+    def _publish(self, values: Sequence[Any]) -> None:
+        self._values = list(values)
+        self._views = _host_views(values) if self._is_host else tuple(values)
+
+
+def _host_views(arrays: Sequence[Any]) -> Arrays:
+    """Return read-only numpy arrays with the memory of JAX arrays on a CPU."""
+    return tuple(map(np.asarray, arrays))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "nothing"
