@@ -9,6 +9,7 @@ from typing import Literal
 
 from placer.ops.transformations.dependence import Kind, find_dependence
 from placer.ops.transformations.trace import Traced
+from placer.plan.settings.training.transformations import RESERVED
 
 LeafKind = Literal["slot", "own", "shared"]
 
@@ -127,7 +128,10 @@ def _names(traced: Traced, owners: list[int | None]) -> tuple[str, ...]:
         if (owner, names[i]) in seen or (owner is not None and names[i] in shared):
             names[i] = ".".join(leaf.path)
         seen.add((owner, names[i]))
-    return tuple(names)
+    return tuple(
+        f"state.{name}" if name.partition(".")[0] in RESERVED else name
+        for name in names
+    )
 
 
 class _Groups:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from placer.checkpoint.manifest import StoredLeaf
-from placer.plan.settings.training.transformations import Leaf, Transformation
+from placer.checkpoint.manifest import AVERAGED, OLD, OUTER, VALUES, StoredLeaf
+from placer.plan.settings.training.transformations import (
+    RESERVED,
+    Leaf,
+    Transformation,
+)
 from placer.runtime.saving.optimizer_state import OptimizerState, first_difference
 
 COUNT = {"0.count": StoredLeaf("int32", ())}
@@ -68,3 +72,7 @@ def test_leaves_of_a_parameter_are_its_own_and_the_shared_ones():
     )
     assert described.leaves_of("w") == (mu, count)
     assert described.leaves_of("x") == (other, count)
+
+
+def test_array_names_of_checkpoints_are_no_names_of_leaves():
+    assert {VALUES, AVERAGED, OLD, OUTER.rstrip(".")} == RESERVED

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from placer.plan.settings.fields import Size, ValueName
 
 Kind = Literal["slot", "own", "shared"]
+RESERVED: Final = frozenset({"value", "averaged", "old", "outer"})
+"""The first words of array names that checkpoints use for other arrays than the state."""
 
 
 class Leaf(
