@@ -123,7 +123,7 @@ def test_updates_of_blocks_are_those_of_the_whole(name):
         (params, state), gradients = step(draw(), state, params)
         values, leaves = update(values, leaves, cut(gradients), 0.1)
         for block, one, other in zip(blocks, values, cut(params), strict=True):
-            np.testing.assert_allclose(one, other, 1e-13, 1e-14, err_msg=block.name)
+            np.testing.assert_allclose(one, other, 1e-15, 1e-15, err_msg=block.name)
     check_leaves(described, state, blocks, leaves)
     if averaged:
         for one, other in zip(
@@ -131,7 +131,7 @@ def test_updates_of_blocks_are_those_of_the_whole(name):
             cut(averaged(state, params)),
             strict=True,
         ):
-            np.testing.assert_allclose(one, other, 1e-13, 1e-14)
+            np.testing.assert_allclose(one, other, 1e-15, 1e-15)
 
 
 def norm(gradients):
@@ -152,4 +152,4 @@ def check_leaves(described, state, blocks, leaves):
                 if leaf.kind == "slot":
                     expected = expected.reshape(-1)[block.start : block.stop]
                     expected = expected.reshape(block.shape)
-                np.testing.assert_allclose(mine[leaf.name], expected, 1e-13, 1e-14)
+                np.testing.assert_allclose(mine[leaf.name], expected, 1e-15, 1e-15)
