@@ -319,3 +319,24 @@ def test_a_table_without_blocks_does_nothing():
     assert table.step == 1
     assert table.snapshot([]) == {VALUES: ()}
     assert table.evaluation_values() == ()
+
+
+def test_counts_of_a_checkpoint_may_differ_between_blocks():
+    first, table = table_of(adam, CUT), table_of(adam, CUT)
+    first.update(gradients_of(CUT, 0), learning_rate=0.1)
+    slots = first.slots()
+    counts = [np.int32(i % 3) for i in range(len(CUT))]
+    table.load_slots({**slots, "0.count": [np.array(count) for count in counts]})
+    table.update(gradients_of(CUT, 1), learning_rate=0.1)
+    assert [int(count) for count in table.slots()["0.count"]] == [
+        int(count) + 1 for count in counts
+    ]
+    for i, count in enumerate(counts):
+        alone = table_of(adam, [CUT[i]])
+        alone.load_slots({
+            "0.mu": slots["0.mu"][i : i + 1],
+            "0.nu": slots["0.nu"][i : i + 1],
+            "0.count": [np.array(count)],
+        })  # fmt: skip
+        alone.update(gradients_of([CUT[i]], 1), learning_rate=0.1)
+        np.testing.assert_allclose(alone.values()[0], table.values()[i], 1e-15)
