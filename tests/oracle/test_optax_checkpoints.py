@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optax.contrib  # noqa: F401  (before `quick_compilation` replaces jax.jit)
 import pytest
 import yaml
 from safetensors.numpy import load_file
@@ -234,7 +235,7 @@ def test_a_run_continues_on_another_placement(
     assert actual.keys() == expected.keys()
     is_same = placement == "two servers"
     said = capsys.readouterr().err
-    assert ("may differ from an uninterrupted run" in said) != is_same, said
+    assert ("not necessarily with the same bits" in said) != is_same, said
     for name, values in expected.items():
         tolerance = 0 if is_same else 1e-14
         if values.dtype == np.float32:
@@ -341,7 +342,12 @@ def test_every_reader_of_a_checkpoint_uses_the_averages(whole, folder, tmp_path)
     for params in (checkpoint, out / "params"):
         for alone in (True, False):
             predicted = placer.predict(
-                build, {"x": rows}, params=params, in_process=True, single_process=alone
+                build,
+                {"x": rows},
+                params=params,
+                raw=True,
+                in_process=True,
+                single_process=alone,
             )
             np.testing.assert_allclose(
                 predicted["logit"], logits(averaged, rows), rtol=1e-12
@@ -356,12 +362,10 @@ def test_every_reader_of_a_checkpoint_uses_the_averages(whole, folder, tmp_path)
     for name, values in averaged.items():
         np.testing.assert_array_equal(exported[name], values)
     run(build, tmp_path, init_params=checkpoint)
-    z = of_parameters(step(tmp_path, 1), "z")
-    other = of_parameters(step(tmp_path, 1), VALUES)
-    for name, values in averaged.items():
-        # The first step of schedule-free adamw moves both by the same update.
-        np.testing.assert_allclose(z[name], other[name], rtol=1e-12, err_msg=name)
-        assert 0 < np.abs(other[name] - values).max() < 0.05, name
+    # The warm-up of the optimizer begins with the rate 0.
+    for array in (VALUES, "z", AVERAGED):
+        for name, values in of_parameters(step(tmp_path, 1), array).items():
+            np.testing.assert_allclose(values, averaged[name], rtol=1e-14)
 
 
 def test_another_structure_of_the_state_is_an_error(whole, folder, tmp_path):
