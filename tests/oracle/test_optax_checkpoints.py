@@ -3,6 +3,7 @@ and exports use the values of `eval_params`."""
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,16 @@ def schedule_free():
     return schedule_free_adamw(0.05, warmup_steps=3)
 
 
+def partitioned():
+    """Parameters have different state."""
+    rules = {"a": optax.adam(0.05), "m": optax.sgd(0.1, momentum=0.9, nesterov=True)}
+
+    def labels(params):
+        return {name: "a" if name.startswith("h") else "m" for name in params}
+
+    return optax.multi_transform(rules, labels)
+
+
 def adafactor():
     return optax.adafactor(0.05, min_dim_size_to_factor=2)
 
@@ -101,6 +112,7 @@ RULES: dict[str, dict[str, Any]] = {
         "fn": "optimizers:schedule_free",
         "eval_params": "optimizers:schedule_free_eval_params",
     },
+    "partitioned": {"fn": "optimizers:partitioned"},
 }
 SERVERS = {"worker": {"count": 2}, "ps": {"count": 2}}
 PLACEMENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -116,7 +128,24 @@ PLACEMENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"place": "/node:worker", "shard_state": True},
     ),
 }
+DEVICES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "devices": (
+        {"worker": {"count": 2, "devices": {"cpu": 1, "gpu": 1}}},
+        {"place": "/node:worker/gpu"},
+    ),
+}
 ROWS, STEPS, STOP = 36, 6, 3
+
+
+ALWAYS = {
+    ("ema", "two servers"),
+    ("ema", "shard_state"),
+    ("adam", "one server"),
+    ("schedule_free", "all-reduce"),
+    ("only_mean", "shard_state"),
+    ("partitioned", "one process"),
+}
+"""The cases that are not slow: each optimizer and each placement once."""
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +158,10 @@ def folder(tmp_path_factory):
     return path
 
 
-def compile_placed(folder: Path, rule: str, placement: str, **changes: Any) -> Path:
-    nodes, places = PLACEMENTS[placement]
+def compile_placed(
+    folder: Path, rule: str, placement: str, graph: str = "/node:worker", **changes: Any
+) -> Path:
+    nodes, places = (PLACEMENTS | DEVICES)[placement]
     optimizer = {"op": "optax", **RULES.get(rule, {}), **places, **changes}
     if "fn" not in optimizer:
         optimizer["op"] = rule
@@ -138,12 +169,13 @@ def compile_placed(folder: Path, rule: str, placement: str, **changes: Any) -> P
     spec = {
         "name": "averaged",
         "precision": "float64",
+        "emulate": "gpu" in graph,
         "nodes": nodes,
         "inputs": {"x": "float64[batch, 6]", "y": "int32[batch]"},
         "data": {"train": {**source, "shuffle": True}, "eval": source},
         "graph": [
             {
-                "place": "/node:worker",
+                "place": graph,
                 "ops": [
                     {"name": "h", "op": "fc", "in": "x", "size": 8},
                     {"name": "a", "op": "tanh", "in": "h"},
@@ -166,6 +198,7 @@ def compile_placed(folder: Path, rule: str, placement: str, **changes: Any) -> P
         "predict": {"outputs": ["logit"]},
     }
     name = "-".join((rule, placement.replace(" ", "-"), *changes))
+    name += "-gpu" * ("gpu" in graph)
     text = folder / f"{name}.yaml"
     text.write_text(yaml.safe_dump(spec, sort_keys=False))
     build = folder / name
@@ -221,8 +254,13 @@ def step(out: Path, number: int) -> Path:
     return out / "checkpoints" / f"step-{number:06d}"
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("rule", "placement"),
+    [
+        pytest.param(*pair, marks=() if pair in ALWAYS else pytest.mark.slow)
+        for pair in product(RULES, PLACEMENTS)
+    ],
+)
 def test_a_run_continues_on_another_placement(
     rule, placement, whole, folder, tmp_path, capsys
 ):
@@ -305,8 +343,15 @@ def of_parameters(checkpoint: Path, array: str) -> dict[str, np.ndarray]:
     return {name: arrays[f"{name}/{array}"] for name in names}
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("rule", ["ema", "schedule_free"])
+@pytest.mark.parametrize(
+    ("rule", "placement"),
+    [
+        ("ema", "two servers"),
+        ("ema", "shard_state"),
+        ("schedule_free", "all-reduce"),
+        pytest.param("schedule_free", "one process", marks=pytest.mark.slow),
+    ],
+)
 def test_evaluations_and_saved_parameters_are_averages(rule, placement, whole, folder):
     out, result = whole(rule, placement)
     trained = of_parameters(step(out, STEPS), VALUES)
@@ -404,3 +449,47 @@ def test_counts_of_asynchronous_training_are_updates(folder, tmp_path):
     counts = of_parameters(step(tmp_path, STEPS), "1.value")
     assert {int(count) for count in counts.values()} == {2 * STEPS}
     run_in_threads(build, Options(steps=STEPS + 1, resume=step(tmp_path, STEPS)))
+
+
+def test_local_values_of_workers_continue_with_their_state(folder, tmp_path):
+    """Workers take steps of their own between the rounds of the servers."""
+    update = {"geo": {"every": 2, "outer": {"op": "nesterov", "learning_rate": 0.7}}}
+    build = compile_placed(folder, "partitioned", "two servers", update=update)
+    run(build, tmp_path / "whole")
+    before = step(tmp_path / "whole", 4)
+    stored = read_manifest(before).parameters["h.w"]
+    count = "inner_states.a.inner_state.0.count"
+    assert (stored.leaves.keys(), {*stored.local}) == (
+        {count},
+        {"worker:0", "worker:1"},
+    )
+    run(build, tmp_path / "again", resume=before)
+    for file in sorted(step(tmp_path / "whole", STEPS).glob("*.safetensors")):
+        expected = load_file(file)
+        actual = load_file(step(tmp_path / "again", STEPS) / file.name)
+        assert actual.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(actual[name], values, err_msg=name)
+    alone = compile_placed(folder, "partitioned", "one process")
+    run(alone, tmp_path / "alone", resume=before)  # from the first worker's state
+    assert arrays_of(step(tmp_path / "alone", STEPS))[f"h.w/{count}"] == STEPS
+
+
+def test_workers_that_keep_copies_agree_on_the_state(folder, tmp_path):
+    build = compile_placed(
+        folder, "partitioned", "all-reduce", update={"async": {"max_staleness": 2}}
+    )
+    run(build, tmp_path)
+    resume = step(tmp_path, STOP)
+    run_in_threads(build, Options(steps=STEPS, resume=resume))
+
+
+def test_tables_on_devices_continue(whole, folder, tmp_path):
+    first, _ = whole("ema", "two servers")
+    build = compile_placed(folder, "ema", "devices", graph="/node:worker/gpu")
+    run(build, tmp_path, resume=step(first, STOP))
+    expected, actual = (arrays_of(step(each, STEPS)) for each in (first, tmp_path))
+    for name, values in expected.items():
+        np.testing.assert_allclose(
+            actual[name], values, rtol=1e-14, atol=1e-14, err_msg=name
+        )
