@@ -17,7 +17,7 @@ import placer
 from placer.checkpoint.manifest import AVERAGED, VALUES
 from placer.checkpoint.manifest_file import read_manifest
 from placer.checkpoint.reading import Checkpoint
-from placer.errors import CheckpointError
+from placer.errors import CheckpointError, RunError
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 from placer.runtime.saving import resumed_tables
@@ -98,6 +98,26 @@ def adafactor():
     return optax.adafactor(0.05, min_dim_size_to_factor=2)
 
 
+def with_extra(value):
+    """Gradient descent with an array of the state that is not finite."""
+
+    def init(params):
+        return jax.tree.map(lambda p: jnp.full_like(p, value), params)
+
+    def update(updates, state, params=None):
+        return jax.tree.map(lambda u: -0.05 * u, updates), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def infinite():
+    return with_extra(jnp.inf)
+
+
+def not_a_number():
+    return with_extra(jnp.nan)
+
+
 def noisy():
     return optax.chain(optax.add_noise(0.0, 0.55, jax.random.key(7)), optax.sgd(0.05))
 '''
@@ -162,9 +182,8 @@ def compile_placed(
     folder: Path, rule: str, placement: str, graph: str = "/node:worker", **changes: Any
 ) -> Path:
     nodes, places = (PLACEMENTS | DEVICES)[placement]
-    optimizer = {"op": "optax", **RULES.get(rule, {}), **places, **changes}
-    if "fn" not in optimizer:
-        optimizer["op"] = rule
+    optimizer = {**RULES.get(rule, {}), **places, **changes}
+    optimizer["op"] = "optax" if "fn" in optimizer else rule
     source = {"source": "npz:rows.npz", "batch": 12}
     spec = {
         "name": "averaged",
@@ -290,15 +309,17 @@ def test_a_run_continues_on_another_placement(
     assert resumed.eval == pytest.approx(uninterrupted.eval, rel=1e-12)
 
 
-@pytest.mark.parametrize("fn", ["adafactor", "noisy"])
-def test_arrays_of_whole_parameters_continue_with_the_servers_of_another_number(
-    fn, folder, tmp_path
+@pytest.mark.parametrize(
+    ("fn", "placements"),
+    [("adafactor", ["one server", "all-reduce"]), ("noisy", ["one server"])],
+)
+def test_whole_parameters_continue_elsewhere_with_their_arrays(
+    fn, placements, folder, tmp_path
 ):
     """Two servers hold whole parameters, then one holds all, then each worker."""
-    changes = {"fn": f"optimizers:{fn}"}
     outs = {}
-    for placement in ("two servers", "one server", "all-reduce"):
-        build = compile_placed(folder, fn, placement, op="optax", **changes)
+    for placement in ("two servers", *placements):
+        build = compile_placed(folder, fn, placement, fn=f"optimizers:{fn}")
         outs[placement] = tmp_path / placement.replace(" ", "-")
         resume = None if placement == "two servers" else step(outs["two servers"], STOP)
         run(build, outs[placement], resume=resume)
@@ -306,7 +327,7 @@ def test_arrays_of_whole_parameters_continue_with_the_servers_of_another_number(
     leaves = read_manifest(step(outs["two servers"], STEPS)).parameters["h.w"].leaves
     wanted = {"adafactor": {"0.v_row": "float64"}, "noisy": {"0.rng_key": "uint32"}}[fn]
     assert wanted.items() <= {n: leaf.dtype for n, leaf in leaves.items()}.items()
-    for placement in ("one server", "all-reduce"):
+    for placement in placements:
         actual = arrays_of(step(outs[placement], STEPS))
         assert actual.keys() == expected.keys()
         for name, values in expected.items():
@@ -493,3 +514,13 @@ def test_tables_on_devices_continue(whole, folder, tmp_path):
         np.testing.assert_allclose(
             actual[name], values, rtol=1e-14, atol=1e-14, err_msg=name
         )
+
+
+def test_a_state_may_be_infinite_but_not_nan(folder, tmp_path):
+    build = compile_placed(folder, "infinite", "two servers", fn="optimizers:infinite")
+    run(build, tmp_path)
+    run_in_threads(build, Options(steps=STEPS, resume=step(tmp_path, STOP)))
+    fn = "optimizers:not_a_number"
+    build = compile_placed(folder, "not_a_number", "two servers", fn=fn)
+    with pytest.raises(RunError, match=r"ps:1: 'h.w.block1/state' contains nan"):
+        run(build, tmp_path / "nan")
