@@ -464,7 +464,11 @@ def test_a_state_that_the_checkpoint_lacks_begins_with_the_loaded_values(
 
 def test_counts_of_asynchronous_training_are_updates(folder, tmp_path):
     build = compile_placed(folder, "ema", "two servers", update="async")
-    run(build, tmp_path)
+    result = run(build, tmp_path)
+    averaged = of_parameters(step(tmp_path, STEPS), AVERAGED)
+    with np.load(folder / "rows.npz") as rows:
+        expected = loss(averaged, rows["x"], rows["y"])
+    assert result.eval["loss"] == pytest.approx(expected, rel=1e-12)
     for stored in read_manifest(step(tmp_path, STEPS)).parameters.values():
         assert stored.updates == 2 * STEPS
     counts = of_parameters(step(tmp_path, STEPS), "1.value")
@@ -506,9 +510,10 @@ def test_workers_that_keep_copies_agree_on_the_state(folder, tmp_path):
 
 
 def test_tables_on_devices_continue(whole, folder, tmp_path):
-    first, _ = whole("ema", "two servers")
+    first, uninterrupted = whole("ema", "two servers")
     build = compile_placed(folder, "ema", "devices", graph="/node:worker/gpu")
-    run(build, tmp_path, resume=step(first, STOP))
+    resumed = run(build, tmp_path, resume=step(first, STOP))
+    assert resumed.eval == pytest.approx(uninterrupted.eval, rel=1e-12)
     expected, actual = (arrays_of(step(each, STEPS)) for each in (first, tmp_path))
     for name, values in expected.items():
         np.testing.assert_allclose(
