@@ -141,7 +141,7 @@ class OptaxTable(BlockTable):
             if not self._is_host:
                 zeros = self._copied(zeros)
             with jax.enable_x64(self._wide):
-                state = self._init(self._values)
+                state = self._first_leaves()
                 self._update(self._values, state, zeros, self._scales(None), 0.0)
                 if self._average is not None:
                     self._average(self._values, state)
@@ -200,8 +200,16 @@ class OptaxTable(BlockTable):
     def _leaves(self) -> Leaves:
         if self._state is None:
             with jax.enable_x64(self._wide):
-                self._state = self._init(self._values)
+                self._state = self._first_leaves()
         return self._state
+
+    def _first_leaves(self) -> Leaves:
+        # A state that uses no values is on no particular device. An update would be compiled
+        # for it, and again for the state that the update returns.
+        first: Leaves = jax.device_put(
+            self._init(self._values), self._values[0].sharding
+        )
+        return first
 
     def _by_name(self, blocks: Sequence[int]) -> dict[str, tuple[Any, ...]]:
         """Return the leaves of blocks by name; None for a block without the leaf."""
