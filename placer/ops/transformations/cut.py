@@ -96,5 +96,5 @@ def _compare(whole: Traced, cut: Traced, number: int) -> Unit | str:
         if one.averaged is not None and other.averaged is not None:
             check_same(one.averaged, other.averaged, shapes)
     except DifferError as error:
-        return f"its trace on a block differs: {error}"
+        return f"its equations on a block differ: {error}"
     return other

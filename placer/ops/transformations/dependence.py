@@ -101,8 +101,6 @@ def _results(equations: Equations, inputs: Sequence[Value]) -> list[Value]:
         branches = equations.branches.get(position)
         if branches is not None:
             results = _cond(branches, operands)
-        elif eqn.primitive.name == "optimization_barrier":
-            results = operands
         else:
             results = [_result(eqn, operands, out.aval.shape) for out in eqn.outvars]
         values.update(zip(eqn.outvars, results, strict=True))

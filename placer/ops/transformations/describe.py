@@ -89,7 +89,12 @@ def _flops_per_element(traced: Traced) -> int:
 
 
 def _flops(equations: Equations) -> int:
-    return sum(map(_flops_of, equations.eqns))
+    return sum(
+        max(map(_flops, equations.branches[i]))
+        if i in equations.branches
+        else _flops_of(eqn)
+        for i, eqn in enumerate(equations.eqns)
+    )
 
 
 def _flops_of(eqn: Any) -> int:

@@ -155,6 +155,9 @@ def _inline(
             results = [_rename(atom, inner) for atom in body.outvars]
             new.update(zip(eqn.outvars, results, strict=True))
             continue
+        if eqn.primitive.name == "optimization_barrier":
+            new.update(zip(eqn.outvars, operands, strict=True))
+            continue
         outvars = [core.Var(var.aval) for var in eqn.outvars]
         new.update(zip(eqn.outvars, outvars, strict=True))
         yield eqn.replace(invars=operands, outvars=outvars)

@@ -156,6 +156,7 @@ class _Tracer:
     def _trace_init(self) -> tuple[Equations, list[Any]]:
         def init(values: Sequence[Any], rate: Any) -> Any:
             state = self._transformation(rate).init(self._tree(values))
+            self._check_state(state)
             self._paths, tree_def = jax.tree_util.tree_flatten_with_path(state)
             self._tree_def: Any = tree_def
             leaves = [leaf for _, leaf in self._paths]
@@ -296,6 +297,18 @@ class _Tracer:
         leaves = [leaf for _, leaf in flat]
         self._check_leaves(leaves)
         return list(map(_plain, leaves))
+
+    def _check_state(self, state: Any) -> None:
+        def is_lookahead(value: Any) -> bool:
+            return type(value).__name__ == "LookaheadState"
+
+        if any(map(is_lookahead, jax.tree.leaves(state, is_leaf=is_lookahead))):
+            raise PlacerError(
+                f"'{self._name}' uses optax.lookahead, which trains two copies of the"
+                " parameters",
+                hint="keep a running mean of the parameters in the state instead, and"
+                " return it from the function of eval_params",
+            )
 
     def _check_leaves(self, leaves: Sequence[Any]) -> None:
         for (path, _), leaf in zip(self._paths, leaves, strict=True):
