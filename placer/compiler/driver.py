@@ -257,18 +257,32 @@ def _lower_to_tables(
     The passes run again while an optax optimizer cannot update the blocks that they chose.
     The returned model keeps such parameters whole.
     """
-    while True:
+    if not optax_optimizers(model.graph):
         lowered = lower_model(model, observe)
-        tables = plan_tables(model, lowered.step, lowered.evaluation)
-        if not optax_optimizers(lowered.step):
-            return model, lowered, tables
-        from placer.compiler.tracing_optax import keep_whole
+        return model, lowered, plan_tables(model, lowered.step, lowered.evaluation)
+    from placer.compiler.tracing_optax import keep_whole
 
+    while True:
+        lowered, graphs = _lower_and_observe(model)
+        tables = plan_tables(model, lowered.step, lowered.evaluation)
         with_whole = keep_whole(model, tables)
         if with_whole is model:
-            check_optax_tables(lowered.step, tables)
-            return model, lowered, tables
+            break
         model = with_whole
+    if observe is not None:
+        for name, graph in graphs:
+            observe(name, graph)
+    check_optax_tables(lowered.step, tables)
+    return model, lowered, tables
+
+
+def _lower_and_observe(
+    model: Model,
+) -> tuple[LoweredModel, list[tuple[str, Graph]]]:
+    """Run all passes. Return their result, and the arguments for an observer."""
+    graphs: list[tuple[str, Graph]] = []
+    lowered = lower_model(model, lambda name, graph: graphs.append((name, graph)))
+    return lowered, graphs
 
 
 def _emit(

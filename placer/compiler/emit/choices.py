@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from placer.compiler.emit.optax_tables import explain_optax
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.structural_ops import is_conversion
@@ -57,7 +56,6 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
         yield Choice(what="batches of an evaluation", why=rows)
-    yield from explain_optax(step)
     yield from _idle(step)
     for op in step.ops:
         if why := op.why or _why_inserted(step, op):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from placer.compiler.graph.graph import Graph
 from placer.compiler.graph.optax_groups import optax_optimizers
 from placer.errors import GraphError
 from placer.place.ids import format_nodes
 from placer.place.node_kinds import WORKER, NodeId
-from placer.plan.plan import Choice, Table
+from placer.plan.plan import Table
 from placer.plan.settings.training.transformations import Transformation
 
 Tables = Mapping[str, Sequence[Table]]
@@ -68,37 +68,17 @@ def _apart(
                 holders.setdefault(node, []).extend(sorted(held))
     if not holders:
         return None
-    listed = " and ".join(f"'{name}'" for name in names[:2])
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    listed = f"'{names[0]}' and '{names[1]}'"
+    if len(names) > 2:
+        listed = f"'{names[0]}', '{names[1]}' and {len(names) - 2} more"
     nodes = format_nodes([*holders])
     if len(holders) == 1:
-        message = f"updates {listed}{more} together, but {nodes} stores them in several tables"
-        return message, "give them the same dtype and devices"
-    message = f"updates {listed}{more} together, but they are on {nodes}"
-    return message, (
-        "place the optimizer on one server, as with place: /node:ps:0/cpu; to limit a"
-        " norm of all gradients, put optax.clip_by_global_norm first in the chain"
+        message = f"updates {listed} together, but {nodes} has them in several tables"
+        return message, "give these parameters the same dtype and devices"
+    where = "place the optimizer on one server, as with place: /node:ps:0/cpu"
+    if any(NodeId(node).kind == WORKER for node in holders):
+        where = "leave shard_state out, so that each worker updates all parameters"
+    return f"updates {listed} together, but they are on {nodes}", (
+        f"{where}; a limit of the norm of all gradients works on several nodes if"
+        " optax.clip_by_global_norm is first in the chain"
     )
-
-
-def explain_optax(step: Graph) -> Iterator[Choice]:
-    """Yield what users of an optax optimizer without a barrier must know."""
-    for op in optax_optimizers(step):
-        transformation = op.attrs["transformation"]
-        group = op.attrs["group"]
-        counts = [
-            leaf.name
-            for leaf in transformation.leaves
-            if not leaf.shape and leaf.dtype.startswith(("int", "uint"))
-        ]
-        is_local = any(
-            each.kind == "local_parameter" and each.attrs.get("group") == group
-            for each in step.ops
-        )
-        if counts and (step.modes[group] is not None or is_local):
-            names = ", ".join(dict.fromkeys(counts))
-            yield Choice(
-                what=f"the counts {names} of {transformation.fn}",
-                why="each counts the updates of one parameter, because workers are"
-                " asynchronous",
-            )

@@ -32,10 +32,10 @@ def reason_for_whole(graph: Graph, update: Op) -> str:
     parameter, fn = update.operands[0], transformation.fn
     for names in transformation.together:
         if parameter in names:
-            return f"not cut: {fn} updates it together with other parameters"
+            return f"not cut for {fn}: its update depends on other parameters"
     if parameter not in transformation.whole:
         return ""
     kept_whole = graph.optimizers[update.attrs["group"]].attrs.get("kept_whole", {})
     if difference := kept_whole.get(parameter):
-        return f"not cut: {fn} would update a block of it differently: {difference}"
-    return f"not cut: {fn} does not update it element by element"
+        return f"not cut for {fn}: {difference}"
+    return f"not cut for {fn}: its update is not computed element by element"

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from placer.compiler.frontend.python.program import current_program
+from placer.compiler.frontend.python.program import Program, current_program
 from placer.compiler.frontend.python.trace import function_path
 from placer.compiler.frontend.python.training import OptimizerSettings, Rate
 from placer.compiler.frontend.python.variable import Variable
+from placer.errors import SpecError
 from placer.plan.settings.training.optimizers import OPTAX
+from placer.system.callsite import call_error
 
 Function = str | Callable[..., Any]
 """A function of a file next to the program: the object, or `MODULE:FUNCTION`."""
@@ -67,9 +69,14 @@ class Optax(OptimizerSettings):
         settings: dict[str, Any] = {}
         for key in ("fn", "eval_params"):
             if (fn := getattr(self, key)) is not None:
-                is_path = isinstance(fn, str)
-                path = fn if is_path else function_path(fn, program, "optimizer.Optax")
-                settings[key] = path
+                settings[key] = fn if isinstance(fn, str) else _path(fn, program)
         if self.learning_rate is not None:
             settings["learning_rate"] = self.learning_rate
         program.minimize(loss, OPTAX, {**settings, **self.changed_settings()})
+
+
+def _path(fn: Any, program: Program) -> str:
+    try:
+        return function_path(fn, program, "optimizer.Optax")
+    except SpecError as error:
+        raise call_error(error.message, error.hint) from error

@@ -143,13 +143,16 @@ def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
     for op in updates:
         if _is_kept_whole(graph, op):
             optimizer = graph.optimizers[op.attrs["group"]]
-            what = f"'update: {name_of(optimizer.attrs['update'])}' with"
+            kept = f"'{op.operands[0]}'"
             if optimizer.attrs["rule"] == optimizers.OPTAX:
-                what = "optax optimizer"
-            what = f"{what} {optimizer.attrs.get('fn', optimizer.attrs['rule'])}"
+                what = f"optax optimizer {optimizer.attrs['fn']}"
+            else:
+                mode = name_of(optimizer.attrs["update"])
+                what = f"'update: {mode}' with {optimizer.attrs['rule']}"
+                kept = "each parameter"
             raise GraphError(
-                f"{what} keeps '{op.operands[0]}' on one server, but 'dispatch: merged'"
-                " slices all parameters as one",
+                f"{what} keeps {kept} on one server, but 'dispatch: merged' slices all"
+                " parameters as one",
                 span=optimizer.source,
                 hint="use dispatch: balanced",
             )
