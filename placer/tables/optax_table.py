@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +26,32 @@ from placer.tables.block_table import BlockTable, Snapshot
 
 Arrays = tuple[Any, ...]
 Put = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["own", "shared"],
+    meta_fields=["groups"],
+)
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The state of the blocks.
+
+    Attributes:
+        own: the leaves of each block that are not shared.
+        shared: the shared leaves of each group of blocks, such as a count of updates.
+        groups: the group of each block. There are several if a checkpoint has parameters
+            with different numbers of updates.
+    """
+
+    own: list[dict[str, Any]]
+    shared: list[dict[str, Any]]
+    groups: tuple[int, ...]
+
+    def leaves(self) -> Leaves:
+        """Return all leaves of each block."""
+        pairs = zip(self.own, self.groups, strict=True)
+        return [{**own, **self.shared[group]} for own, group in pairs]
 
 
 class OptaxTable(BlockTable):
@@ -65,7 +93,8 @@ class OptaxTable(BlockTable):
         self._init = jax.jit(functions.init)
         self._update = jax.jit(self._update_of)
         self._average = functions.averaged and jax.jit(functions.averaged)
-        self._state: Leaves | None = None
+        self._shared = [leaf.name for leaf in described.leaves if leaf.kind == "shared"]
+        self._state: _State | None = None
         self._publish(self._copied(list(initial)))
 
     def values(self) -> Arrays:
@@ -76,7 +105,8 @@ class OptaxTable(BlockTable):
         if self._average is None or not self.blocks:
             return self._views
         with jax.enable_x64(self._wide):
-            averaged = self._average(self._values, self._leaves())
+            leaves = self._current().leaves()
+            averaged = self._average(self._values, leaves)
         return _host_views(averaged) if self._is_host else tuple(averaged)
 
     def slots(self) -> dict[str, tuple[Any, ...]]:
@@ -113,10 +143,15 @@ class OptaxTable(BlockTable):
                 self._check_leaf(index, name, leaf, array)
                 where.append((index, name))
                 arrays.append(array)
-        state: Leaves = [{} for _ in self.blocks]
+        leaves: Leaves = [{} for _ in self.blocks]
         for (index, name), array in zip(where, self._copied(arrays), strict=True):
-            state[index][name] = array
-        self._state = state
+            leaves[index][name] = array
+        counts = [
+            tuple(np.asarray(slots[name][i]).tobytes() for name in self._shared)
+            for i in range(len(self.blocks))
+        ]
+        groups = {count: i for i, count in enumerate(dict.fromkeys(counts))}
+        self._state = self._state_of(leaves, tuple(groups[count] for count in counts))
 
     def snapshot(
         self, blocks: Sequence[int], reuse: Snapshot | None = None
@@ -137,10 +172,10 @@ class OptaxTable(BlockTable):
             if not self._is_host:
                 zeros = self._copied(zeros)
             with jax.enable_x64(self._wide):
-                state = self._init(self._values)
+                state = self._first_state()
                 self._update(self._values, state, zeros, self._scales(None), 0.0)
                 if self._average is not None:
-                    self._average(self._values, state)
+                    self._average(self._values, state.leaves())
 
     def update(
         self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
@@ -155,7 +190,7 @@ class OptaxTable(BlockTable):
                 # A Python number does not change the dtype of an update.
                 values, self._state = self._update(
                     self._values,
-                    self._leaves(),
+                    self._current(),
                     arrays,
                     self._scales(scale),
                     float(learning_rate),
@@ -174,17 +209,18 @@ class OptaxTable(BlockTable):
     def _update_of(
         self,
         values: Sequence[jax.Array],
-        leaves: Leaves,
+        state: _State,
         gradients: Sequence[jax.Array],
         scales: Sequence[Any],
         rate: Any,
-    ) -> tuple[list[jax.Array], Leaves]:
+    ) -> tuple[list[jax.Array], _State]:
         compute = self.compute_dtype
         scaled = [
             (jnp.asarray(scale, compute) * gradient.astype(compute)).astype(self.dtype)
             for gradient, scale in zip(gradients, scales, strict=True)
         ]
-        return self._functions.update(values, leaves, scaled, rate)
+        new, leaves = self._functions.update(values, state.leaves(), scaled, rate)
+        return new, self._state_of(leaves, state.groups)
 
     def _scales(self, scale: Any) -> list[Any]:
         compute = self.compute_dtype
@@ -193,15 +229,35 @@ class OptaxTable(BlockTable):
             for each in self.scale_per_block(scale)
         ]
 
-    def _leaves(self) -> Leaves:
+    def _current(self) -> _State:
+        """Return the state, which begins when it is first used."""
         if self._state is None:
             with jax.enable_x64(self._wide):
-                self._state = self._init(self._values)
+                self._state = self._first_state()
         return self._state
+
+    def _first_state(self) -> _State:
+        first = self._state_of(self._init(self._values), (0,) * len(self.blocks))
+        # A state that uses no values is on no particular device. An update would be compiled
+        # for it, and again for the state that the update returns.
+        placed: _State = jax.device_put(first, self._values[0].sharding)
+        return placed
+
+    def _state_of(self, leaves: Leaves, groups: tuple[int, ...]) -> _State:
+        own = [
+            {name: leaf for name, leaf in each.items() if name not in self._shared}
+            for each in leaves
+        ]
+        shared: list[dict[str, Any]] = [{} for _ in range(max(groups, default=-1) + 1)]
+        for block, each, group in zip(self.blocks, leaves, groups, strict=True):
+            # An update does not change the state of an empty block.
+            if block.numel or not shared[group]:
+                shared[group] = {name: each[name] for name in self._shared}
+        return _State(own, shared, groups)
 
     def _by_name(self, blocks: Sequence[int]) -> dict[str, tuple[Any, ...]]:
         """Return the leaves of blocks by name; None for a block without the leaf."""
-        leaves = self._leaves() if self.blocks else []
+        leaves = self._current().leaves() if self.blocks else []
         names = dict.fromkeys(name for types in self._types for name in types)
         return {name: tuple(leaves[i].get(name) for i in blocks) for name in names}
 
