@@ -48,7 +48,7 @@ PLACEMENTS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "async": (
         {"worker": {"count": 1}, "ps": {"count": 2}},
-        {"place": "/node:ps", "update": "async"},
+        {"place": "/node:ps", "update": "half_async"},
     ),
     "geo": (
         {"worker": {"count": 1}, "ps": {"count": 2}},
@@ -69,7 +69,7 @@ WHOLE: Mapping[str, set[str]] = {
     "schedule_free": set(),
     "adafactor": {*SHAPES},
     "novograd": {*SHAPES},
-    "sm3": {*SHAPES},
+    "sm3": {"h.w", "p.w"},
     "muon": {"h.w", "p.w"},
     "noisy": {*SHAPES},
 }

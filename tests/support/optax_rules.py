@@ -27,7 +27,7 @@ def amsgrad(learning_rate):
 
 
 def radam(learning_rate):
-    return optax.radam(learning_rate, threshold=2.0)
+    return optax.radam(learning_rate, b2=0.9)
 
 
 def yogi(learning_rate):

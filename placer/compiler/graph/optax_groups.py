@@ -12,6 +12,12 @@ def optax_optimizers(graph: Graph) -> list[Op]:
     return [op for op in graph.of_kind("optimizer") if op.attrs["rule"] == OPTAX]
 
 
+def rule_text(optimizer: Op) -> str:
+    """Return the rule of an optimizer for texts: `adam`, `optax optimizers:make`."""
+    rule, fn = optimizer.attrs["rule"], optimizer.attrs.get("fn")
+    return f"{rule} {fn}" if fn else str(rule)
+
+
 def transformation_of(graph: Graph, update: Op) -> Transformation | None:
     """Return the optax optimizer of an update; None for other rules."""
     attrs = graph.optimizers[update.attrs["group"]].attrs

@@ -7,6 +7,8 @@ from math import ceil, prod
 from typing import Any
 
 from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.optax_groups import reason_for_whole
+from placer.compiler.graph.stored_bytes import find_update
 from placer.place.ids import format_nodes
 from placer.place.node_kinds import SERVER, NodeId
 from placer.plan.plan import NodePlan, Parameter, Plan
@@ -139,6 +141,9 @@ def _reason(
             f"{name} is one block, because an asynchronous {rule} needs the norm of the"
             " whole parameter."
         )
+    update = find_update(graph, block.name)
+    if update is not None and (why := reason_for_whole(graph, update)):
+        return f"{name} is {why}."
     if dispatch != "balanced":
         how = "in turn" if dispatch == "round_robin" else "by a hash of their names"
         return (
