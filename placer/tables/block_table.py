@@ -57,12 +57,12 @@ class BlockTable(ProgramTable, ABC):
         A block without a slot has None.
         """
 
+    @abstractmethod
     def initial_slots(self) -> Mapping[str, tuple[Any, ...]]:
         """Return the slots of a run that begins with the current values.
 
-        Call it only before the first update.
+        The caller loads slots next: the slots of the table may change.
         """
-        return self.slots()
 
     @abstractmethod
     def editing(self) -> AbstractContextManager[tuple[Array, ...]]:

@@ -115,6 +115,10 @@ class OptaxTable(BlockTable):
             for name, arrays in self._by_name(range(len(self.blocks))).items()
         }
 
+    def initial_slots(self) -> Mapping[str, tuple[Any, ...]]:
+        self._state = None
+        return self.slots()
+
     def load(self, values: Sequence[Any]) -> None:
         self._publish(self._copied(self.check_fits(values, "value")))
 

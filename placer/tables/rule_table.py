@@ -35,6 +35,14 @@ class RuleTable(BlockTable):
         self.kernels = kernels_of(self.rule)
         super().__init__(planned, dtype)
 
+    def initial_slots(self) -> dict[str, tuple[Array, ...]]:
+        return {
+            slot: tuple(
+                np.full(block.shape, start, self.dtype) for block in self.blocks
+            )
+            for slot, start in self.rule.first_slots.items()
+        }
+
     def check_slots(
         self, slots: Mapping[str, Sequence[Any]]
     ) -> Mapping[str, Sequence[Any]]:
