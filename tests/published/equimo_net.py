@@ -1,0 +1,28 @@
+"""User code: a vision transformer of equimo, with dropout and stochastic depth."""
+
+import equimo.models
+import jax
+import optax
+
+
+def make():
+    return equimo.models.VisionTransformer(
+        img_size=8,
+        in_channels=1,
+        dim=16,
+        patch_size=4,
+        num_heads=2,
+        depths=[2],
+        num_classes=3,
+        reg_tokens=0,
+        pos_drop_rate=0.1,
+        drop_path_rate=0.2,
+        attn_drop=0.1,
+        proj_drop=0.1,
+        key=jax.random.key(0),
+    )
+
+
+def losses(vit, image, label, key):
+    logits = jax.vmap(vit)(image, jax.random.split(key, len(image)))
+    return optax.softmax_cross_entropy_with_integer_labels(logits, label)

@@ -1,0 +1,36 @@
+"""Models of libraries on Equinox: a flow, a neural operator and a vision transformer."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from published import Published, check, train, train_plain
+
+pytest.importorskip("flowjax", reason="pip install '.[models]'")
+pytest.importorskip("pdequinox", reason="pip install '.[models]'")
+pytest.importorskip("equimo", reason="pip install '.[models]'")
+from other_libraries import of_equinox  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_float64")]
+NORMAL = np.random.default_rng(0).normal
+LABELS = np.random.default_rng(1).integers(0, 3, 24, np.int32)
+MODELS = {
+    "flow": Published("flowjax_net", {"x": NORMAL(size=(24, 4)).astype("f")}),
+    "operator": Published(
+        "fno_net",
+        {name: NORMAL(size=(24, 1, 16)).astype("f") for name in ("before", "after")},
+    ),
+    "transformer": Published(
+        "equimo_net",
+        {"image": NORMAL(size=(24, 1, 8, 8)).astype("f"), "label": LABELS},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("placement", ["servers", "all-reduce"])
+def test_models_of_equinox_train_as_in_plain_jax(
+    name: str, placement: str, tmp_path: Path
+) -> None:
+    model = MODELS[name]
+    check(model, train(model, placement, tmp_path), train_plain(model, of_equinox))
