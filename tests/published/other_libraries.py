@@ -28,3 +28,25 @@ def of_equinox(model: Published, models: dict[str, Any]) -> Any:
         return trained | ({} if name is None else {name: state})
 
     return params, models.get(name) if name else None, forward, join
+
+
+def of_keras(model: Published, models: dict[str, Any]) -> Any:
+    """Split the variables of a Keras model into trained and other ones.
+
+    Seed generators, in their order, have the keys of streams of random numbers.
+    """
+    trained, other = models.values()
+    losses = model.net.losses
+    streams = [at for at, x in enumerate(other) if x.path.endswith("generator_state")]
+
+    def forward(params: Any, state: Any, key: Any, training: bool, *batch: Any) -> Any:
+        state = [*state]
+        for number, at in enumerate(streams):
+            state[at] = jax.random.key_data(jax.random.fold_in(key, number))
+        return losses(params, state, *batch, training=training)
+
+    def join(params: Any, state: Any) -> dict[str, Any]:
+        kept = [x for at, x in enumerate(state) if at not in streams]
+        return dict(zip(models, (params, kept), strict=True))
+
+    return [x.value for x in trained], [x.value for x in other], forward, join
