@@ -241,9 +241,11 @@ class CallParameter(Struct, forbid_unknown_fields=True):
     ] = "float32"
 
 
-class CallState(CallParameter, forbid_unknown_fields=True):
+class CallState(Struct, forbid_unknown_fields=True):
     """An entry of the state of a `call` or `trace` op."""
 
+    shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
+    init: Annotated[Any, doc("the initializer")]
     dtype: Annotated[
         Literal[
             "float16",

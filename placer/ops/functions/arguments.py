@@ -65,6 +65,12 @@ class Template:
         )
         return tuple(x for each in inner for x in each if isinstance(x, TensorType))
 
+    def pytrees(self) -> Iterator[Any]:
+        """Yield the pytrees of templates inside, with types in place of values."""
+        for leaf in self.leaves:
+            if isinstance(leaf, Template):
+                yield jax.tree.unflatten(leaf.structure, leaf.leaves)
+
     def fill(self, values: Iterator[Any], key: Any = None) -> Any:
         """Return the pytree with the next values in place of their types.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import open_parameters
 from placer.ops.functions.batch_types import TRACE_BATCHES, result_type
 from placer.ops.functions.cut import OUTSIDE, Region, ValueSource
 from placer.ops.functions.fingerprint import fingerprint
@@ -24,6 +22,7 @@ from placer.ops.functions.function import (
     TracedFunction,
     assigned_paths,
     is_deterministic,
+    may_differ,
     trace_function,
 )
 from placer.ops.functions.row_proof import is_by_rows
@@ -94,7 +93,7 @@ def describe(
     """
     with jax.enable_x64(wide):
         modes = [EVALUATION]
-        if _may_differ(fn, args):
+        if may_differ(fn, args):
             modes = [TRAINING, EVALUATION]
         for mode in modes:
             _check_traces(fn, args, mode)
@@ -112,12 +111,6 @@ def assigned_state(fn: Callable[..., Any], args: str, wide: bool) -> list[str]:
     """Return the paths of leaves of arguments that a function changes in training."""
     with jax.enable_x64(wide):
         return assigned_paths(fn, args)
-
-
-def _may_differ(fn: Callable[..., Any], args: str) -> bool:
-    """Return True if a function could do something else in training."""
-    terms = json.loads(args)
-    return '{"make"' in args or bool(open_parameters(fn, len(terms)))
 
 
 def _traces(fn: Callable[..., Any], args: str, mode: Mode) -> Pair:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,7 @@ from placer.ops.functions.row_draws import draw_by_row, draws_random_numbers
 from placer.ops.functions.state import (
     Leaves,
     changed_leaves,
+    hint_of_change,
     leaves_by_path,
     state_change_error,
     watch_state,
@@ -151,15 +153,21 @@ def _trace(
     has_rows = [kind.has_batch for kind in arguments.types]
     origins = [FROM_BATCH if each else FIXED for each in has_rows]
     check_draws(closed, [*origins, FROM_KEY], training)
-    if state_errors and at is None:
-        raise state_errors[0]
-    lost = [path for path in changes if path not in state]
-    if lost:
-        line = _change_line(fn, arguments, rows, training, at, lost[0])
-        raise state_change_error(lost[0], line)
+    if training or not may_differ(fn, text):  # an evaluation drops changes
+        if state_errors and at is None:
+            raise state_errors[0]
+        lost = [path for path in changes if path not in state]
+        if lost:
+            line = _change_line(fn, arguments, rows, training, at, lost[0])
+            raise state_change_error(lost[0], line, hint_of_change(arguments.pytrees()))
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     count = len(state) if training else 0
     return _Trace(flatten(closed), arguments, results, count, has_rows, debug)
+
+
+def may_differ(fn: Callable[..., Any], text: str) -> bool:
+    """Return True if a function could do something else in training than in evaluation."""
+    return '{"make"' in text or bool(open_parameters(fn, len(json.loads(text))))
 
 
 def assigned_paths(fn: Callable[..., Any], text: str) -> list[str]:
