@@ -3,7 +3,6 @@
 import flowjax.distributions
 import flowjax.flows
 import jax
-import jax.numpy as jnp
 from paramax import unwrap
 
 

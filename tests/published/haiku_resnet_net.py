@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from placer import place_guard
+
 
 @hk.transform_with_state
 def net(image, training):
@@ -27,3 +29,14 @@ def state():
 def losses(params, state, image, label, training):
     logits, state = net.apply(params, state, None, image, training)
     return optax.softmax_cross_entropy_with_integer_labels(logits, label), state
+
+
+def by_group(call, args, kwargs, context):
+    deep = context.module.name in ("block_group_2", "block_group_3", "logits")
+    with place_guard("/node:worker:1" if deep else ""):
+        return call(*args, **kwargs)
+
+
+def split_losses(params, state, image, label, training):
+    with place_guard("/node:worker:0"), hk.intercept_methods(by_group):
+        return losses(params, state, image, label, training)

@@ -1,10 +1,16 @@
-"""User code: MobileNetV2 of Keras, with statistics of batches and dropout."""
+"""User code: MobileNet of Keras, with statistics of batches and dropout."""
 
 import keras
 import optax
 
-MODEL = keras.applications.MobileNetV2(
-    (32, 32, 3), alpha=0.35, weights=None, classes=3, classifier_activation=None
+MODEL = keras.applications.MobileNet(
+    (32, 32, 3),
+    alpha=0.25,
+    dropout=0.2,
+    weights=None,
+    classes=3,
+    classifier_activation=None,
+    name="mobilenet",
 )
 
 

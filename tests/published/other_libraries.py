@@ -46,7 +46,7 @@ def of_keras(model: Published, models: dict[str, Any]) -> Any:
         return losses(params, state, *batch, training=training)
 
     def join(params: Any, state: Any) -> dict[str, Any]:
-        kept = [x for at, x in enumerate(state) if at not in streams]
+        kept = [other[at] if at in streams else x for at, x in enumerate(state)]
         return dict(zip(models, (params, kept), strict=True))
 
     return [x.value for x in trained], [x.value for x in other], forward, join

@@ -1,4 +1,5 @@
-"""Models of libraries on Equinox: a flow, a neural operator and a vision transformer."""
+"""Models of libraries on Equinox: a flow, a neural operator, a vision transformer, and a
+residual network with statistics of batches in an `eqx.nn.State`."""
 
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from published import Published, check, train, train_plain
 pytest.importorskip("flowjax", reason="pip install '.[models]'")
 pytest.importorskip("pdequinox", reason="pip install '.[models]'")
 pytest.importorskip("equimo", reason="pip install '.[models]'")
-from other_libraries import of_equinox  # noqa: E402
+pytest.importorskip("jaxonmodels", reason="pip install '.[models]'")
+from other_libraries import of_equinox
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_float64")]
 NORMAL = np.random.default_rng(0).normal
@@ -23,6 +25,13 @@ MODELS = {
     "transformer": Published(
         "equimo_net",
         {"image": NORMAL(size=(24, 1, 8, 8)).astype("f"), "label": LABELS},
+    ),
+    "residual": Published(
+        "jaxonmodels_net",
+        {"image": NORMAL(size=(24, 3, 16, 16)).astype("f"), "label": LABELS},
+        ("make", "state"),
+        state="state",
+        by_rows=False,
     ),
 }
 

@@ -7,7 +7,7 @@ import pytest
 from published import Published, check, train, train_plain
 
 pytest.importorskip("keras_rs", reason="pip install '.[models]'")
-from other_libraries import of_keras  # noqa: E402
+from other_libraries import of_keras
 
 pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(0)
