@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.export import deserialize
 from support.row_draws import draw_by_row
 
 import placer
@@ -74,15 +75,16 @@ class Published:
         """Yield the rows of each step."""
         for first in range(0, STEPS * BATCH, BATCH):
             part = np.arange(first, first + BATCH) % ROWS
-            yield [self._widened(values[part]) for values in self.rows.values()]
+            yield [self.widened(values[part]) for values in self.rows.values()]
 
     def initial(self) -> dict[str, Any]:
         """Return the models by the parameters of `losses`, in the precision."""
         names = inspect.signature(self.net.losses).parameters
         made = [getattr(self.net, each)() for each in self.models]
-        return dict(zip(names, jax.tree.map(self._widened, made), strict=False))
+        return dict(zip(names, jax.tree.map(self.widened, made), strict=False))
 
-    def _widened(self, leaf: Any) -> Any:
+    def widened(self, leaf: Any) -> Any:
+        """Return an array of the models or of the rows in the precision."""
         if self.precision == "float32" or not hasattr(leaf, "dtype"):
             return leaf
         is_float = jnp.issubdtype(leaf.dtype, np.floating)
@@ -124,11 +126,19 @@ def build(model: Published, placement: str, rows: Path, **sections: Any) -> Prog
 
 @dataclass
 class Outcome:
-    """The losses of the steps, the models after them, and their loss in evaluation."""
+    """The losses of the steps, and the models and their evaluation after the last one.
+
+    Attributes:
+        evaluation: the loss over all rows, in evaluation.
+        row_losses: the loss of each row in evaluation, from plain JAX.
+        params: the values of a run of placer by name.
+    """
 
     losses: list[float]
     models: dict[str, Any]
     evaluation: float
+    row_losses: Any = None
+    params: Any = None
 
 
 Forward = Callable[..., tuple[Any, Any]]
@@ -142,16 +152,17 @@ def train_plain(model: Published, parts: Any = None) -> Outcome:
     library.
     """
     params, state, forward, join = (parts or of_pytrees)(model, model.initial())
+    rows = BATCH if model.by_rows else None
 
     def loss(params: Any, state: Any, key: Any, *batch: Any) -> Any:
         def mean_loss(*values: Any) -> Any:
             params, *batch = values
             losses, new = forward(params, state, key, True, *batch)
-            return (losses.mean(), new) if not model.by_rows else losses.mean()
+            return (losses.mean(), new) if rows is None else losses.mean()
 
-        if not model.by_rows:
+        if rows is None:
             return mean_loss(params, *batch)
-        return draw_by_row(mean_loss, BATCH)(params, *batch), state
+        return draw_by_row(mean_loss, rows)(params, *batch), state
 
     rule = optax.adam(RATE)
     slots, step = rule.init(params), jax.jit(jax.value_and_grad(loss, has_aux=True))
@@ -163,9 +174,9 @@ def train_plain(model: Published, parts: Any = None) -> Outcome:
         params = optax.apply_updates(params, updates)
         losses.append(float(value))
     # An evaluation draws nothing.
-    rows = [*map(model._widened, model.rows.values())]
-    tested = forward(params, state, jax.random.key(0), False, *rows)[0]
-    return Outcome(losses, join(params, state), float(tested.mean()))
+    key, first = jax.random.key(0), list(model.batches())[: ROWS // BATCH]
+    tested = jnp.concat([forward(params, state, key, False, *b)[0] for b in first])
+    return Outcome(losses, join(params, state), float(tested.mean()), tested)
 
 
 def of_pytrees(model: Published, models: dict[str, Any]) -> Any:
@@ -217,12 +228,16 @@ def _stream_value(value: Any, key: Any, number: int) -> Any:
     return jax.random.fold_in(key, number) if is_key else jnp.zeros((), jnp.uint32)
 
 
-def train(model: Published, placement: str, folder: Path) -> Outcome:
-    """Train with placer, with the nodes as threads."""
-    placer.compile(build(model, placement, folder / "rows.npz"), folder / "build")
-    result = placer.launch(folder / "build", in_process=True, steps=STEPS)
+def train(model: Published, placement: str, folder: Path, **options: Any) -> Outcome:
+    """Train with placer, by default with the nodes as threads, and with the options of
+    `placer.launch`. The build is `folder/build`."""
+    program = build(model, placement, folder / "rows.npz")
+    placer.compile(program, folder / "build", outputs=["net"])
+    options = {"steps": STEPS, "in_process": True} | options
+    result = placer.launch(folder / "build", **options)
     losses = [step["metrics"]["loss"] for step in result.history if "metrics" in step]
-    return Outcome(losses, restored(model, result), result.eval["loss"])
+    models = restored(model, result)
+    return Outcome(losses, models, result.eval["loss"], None, result.params)
 
 
 def restored(model: Published, params: Any) -> dict[str, Any]:
@@ -248,3 +263,22 @@ def check(model: Published, got: Outcome, wanted: Outcome) -> None:
         np.testing.assert_allclose(
             values, others, rtol=0, atol=100 * model.tolerance, err_msg=str(path)
         )
+
+
+def check_uses(model: Published, wanted: Outcome, folder: Path) -> None:
+    """Resume on another placement, predict with the result, and export it."""
+    first, second, saves = folder / "first", folder / "second", folder / "saves"
+    for each in (first, second):
+        each.mkdir()
+    train(model, "servers", first, steps=STEPS // 2, checkpoint=saves)
+    got = train(model, "one", second, resume=saves)
+    check(model, replace(got, losses=[*wanted.losses[:2], *got.losses[-2:]]), wanted)
+    same = {"rtol": 100 * model.tolerance, "atol": 100 * model.tolerance}
+    build, rows, params = second / "build", dict(model.rows), got.params
+    predicted = placer.predict(build, rows, params=params, in_process=True, raw=True)
+    np.testing.assert_allclose(predicted["net"], wanted.row_losses, **same)
+    placer.export(build, folder / "exported", params=params, outputs=["net"])
+    code = (folder / "exported" / "model.stablehlo").read_bytes()
+    wide = [model.widened(values) for values in rows.values()]
+    called = deserialize(bytearray(code)).call(params, *wide)
+    np.testing.assert_allclose(called["net"], wanted.row_losses, rtol=1e-5, atol=1e-5)

@@ -1,11 +1,12 @@
 """Models of libraries on Equinox: a flow, a neural operator, a vision transformer, and a
 residual network with statistics of batches in an `eqx.nn.State`."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from published import Published, check, train, train_plain
+from published import Outcome, Published, check, check_uses, train, train_plain
 
 pytest.importorskip("flowjax", reason="pip install '.[models]'")
 pytest.importorskip("pdequinox", reason="pip install '.[models]'")
@@ -35,11 +36,24 @@ MODELS = {
     ),
 }
 
+CASES = [(name, place) for name in MODELS for place in ("servers", "all-reduce")]
+CASES += [("operator", "split"), ("transformer", "split")]
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("placement", ["servers", "all-reduce"])
+
+@pytest.mark.parametrize(("name", "placement"), CASES)
 def test_models_of_equinox_train_as_in_plain_jax(
     name: str, placement: str, tmp_path: Path
 ) -> None:
-    model = MODELS[name]
-    check(model, train(model, placement, tmp_path), train_plain(model, of_equinox))
+    check(MODELS[name], train(MODELS[name], placement, tmp_path), expected(name))
+
+
+@pytest.mark.parametrize("name", ["flow", "residual"])
+def test_a_model_of_equinox_is_resumed_predicted_and_exported(
+    name: str, tmp_path: Path
+) -> None:
+    check_uses(MODELS[name], expected(name), tmp_path)
+
+
+@cache
+def expected(name: str) -> Outcome:
+    return train_plain(MODELS[name], of_equinox)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published import Outcome, Published, check, of_nnx, train, train_plain
+from published import Outcome, Published, check, check_uses, of_nnx, train, train_plain
 
 pytest.importorskip("jraphx", reason="pip install '.[models]'")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_float64")]
@@ -24,6 +24,10 @@ MODEL = Published(
 @pytest.mark.parametrize("placement", ["servers", "all-reduce"])
 def test_gcn_trains_as_in_plain_jax(placement: str, tmp_path: Path) -> None:
     check(MODEL, train(MODEL, placement, tmp_path), expected())
+
+
+def test_gcn_is_resumed_predicted_and_exported(tmp_path: Path) -> None:
+    check_uses(MODEL, expected(), tmp_path)
 
 
 @cache

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published import Outcome, Published, check, train, train_plain
+from published import Outcome, Published, check, check_uses, train, train_plain
 
 pytest.importorskip("transformers", reason="pip install '.[models]'")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_float64")]
@@ -25,6 +25,10 @@ MODEL = Published(
 @pytest.mark.parametrize("placement", ["servers", "all-reduce"])
 def test_hf_resnet_trains_as_in_plain_jax(placement: str, tmp_path: Path) -> None:
     check(MODEL, train(MODEL, placement, tmp_path), expected())
+
+
+def test_hf_resnet_is_resumed_predicted_and_exported(tmp_path: Path) -> None:
+    check_uses(MODEL, expected(), tmp_path)
 
 
 @cache
