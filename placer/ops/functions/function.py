@@ -14,6 +14,7 @@ import numpy as np
 
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import (
+    StreamLeaf,
     Template,
     open_parameters,
     read_arguments,
@@ -203,6 +204,9 @@ def _make_jaxpr(
     new value of this leaf.
     """
     changed: Leaves = {}
+    # The unfilled arguments have a `StreamLeaf` for each seed generator of Keras.
+    unfilled, _ = leaves_by_path(fn, arguments.fill(iter(arguments.types)))
+    seeds = {path for path, x in unfilled.items() if isinstance(x, StreamLeaf)}
 
     def of_values(*inputs: Any) -> Any:
         *values, key = inputs
@@ -218,7 +222,8 @@ def _make_jaxpr(
                 name = list(inspect.signature(fn).parameters)[state_at]
                 after[0].update(_new_leaves(fn, name, new, before[0]))
         results = _check_arrays(fn, returned)
-        changed.update(changed_leaves(before, after))
+        new_values = changed_leaves(before, after)
+        changed.update({k: x for k, x in new_values.items() if k not in seeds})
         if change is not None:
             return changed[change]
         return results, [_same_type(x, before[0][x], after[0][x]) for x in state]
