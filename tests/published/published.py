@@ -75,7 +75,9 @@ class Published:
         """Yield the rows of each step."""
         for first in range(0, STEPS * BATCH, BATCH):
             part = np.arange(first, first + BATCH) % ROWS
-            yield [jnp.asarray(self.widened(values[part])) for values in self.rows.values()]
+            yield [
+                jnp.asarray(self.widened(values[part])) for values in self.rows.values()
+            ]
 
     def initial(self) -> dict[str, Any]:
         """Return the models by the parameters of `losses`, in the precision."""
