@@ -30,9 +30,9 @@ def nnx_model():
 
 
 def by_streams(model, x):
-    with place_guard(FIRST or None):
+    with place_guard(FIRST):
         first = model.first(x @ model.w).sum(-1)
-    with place_guard(SECOND or None):
+    with place_guard(SECOND):
         return first + model.second(x @ model.v).sum(-1)
 
 
@@ -96,8 +96,12 @@ def build(which):
         seed=SEED,
         nodes={"worker": {"count": WORKERS, **DEVICES}},
         data={
-            "train": {"source": "npz:rows.npz", "batch": 18, "remainder": "keep"},
-            "eval": {"source": "npz:rows.npz", "batch": 6},
+            "train": {
+                "source": "npz:rows.npz",
+                "batch": 20 if DEVICES else 18,
+                "remainder": "keep",
+            },
+            "eval": {"source": "npz:rows.npz", "batch": 8 if DEVICES else 6},
         },
         epochs=3,
         metrics=["loss"],

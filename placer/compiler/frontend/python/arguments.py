@@ -54,11 +54,15 @@ class Leaf:
 class State:
     """A part of an argument that a library keeps as state.
 
-    `said` is the verb phrase that an error says about it.
+    Attributes:
+        path: The names that lead to it.
+        said: The verb phrase that an error says about it.
+        is_kept: Whether it is certainly not trained: a collection of Flax linen.
     """
 
     path: tuple[str, ...]
     said: str
+    is_kept: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ def collect_arguments(
     is float64. `assigned` are the paths of leaves that the function assigns. Raises
     SpecError for an argument that a spec cannot express."""
     from placer.ops.functions import arguments as regions
-    from placer.ops.functions.kept_state import find_state
+    from placer.ops.functions.kept_state import COLLECTIONS, find_state
 
     writer = _TermBuilder(fn, regions, wide, assigned, state_argument)
     named = list(zip(_argument_names(fn, args), args, strict=True))
@@ -131,7 +135,7 @@ def collect_arguments(
     writer.pytrees += [((name,), arg) for name, arg in named]
     set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
     state = [
-        State(path, said)
+        State(path, said, said in COLLECTIONS)
         for name, pytree in writer.pytrees
         for path, said in find_state(pytree, name)
     ]
