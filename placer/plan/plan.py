@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,6 +43,7 @@ from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.metrics import Finalizer
 from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.transformations import Transformation
 from placer.plan.settings.training.update_modes import Geo, Mode
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.owners import check_folder
@@ -280,25 +281,34 @@ class Table(PlanStruct, frozen=True, kw_only=True):
         name: the name of the table.
         rule: the update rule; None if the parameters are not trained.
         hyper: the hyperparameters of the rule.
-        learning_rate: the learning rate.
+        learning_rate: the learning rate; None for an optax optimizer that takes none.
         blocks: the blocks that the table stores.
         mode: the update mode of asynchronous workers; None for synchronous training.
         local: the table holds a worker's own values of parameters on servers.
+        per_worker: each worker has such a table with its own state, and a drain copies the
+            first worker's to the others.
         in_place: updates may overwrite values that other nodes have views of, because all
             readers have finished. `placer.compiler.memory.in_place` proves it from the
             graph. A node cannot check this flag.
         devices: the storage: `cpu:0` for host memory, or one of the node's `computes`.
+        transformation: the number of the optax optimizer in `Plan.transformations`, if the
+            rule is `optax`.
+        averages: evaluations and exports use other values than those that are trained, by
+            the `eval_params` of the optax optimizer.
     """
 
     name: str
     rule: str | None = None
     hyper: dict[str, Any] = {}
-    learning_rate: Rate
+    learning_rate: Rate | None
     blocks: tuple[Block, ...]
     mode: Mode | None = None
     local: bool = False
+    per_worker: bool = False
     in_place: bool = False
     devices: str
+    transformation: str = ""
+    averages: bool = False
 
 
 class NodePlan(PlanStruct, frozen=True, kw_only=True):
@@ -352,6 +362,11 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
         """Whether the node reads rows in any phase, so that it needs the data."""
         phases = (self.step, self.evaluation, self.prediction)
         return any(phase is not None and phase.reads for phase in phases)
+
+    @property
+    def uses_jax(self) -> bool:
+        """Whether the node computes values, or updates parameters with optax."""
+        return bool(self.computes) or any(each.transformation for each in self.tables)
 
 
 class Parameter(PlanStruct, frozen=True, kw_only=True):
@@ -431,6 +446,8 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     untrained: dict[ValueName, tuple[str, ...]] = {}
     """The arrays that are not trained in the arguments of each traced function, such as
     `model.count int32[2]`, by the name of the op."""
+    transformations: dict[str, Transformation] = {}
+    """The optax optimizers, by the number of their optimizer group."""
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The SHA-256 of each file by path, except plan.json and sources.json."""
@@ -588,6 +605,21 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
                 if node in side:
                     yield side, side.index(node)
 
+    def state_holders(self, table: str) -> tuple[str, ...]:
+        """Return the nodes that each keep their own state in a table of this name."""
+        return tuple(
+            node.name
+            for node in self.nodes
+            if any(each.per_worker and each.name == table for each in node.tables)
+        )
+
+    @property
+    def servers_of_first(self) -> tuple[str, ...]:
+        """The servers that sum the gradients of the fastest workers."""
+        sums = [edge for edge in self.step_edges if edge.takes_first]
+        names = (node.name for node in self.nodes)
+        return tuple(x for x in names if any(x in edge.targets for edge in sums))
+
     @property
     def has_backup(self) -> bool:
         """Whether a step may skip stragglers (backup workers)."""
@@ -640,9 +672,20 @@ def _neighbours_of_node(plan: Plan, name: str) -> frozenset[str]:
             found.update(edge.sources)
             if edge.declared and edge.declared.moves == "sums":
                 # At a drain, each receiver takes the sums of the first receiver.
-                first = edge.targets[0]
-                found.update(edge.targets if name == first else {first})
+                found |= _to_first(name, edge.targets)
+    # With backup workers, the first server tells the others which workers a step takes.
+    found |= _to_first(name, plan.servers_of_first)
+    for table in plan.node(name).tables:
+        if table.per_worker:
+            found |= _to_first(name, plan.state_holders(table.name))
     return frozenset(found - {name})
+
+
+def _to_first(name: str, nodes: Sequence[str]) -> Set[str]:
+    """Return the peers of a node if the first of `nodes` sends to all others."""
+    if name not in nodes:
+        return frozenset()
+    return {*nodes} if name == nodes[0] else {nodes[0]}
 
 
 def _encode_node(value: object) -> str:

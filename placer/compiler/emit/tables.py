@@ -15,6 +15,7 @@ from placer.compiler.memory.in_place import InPlaceAnalysis
 from placer.place.node_kinds import HETER
 from placer.place.types import TensorType
 from placer.plan.plan import MEMORY, Table
+from placer.plan.settings.training.optimizers import OPTAX
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Mode
 
@@ -51,7 +52,9 @@ def plan_tables(
     for op in stored:
         group = groups.get(op.name)
         name = "dense" if group is not None else "frozen"
-        name = "state" if op.attrs.get("state") else name
+        per_worker = op.attrs.get("per_worker", False)
+        if op.attrs.get("state"):
+            name = "own_state" if per_worker else "state"
         name = "local" if group in local else name
         same = local if group in local else step.optimizers.keys() - local
         name += str(group) if group is not None and len(same) > 1 else ""
@@ -62,7 +65,7 @@ def plan_tables(
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
         for node in filter(parameters.__contains__, step.nodes(op)):
-            key = _TableKey(name, group, devices, group in local)
+            key = _TableKey(name, group, devices, group in local, per_worker)
             parameters[node][key].append(op)
 
     def table(node: str, key: _TableKey) -> Table:
@@ -131,6 +134,7 @@ class _TableKey(NamedTuple):
     group: int | None
     devices: str
     local: bool
+    per_worker: bool
 
 
 def _make_table(
@@ -143,18 +147,25 @@ def _make_table(
         in_place=in_place,
         devices=key.devices,
         local=key.local,
+        per_worker=key.per_worker,
     )
     if key.group is None:
         return table
     attrs = step.optimizers[key.group].attrs
-    rule = rule_of(attrs)
-    return structs.replace(
-        table,
-        rule=rule.name,
-        hyper=rule.hyper,
-        learning_rate=attrs["learning_rate"],
-        mode=_mode(step, key),
+    table = structs.replace(
+        table, learning_rate=attrs.get("learning_rate"), mode=_mode(step, key)
     )
+    if attrs["rule"] == OPTAX:
+        # Each update makes new arrays.
+        return structs.replace(
+            table,
+            rule=OPTAX,
+            transformation=str(key.group),
+            averages=bool(attrs["transformation"].eval_params),
+            in_place=False,
+        )
+    rule = rule_of(attrs)
+    return structs.replace(table, rule=rule.name, hyper=rule.hyper)
 
 
 def _is_synchronous(step: Graph, key: _TableKey) -> bool:

@@ -139,11 +139,9 @@ class Outer(Struct, forbid_unknown_fields=True):
     learning_rate: Annotated[Rate, doc("a number or a schedule")]
 
 
-class Optimizer(Struct, forbid_unknown_fields=True):
-    """An update rule and its parameters. Hyperparameters are further keys."""
+class OptimizerKeys(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The keys of every optimizer, in addition to its rule."""
 
-    op: Annotated[str, doc("the update rule")]
-    learning_rate: Annotated[Rate, doc("a number or a schedule")]
     place: Annotated[str | None, doc("place of the parameters and their slots")] = None
     update: Annotated[
         Literal["sync", "async", "half_async"] | Update,
@@ -167,6 +165,37 @@ class Optimizer(Struct, forbid_unknown_fields=True):
         str | None,
         doc(
             "place of servers that only sum the gradients; each worker applies the sum"
+        ),
+    ] = None
+
+
+class Optimizer(OptimizerKeys, kw_only=True):
+    """An update rule and its parameters. Hyperparameters are further keys."""
+
+    op: Annotated[str, doc("the update rule")]
+    learning_rate: Annotated[Rate, doc("a number or a schedule")]
+
+
+class OptaxOptimizer(OptimizerKeys, kw_only=True):
+    """An optax optimizer: a function in a file next to the spec."""
+
+    op: Literal["optax"]
+    fn: Annotated[
+        str,
+        doc(
+            "MODULE:FUNCTION, in a file next to the spec; returns an"
+            " optax.GradientTransformation"
+        ),
+    ]
+    learning_rate: Annotated[
+        Rate | None,
+        doc("a number or a schedule, if the function takes learning_rate"),
+    ] = None
+    eval_params: Annotated[
+        str | None,
+        doc(
+            "MODULE:FUNCTION; returns the parameters for evaluations and exports, given"
+            " the optimizer's state and the parameters"
         ),
     ] = None
 
@@ -232,12 +261,37 @@ class Spec(ModelKeys, frozen=True, kw_only=True):
 
 
 class CallParameter(Struct, forbid_unknown_fields=True):
-    """A parameter of a `call` or `trace` op, or an entry of a `call` op's state."""
+    """A parameter of a `call` or `trace` op."""
 
     shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
     init: Annotated[Any, doc("the initializer")]
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32", "float64"], doc("a float dtype")
+    ] = "float32"
+
+
+class CallState(Struct, forbid_unknown_fields=True):
+    """An entry of the state of a `call` or `trace` op."""
+
+    shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
+    init: Annotated[Any, doc("the initializer")]
+    dtype: Annotated[
+        Literal[
+            "float16",
+            "bfloat16",
+            "float32",
+            "float64",
+            "bool",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+        ],
+        doc("a dtype of numbers"),
     ] = "float32"
 
 
@@ -267,7 +321,7 @@ class CallOp(Struct, forbid_unknown_fields=True):
         doc("shapes of new parameters, or names of parameters to share"),
     ] = None
     state: Annotated[
-        dict[Name, CallParameter] | None,
+        dict[Name, CallState] | None,
         doc("values that the function updates"),
     ] = None
     batch: Annotated[
@@ -317,7 +371,7 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         doc("parameters; regions call them NAME.KEY"),
     ] = None
     state: Annotated[
-        dict[Name, CallParameter] | None,
+        dict[Name, CallState] | None,
         doc(
             "values that the function assigns in training; the new value of KEY is the"
             " result NAME.KEY.new of a region"

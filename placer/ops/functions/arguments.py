@@ -17,9 +17,10 @@ The text is a JSON list with one term for each argument:
 - `{"state": {"make": ...}}` is state without parameters. The function returns its results and
   a new value of this argument.
 
-Streams of random numbers of Flax in a pytree do not keep their values: in each step, the
-i-th stream has the key `fold_in(key of the step, i)` and the count 0. In evaluation, modules
-of the pytree are switched: dropout is off, and statistics are not updated.
+Streams of random numbers of Flax and seed generators of Keras in a pytree do not keep their
+values: in each step, the i-th one has the key `fold_in(key of the step, i)` and the count 0.
+In evaluation, modules of the pytree are switched: dropout is off, and statistics are not
+updated.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError, did_you_mean
+from placer.ops.functions.paths import leaves_with_paths as leaves_with_paths
 from placer.ops.special.exported_jax import in_evaluation
-from placer.place.types import FLOATS, TensorType
+from placer.place.types import FLOATS, ITEM_BYTES, TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,10 +66,17 @@ class Template:
         )
         return tuple(x for each in inner for x in each if isinstance(x, TensorType))
 
+    def pytrees(self) -> Iterator[Any]:
+        """Yield the pytrees of templates inside, with types in place of values."""
+        for leaf in self.leaves:
+            if isinstance(leaf, Template):
+                yield jax.tree.unflatten(leaf.structure, leaf.leaves)
+
     def fill(self, values: Iterator[Any], key: Any = None) -> Any:
         """Return the pytree with the next values in place of their types.
 
-        `key` is the key of the step, for streams of random numbers.
+        `key` is the key of the step, for streams of random numbers. Without it, they stay
+        as they are.
         """
         leaves = [_fill(leaf, values, key) for leaf in self.leaves]
         pytree = jax.tree.unflatten(self.structure, leaves)
@@ -78,16 +87,22 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class StreamLeaf:
-    """The key of stream `number`, or its count if `number` is None."""
+    """The key of stream `number`, or its count if `number` is None.
+
+    `is_data` is true for a seed generator of Keras, which has the words of the key.
+    """
 
     number: int | None
     shape: tuple[int, ...]
+    is_data: bool = False
 
     def value(self, key: Any) -> Any:
         """Return the leaf for a key of the step."""
         if self.number is None:
             return jax.numpy.zeros(self.shape, jax.numpy.uint32)
         own = jax.random.fold_in(key, self.number)
+        if self.is_data:
+            return jax.random.key_data(own)
         return jax.random.split(own, self.shape) if self.shape else own
 
 
@@ -95,7 +110,7 @@ def _fill(leaf: Any, values: Iterator[Any], key: Any) -> Any:
     if isinstance(leaf, Template):
         return leaf.fill(values, key)
     if isinstance(leaf, StreamLeaf):
-        return leaf.value(key)
+        return leaf if key is None else leaf.value(key)
     return next(values) if isinstance(leaf, TensorType) else leaf
 
 
@@ -261,14 +276,14 @@ def split_pytree(
     leaves, structure = jax.tree.flatten(pytree)
     mask = (is_one and trained for is_one in parameter_mask(pytree))
     pairs = zip(leaves, mask, strict=True)
-    typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
+    typed = [_stored_type(leaf) if is_one else leaf for leaf, is_one in pairs]
     for at, leaf in _stream_leaves(pytree):
         typed[at] = leaf
     if state:
         paths = [".".join(path) for path, _ in leaves_with_paths(pytree)]
         for at, (path, leaf) in enumerate(zip(paths, leaves, strict=True)):
             if path in state:
-                typed[at] = _parameter_type(leaf)
+                typed[at] = _stored_type(leaf)
     return Template(structure, typed)
 
 
@@ -300,15 +315,17 @@ def state_argument(text: str) -> int | None:
     return next((at for at, term in enumerate(terms) if "state" in term), None)
 
 
-def is_float_array(leaf: Any) -> bool:
-    """Return True if a leaf can be state."""
-    return _is_array(leaf) and str(leaf.dtype) in FLOATS
+def is_number_array(leaf: Any) -> bool:
+    """Return True for an array of floats, integers or booleans, which can be state."""
+    is_number = _is_array(leaf) and str(leaf.dtype) in ITEM_BYTES.keys() - {"key"}
+    return is_number and not is_seed(leaf)
 
 
 def could_be_state(pytree: Any) -> Iterator[bool]:
     """Yield for each leaf whether it becomes state if a function assigns it.
 
-    These are the floats of Flax nnx variables other than parameters.
+    These are the arrays of Flax nnx variables other than parameters and streams of random
+    numbers.
     """
     nnx = sys.modules.get("flax.nnx")
 
@@ -317,34 +334,41 @@ def could_be_state(pytree: Any) -> Iterator[bool]:
 
     for node in jax.tree.leaves(pytree, is_leaf=is_variable):
         kept = is_variable(node) and is_untrained(node)
+        kept = kept and nnx is not None and not isinstance(node, nnx.RngState)
         for leaf in jax.tree.leaves(node) if is_variable(node) else [node]:
-            yield kept and _is_array(leaf) and str(leaf.dtype) in FLOATS
+            yield kept and is_number_array(leaf)
 
 
 def _stream_leaves(pytree: Any) -> Iterator[tuple[int, StreamLeaf]]:
     """Yield the leaves of streams of random numbers, each with its index."""
     nnx = sys.modules.get("flax.nnx")
-    if nnx is None:
-        return
     at = number = 0
 
     def is_stream(node: Any) -> bool:
-        return isinstance(node, nnx.RngStream)
+        return nnx is not None and isinstance(node, nnx.RngStream)
 
     for node in jax.tree.leaves(pytree, is_leaf=is_stream):
+        if is_seed(node):
+            yield at, StreamLeaf(number, tuple(node.shape), is_data=True)
         leaves = jax.tree.leaves(node) if is_stream(node) else [node]
         for leaf in leaves if is_stream(node) else ():
             is_key = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
             yield at, StreamLeaf(number if is_key else None, tuple(leaf.shape))
             at += 1
-        number += is_stream(node)
+        number += is_stream(node) or is_seed(node)
         at += not is_stream(node)
 
 
-def _parameter_type(array: Any) -> TensorType:
-    """Return the stored type of a parameter: float64 for floats, if enabled."""
+def _stored_type(array: Any) -> TensorType:
+    """Return the stored type of a parameter or of state.
+
+    Floats are stored as float64, if enabled. Otherwise 64-bit numbers are cut to 32 bits.
+    """
     widest, dtype = str(jax.dtypes.canonicalize_dtype("float64")), str(array.dtype)
-    stored = widest if "float64" in (widest, dtype) else dtype
+    if dtype not in FLOATS:
+        stored = str(jax.dtypes.canonicalize_dtype(dtype))
+    else:
+        stored = widest if "float64" in (widest, dtype) else dtype
     return TensorType(stored, tuple(array.shape))
 
 
@@ -363,10 +387,9 @@ def parameter_mask(pytree: Any) -> Iterator[bool]:
 
 def complex_leaves(pytree: Any) -> Iterator[tuple[str, ...]]:
     """Yield the path of each complex array that a library would train."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(pytree, is_leaf=is_untrained)
-    for path, leaf in paths:
+    for path, leaf in leaves_with_paths(pytree, is_untrained):
         if not is_untrained(leaf) and _is_array(leaf) and "complex" in str(leaf.dtype):
-            yield names_on_path(path)
+            yield path
 
 
 def is_untrained(node: Any) -> bool:
@@ -384,18 +407,18 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """Return the leaves of a pytree, each with the names on its path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(pytree)
-    return [(names_on_path(path), leaf) for path, leaf in flat]
-
-
 def path_of_variable(leaf: Any) -> tuple[str, ...]:
     """Return the names on the path that Keras gives a variable; empty for other leaves."""
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(leaf, keras.Variable):
         return ()
     return tuple(leaf.path.split("/"))
+
+
+def is_seed(leaf: Any) -> bool:
+    """Return True for the variable of a seed generator of Keras."""
+    names = path_of_variable(leaf)
+    return names[-1:] == ("seed_generator_state",) and not leaf.trainable
 
 
 def has_arrays(pytree: Any) -> bool:
@@ -405,20 +428,11 @@ def has_arrays(pytree: Any) -> bool:
 
 
 def open_models(pytree: Any) -> Any:
-    """Return a pytree with the trainable variables of each Keras model in its place."""
+    """Return a pytree with the variables of each Keras model in its place."""
     keras = sys.modules.get("keras")
     if keras is None:
         return pytree
     return jax.tree.map(
-        lambda leaf: (
-            list(leaf.trainable_variables) if isinstance(leaf, keras.Model) else leaf
-        ),
+        lambda leaf: list(leaf.variables) if isinstance(leaf, keras.Model) else leaf,
         pytree,
     )
-
-
-def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:
-    """Yield the names on a JAX path, without the `value` of Flax variables."""
-    keystr = jax.tree_util.keystr
-    names = (*before, *(keystr((key,), simple=True) for key in path))
-    return names[:-1] if len(names) > 1 and names[-1] == "value" else names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import open_parameters
 from placer.ops.functions.batch_types import TRACE_BATCHES, result_type
 from placer.ops.functions.cut import OUTSIDE, Region, ValueSource
 from placer.ops.functions.fingerprint import fingerprint
@@ -24,6 +22,7 @@ from placer.ops.functions.function import (
     TracedFunction,
     assigned_paths,
     is_deterministic,
+    may_differ,
     trace_function,
 )
 from placer.ops.functions.row_proof import is_by_rows
@@ -94,7 +93,7 @@ def describe(
     """
     with jax.enable_x64(wide):
         modes = [EVALUATION]
-        if _may_differ(fn, args):
+        if may_differ(fn, args):
             modes = [TRAINING, EVALUATION]
         for mode in modes:
             _check_traces(fn, args, mode)
@@ -112,12 +111,6 @@ def assigned_state(fn: Callable[..., Any], args: str, wide: bool) -> list[str]:
     """Return the paths of leaves of arguments that a function changes in training."""
     with jax.enable_x64(wide):
         return assigned_paths(fn, args)
-
-
-def _may_differ(fn: Callable[..., Any], args: str) -> bool:
-    """Return True if a function could do something else in training."""
-    terms = json.loads(args)
-    return '{"make"' in args or bool(open_parameters(fn, len(terms)))
 
 
 def _traces(fn: Callable[..., Any], args: str, mode: Mode) -> Pair:
@@ -252,7 +245,7 @@ class _Describer:
                     names[at, k] = f"{self._name}.mid{self._intermediates}"
                     self._intermediates += 1
             if self._rows:
-                _check_rows(one, types)
+                _check_rows(one, types, [names[at, k] for k in range(len(types))])
             results = {names[at, k]: kind for k, kind in enumerate(types)}
             self._types |= results
             operands = [names[source] for source in one.operands]
@@ -295,11 +288,19 @@ def _result_type(region: Region, index: int, small: Any, large: Any) -> TensorTy
     return result_type(what, small, large)
 
 
-def _check_rows(region: Region, types: Sequence[TensorType]) -> None:
+def _check_rows(
+    region: Region, types: Sequence[TensorType], names: Sequence[str]
+) -> None:
     if not any(kind.has_batch for kind in types):
         return  # the results depend on no row, or on all rows
-    for index, kind in enumerate(types):
+    for index, (kind, name) in enumerate(zip(types, names, strict=True)):
         if not kind.has_rows:
+            if name.endswith(".new"):
+                raise PlacerError(
+                    f"with batch='rows' the state '{name.removesuffix('.new')}' must not"
+                    " depend on the rows",
+                    hint="pass batch='whole'",
+                )
             raise PlacerError(
                 "with batch='rows' all values that leave a place must have rows,"
                 f" but the result of {region.describe_result(index)} is {kind}",

@@ -259,7 +259,7 @@ def run(
                 contexts.enter_context(printed)
                 contexts.enter_context(_states_reported(executions))
             trim_caches()
-            if any(each.computes for each in nodes):
+            if any(each.uses_jax for each in nodes):
                 configure_jax(nodes, emulate, alone=True)
                 keep_compiled()
             result = run_nodes(executions, prediction, report_failure)

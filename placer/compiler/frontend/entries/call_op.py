@@ -9,7 +9,7 @@ from placer.compiler.frontend.entries.names import (
     is_parameter_key,
 )
 from placer.compiler.frontend.entries.types import read_type
-from placer.compiler.frontend.schema import CallParameter
+from placer.compiler.frontend.schema import CallParameter, CallState
 from placer.compiler.frontend.sections.parameters import read_parameter
 from placer.compiler.frontend.yaml.problems import Problems, all_or_none
 from placer.compiler.frontend.yaml.tree import (
@@ -25,16 +25,19 @@ from placer.place.types import TensorType
 from placer.plan.settings.checks import describe_value
 
 
-def read_function(node: SpecNode | None, context: Context) -> bool:
+def read_function(
+    node: SpecNode | None, context: Context, example: str = "fn: blocks:ffn"
+) -> bool:
     """Add the modules that the build needs for `fn: MODULE:FUNCTION`. Returns False if
-    `fn` is wrong, or the module is not in the folder of the spec."""
+    `fn` is wrong, or the module is not in the folder of the spec. `example` is a correct
+    key, for the hint."""
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return False  # `decode` has reported the error.
     module, colon, name = node.text.partition(":")
     try:
         if not colon:
             message = f"'{node.text}' is not of the form MODULE:FUNCTION"
-            raise DataError(message, hint="write fn: blocks:ffn")
+            raise DataError(message, hint=f"write {example}")
         context.modules.update(dict.fromkeys(modules_of(module, name, context.folder)))
     except DataError as error:
         context.problems.add_error(error, span=node.inner_span)
@@ -54,6 +57,7 @@ def read_parameters(
     if section is None:
         return None if written else []
     state = what == "state"
+    struct = CallState if state else CallParameter
     parameters: list[tuple[str, LayerParameter | ScalarNode]] = []
     for key, item in section:
         span = section.keys[key].span
@@ -65,7 +69,7 @@ def read_parameters(
             problems.add(message, span, f"write {key}_")
         elif isinstance(item, ScalarNode) and isinstance(item.value, str) and not state:
             parameters.append((key, item))
-        elif own := read_parameter(item, CallParameter, f"{what}.{key}", problems):
+        elif own := read_parameter(item, struct, f"{what}.{key}", problems):
             parameters.append((key, LayerParameter(key, *own, state)))
     return parameters if len(parameters) == len(section.entries) else None
 

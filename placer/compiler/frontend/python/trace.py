@@ -107,7 +107,7 @@ def trace(
             for leaf in arguments.leaves
         ]
         states = [f"{name}.{key}" for key in arguments.state_keys()]
-        _check_state(arguments, name, program)
+        _keep_state(arguments, name, program, span)
         initial = initial_values(init, arguments, name)
         rows = None if batch is None else batch == "rows"
         text_of = arguments.text(wide)
@@ -129,7 +129,7 @@ def trace(
     entry: dict[str, Any] = {"fn": text, "args": arguments.named_terms()}
     entry |= {"in": one_or_list([*inputs.values()])} if inputs else {}
     entry |= {"batch": "rows"} if function.is_by_rows else {}
-    params, files = _parameter_entries(arguments, name, init, initial, span)
+    params, files = _parameter_entries(arguments, name, init, initial, wide, span)
     kept = {key: params.pop(key) for key in arguments.state_keys()}
     entry |= {"params": params} if params else {}
     entry |= {"state": kept} if kept else {}
@@ -152,10 +152,18 @@ def trace(
     return function.unflatten(values)
 
 
-def _check_state(arguments: Arguments, name: str, program: Program) -> None:
+def _keep_state(arguments: Arguments, name: str, program: Program, span: Span) -> None:
+    """Keep collections of Flax linen; raise SpecError for other state that is trained."""
+
+    def is_trained(keys: Sequence[str]) -> bool:
+        return any(program.trains(f"{name}.{key}") for key in keys)
+
     for state in arguments.state:
         keys = arguments.keys_in(state.path)
-        if not any(program.trains(f"{name}.{key}") for key in keys):
+        if state.is_kept and is_trained(keys):
+            for pattern in arguments.patterns_of(state.path):
+                program.keep(f"{name}.{pattern}", span)
+        if not is_trained(keys):
             continue
         kept = ", ".join(
             f'{{"match": "{name}.{pattern}", "trainable": False}}'
@@ -163,8 +171,9 @@ def _check_state(arguments: Arguments, name: str, program: Program) -> None:
         )
         raise SpecError(
             f"{'.'.join(state.path)} {state.said}, but would be trained",
-            hint=f"to keep its values, write Program(parameters=[{kept}]), or read it"
-            " from a global name of the function's file instead of an argument",
+            hint=f"to keep its values, write Program(parameters=[{kept}, …]) before other"
+            " entries that match it; if the function returns its new value, name this"
+            " argument with state=",
         )
 
 
@@ -173,6 +182,7 @@ def _parameter_entries(
     name: str,
     init: Init | None,
     values: Mapping[str, Any] | None,
+    wide: bool,
     span: Span,
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the value of the key `params`, and the file with initial values.
@@ -186,6 +196,7 @@ def _parameter_entries(
         if (key := leaf.key) is None:
             continue
         kind = leaf.type(wide=False)
+        kind = kind if kind.is_float else leaf.type(wide)
         params[key] = {"shape": kind.shape, "init": {"file": file}}
         if values is not None and (key in values or not leaf.is_state):
             arrays[f"{name}.{key}"] = values[key]
