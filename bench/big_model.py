@@ -32,6 +32,9 @@ from pathlib import Path
 from typing import Any
 
 SPECS = Path(__file__).parent / "specs"
+WHAT = ("steps", "start")
+PROCESSES = ("placer", "plain", "plain start")
+"""The processes that this benchmark starts."""
 STEP_BYTES = 1 << 29
 """Memory of a step, for the settings of the allocator."""
 
@@ -230,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", help="steps or start")
+    parser.add_argument("what", choices=(*WHAT, *PROCESSES), metavar="|".join(WHAT))
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--build", type=Path, help="a build of bench/specs/gpt2.py")
