@@ -11,8 +11,9 @@ ratio of two steps that follow each other.
 
 `start`: the seconds from the start of a process until its first step has ended, for
 `placer launch` and for plain JAX. Each side has its own cache of compiled programs: first
-an empty one, then what earlier runs have compiled. Plain JAX reads its initial values from
-the file of the build.
+an empty one, then what earlier runs have compiled. Plain JAX uses the cache of JAX for all
+programs, as placer does. It reads its initial values from the file of the build. Both share
+a cache of Python's bytecode.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from pathlib import Path
 from typing import Any
 
 SPECS = Path(__file__).parent / "specs"
+WHAT = ("steps", "start")
+PROCESSES = ("placer", "plain", "plain start")
+"""The processes that this benchmark starts."""
 STEP_BYTES = 1 << 29
 """Memory of a step, for the settings of the allocator."""
 
@@ -198,11 +202,16 @@ def compare_starts(build: Path, rounds: int) -> None:
     python = [sys.executable, "-W", "ignore"]
     taken: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
+        bytecode = {
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode"),
+        }
         launch = [*python, "-m", "placer", "launch", str(build), "--steps", "2"]
         plain = [*python, __file__, "plain start", "--build", str(build)]
         environments = {
-            "placer": {"PLACER_CACHE": str(Path(folder) / "placer")},
+            "placer": {**bytecode, "PLACER_CACHE": str(Path(folder) / "placer")},
             "plain": {
+                **bytecode,
                 "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "plain"),
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                 "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
@@ -224,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", help="steps or start")
+    parser.add_argument("what", choices=(*WHAT, *PROCESSES), metavar="|".join(WHAT))
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--build", type=Path, help="a build of bench/specs/gpt2.py")

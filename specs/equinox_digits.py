@@ -46,7 +46,6 @@ def apply(net: Net, image: jax.Array) -> jax.Array:
 def build() -> Program:
     digits = {"source": "sklearn:digits", "batch": 64}
     program = Program(
-        name="equinox_digits",
         nodes={"worker": {"count": 2}},
         data={
             "train": {**digits, "split": "train", "shuffle": True},

@@ -36,7 +36,6 @@ def squares(params: hk.Params, x: jax.Array, y: jax.Array) -> jax.Array:
 def build() -> Program:
     diabetes = {"source": "sklearn:diabetes", "batch": 32, "columns": COLUMNS}
     program = Program(
-        name="haiku_diabetes",
         nodes={"worker": {"count": 2}, "ps": {"count": 1}},
         data={
             "train": {**diabetes, "split": "train", "shuffle": True},

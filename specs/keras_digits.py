@@ -15,7 +15,7 @@ import jax
 import keras
 
 import placer
-from placer import Program, layers, optimizer, place_guard
+from placer import Program, layers, optimizer
 
 # Names of layers are names of parameters. Keras numbers the layers without a name.
 MODEL = keras.Sequential(
@@ -39,22 +39,15 @@ def apply(variables: list[jax.Array], image: jax.Array) -> jax.Array:
 
 
 def build() -> Program:
+    train = {"source": "python:digits_blocks:train", "batch": 64, "shuffle": True}
     program = Program(
-        name="keras_digits",
         nodes={"worker": {"count": 2}},
-        data={
-            "train": {
-                "source": "python:digits_blocks:train",
-                "batch": 64,
-                "shuffle": True,
-            },
-            "eval": {"source": "python:digits_blocks:test"},
-        },
+        data={"train": train, "eval": {"source": "python:digits_blocks:test"}},
         epochs=10,
         metrics=["loss", "accuracy"],
         predict={"outputs": ["logits"]},
     )
-    with program, place_guard("/node:worker/cpu"):
+    with program:
         image = layers.data("image", "float32[batch, 8, 8, 1]")
         label = layers.data("label", "int32[batch]")
         logits = placer.trace(apply, make, image, name="logits")

@@ -35,17 +35,10 @@ def apply(variables: dict[str, dict[str, jax.Array]], image: jax.Array) -> jax.A
 
 
 def build() -> Program:
+    train = {"source": "python:digits_blocks:train", "batch": 64, "shuffle": True}
     program = Program(
-        name="linen_digits",
         nodes={"worker": {"count": 2}, "ps": {"count": 1}},
-        data={
-            "train": {
-                "source": "python:digits_blocks:train",
-                "batch": 64,
-                "shuffle": True,
-            },
-            "eval": {"source": "python:digits_blocks:test"},
-        },
+        data={"train": train, "eval": {"source": "python:digits_blocks:test"}},
         epochs=10,
         metrics=["loss", "accuracy"],
         predict={"outputs": ["logits"]},

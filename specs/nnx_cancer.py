@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 import placer
-from placer import Program, layers, optimizer, place_guard
+from placer import Program, layers, optimizer
 
 
 class Net(nnx.Module):
@@ -45,7 +45,6 @@ def losses(net: Net, x: jax.Array, benign: jax.Array) -> tuple[jax.Array, jax.Ar
 def build() -> Program:
     tumours = {"source": "sklearn:breast_cancer", "batch": 32}
     program = Program(
-        name="nnx_cancer",
         nodes={"worker": {"count": 2}},
         data={
             "train": {**tumours, "split": "train", "shuffle": True},
@@ -54,7 +53,7 @@ def build() -> Program:
         epochs=40,
         metrics=["loss", "auc"],
     )
-    with program, place_guard("/node:worker/cpu"):
+    with program:
         x = layers.data("x", "float32[batch, 30]")
         benign = layers.data("benign", "int32[batch]")
         row_losses, score = placer.trace(losses, make, x, benign, name="net")

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from placer.compiler.frontend.unknown_arguments import refuse_unknown
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
@@ -107,6 +106,9 @@ def launch(
         result = placer.launch("build", steps=100)
         print(result.eval["accuracy"])
     """
+    # `placer launch` uses other functions of this module, and needs no compiler.
+    from placer.compiler.frontend.unknown_arguments import refuse_unknown
+
     refuse_unknown("launch", options)
     folder = Path(build)
     with options_of(options) as chosen:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from placer.checkpoint.choice import is_checkpoint
 from placer.checkpoint.folder import has_none
-from placer.compiler.driver import CompiledBuild
 from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.continued_run import run_of_checkpoint
@@ -29,6 +28,8 @@ from placer.runtime.control.events import Resumed
 from placer.runtime.control.options import Options
 
 if TYPE_CHECKING:
+    # Only for types: launching a build does not need the compiler.
+    from placer.compiler.driver import CompiledBuild
     from placer.compiler.frontend.python.overrides import Overrides
 
 

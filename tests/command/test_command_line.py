@@ -141,6 +141,20 @@ def test_a_spec_error_imports_neither_jax_nor_numpy(
     assert result.stderr.endswith("set()\n")
 
 
+def test_a_launch_imports_neither_the_compiler_nor_jax() -> None:
+    modules = (
+        "placer.command.launch, placer.launcher.launch, placer.launcher.run_folder"
+    )
+    heavy = (
+        "{each for each in sys.modules if each.startswith(('placer.compiler', 'jax'))}"
+    )
+    code = f"import sys, {modules}; print({heavy})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "set()\n"
+
+
 def run_heavy(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PRINT_HEAVY_IMPORTS, *arguments],

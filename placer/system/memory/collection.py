@@ -44,4 +44,6 @@ def open_files() -> Iterator[io.IOBase]:
 
 
 def _seen_files() -> list[io.IOBase]:
-    return [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]
+    objects = gc.get_objects()
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, io.IOBase)}
+    return [each for each in objects if type(each) in kinds]

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from placer.errors import PlacerError
-from placer.ops.functions.function import TRAINING, Mode, trace_function
+from placer.ops.functions import function
+from placer.ops.functions.cut import ROW_NUMBERS, STEP_KEY
+from placer.ops.functions.fingerprint import fingerprint
+from placer.ops.functions.function import (
+    TRAINING,
+    Mode,
+    fingerprint_of,
+    run_region,
+    trace_function,
+)
 from placer.ops.functions.row_proof import is_by_rows
 from placer.ops.special.call_jax import call
 
@@ -164,3 +173,30 @@ def test_numbers_of_a_row_are_drawn_with_its_key() -> None:
     for row, numbers in zip(rows, result, strict=True):
         own = jax.random.normal(jax.random.fold_in(key, row), (6,))
         np.testing.assert_array_equal(numbers, own)
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS)
+def test_any_other_number_of_rows_finds_the_draws_with_rows(fn: Any) -> None:
+    found = {
+        fingerprint(trace_function(fn, ARGS, 14, BY_ROWS, other).cut.regions[0])
+        for other in (1, 6, 58)
+    }
+    assert len(found) == 1
+
+
+def test_a_node_traces_a_function_for_its_rows_and_to_compare_it() -> None:
+    traced: list[int] = []
+
+    def counted(x: Any, key: Any) -> Any:
+        traced.append(len(x))
+        return x * jax.random.uniform(key, x.shape)
+
+    same = fingerprint_of(counted, ARGS, 0, BY_ROWS)
+    assert traced == [14, 58]
+    function._trace.cache_clear()
+    function._cut_function.cache_clear()
+    traced.clear()
+    x, key = jnp.ones((ROWS, 6)), jax.random.key(0)
+    random = {STEP_KEY: key, ROW_NUMBERS: jnp.arange(ROWS, dtype=jnp.uint32)}
+    run_region(counted, ARGS, 0, ROWS, [x], same, BY_ROWS, random.__getitem__)
+    assert sorted(traced) == [ROWS, 14]
