@@ -99,6 +99,17 @@ WRONG_KEYS = {
         "leave decay out, and exclude the parameters in rules:adan, as with the mask of"
         " optax.adamw",
     ),
+    "staleness": (
+        spec_with(
+            "schedule_free",
+            SERVERS,
+            "update: {async: {staleness_scale: true}}",
+            rate="",
+        ),
+        "'staleness_scale' has no effect: it divides the learning rate, and this optax"
+        " optimizer takes none",
+        "leave staleness_scale out, or give the function a parameter learning_rate",
+    ),
     "outer": (
         spec_with(
             "adan", "update: {geo: {every: 2, outer: {op: optax, learning_rate: 1.0}}}"
@@ -214,6 +225,20 @@ def test_an_optimizer_that_cannot_run_is_an_error_at_its_entry(
     assert caught.value.span.text.lstrip().startswith("optimizer: {op: optax")
     if hint is not None:
         assert caught.value.hint == hint
+
+
+UNUSED = "  - {name: unused, op: fc, in: x, size: 3}"
+
+
+def test_parameters_without_a_gradient_are_not_in_the_tree(folder):
+    """The optimizer does not update them, as with other rules."""
+    plan = compiled(spec_with("adan", extra=UNUSED), folder).plan
+    assert plan.transformations["0"].parameters == ("h.w", "h.b", "out.w", "out.b")
+    only = "{match: 'unused.*', op: optax, fn: 'rules:adan', learning_rate: 0.1}"
+    optimizers = f"[{only}, {{op: sgd, learning_rate: 0.1}}]"
+    with pytest.raises(PlacerError) as caught:
+        compiled(two_layers(optimizer=optimizers, extra=UNUSED), folder)
+    assert caught.value.message.startswith("this optimizer trains nothing: 'loss' does")
 
 
 def test_the_hints_of_these_errors_work(folder):
