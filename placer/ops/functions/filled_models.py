@@ -39,7 +39,8 @@ def _filled(leaf: Any, values: Iterator[Any], state: Set[int]) -> Any:
     if keras is not None and isinstance(leaf, keras.Model | keras.Variable):
         is_model = isinstance(leaf, keras.Model)
         for variable in leaf.trainable_variables if is_model else [leaf]:
-            variable.assign(next(values))
+            if id(variable) in state or next(parameter_mask(variable)):
+                variable.assign(next(values))
         return leaf
     if is_untrained(leaf):
         arrays, structure = jax.tree.flatten(leaf)
