@@ -296,6 +296,17 @@ def test_a_result_and_a_checkpoint_restore_the_same_model(nets, tmp_path):
         kernel = model.layers[0].kernel[...]
         np.testing.assert_array_equal(kernel, result.params["net.layers_0_kernel"])
         assert not np.array_equal(kernel, nets.nnx_().layers[0].kernel[...])
+    assert result.state == {}
+
+
+def test_the_state_of_a_result_is_a_part_of_its_parameters(nets, tmp_path):
+    call = 'placer.trace(nets.apply_normed, (nets.normed, {"size": 4}), x, name="net")'
+    compile_call(tmp_path, call)
+    result = placer.launch(tmp_path / "build", in_process=True)
+    assert {*result.state} == {"net.norm_mean", "net.norm_var"}
+    for name, value in result.state.items():
+        assert value is result.params[name]
+        assert not np.array_equal(value, getattr(nets.normed().norm, name[9:])[...])
 
 
 def test_all_parameters_that_do_not_fit_are_in_one_error():
@@ -359,9 +370,11 @@ def test_other_mistakes_are_reported(model, params, name, error, message, hint):
 class Variable:
     """Has what placer uses of a variable of Keras."""
 
-    def __init__(self, path: str, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, path: str, shape: tuple[int, ...], trainable: bool = True
+    ) -> None:
         self.path, self.shape, self.dtype = path, shape, "float32"
-        self.trainable, self.value = True, np.zeros(shape, np.float32)
+        self.trainable, self.value = trainable, np.zeros(shape, np.float32)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return self.value
@@ -377,6 +390,11 @@ class Model:
             Variable("sequential/dense/kernel", (4, 2)),
             Variable("sequential/dense/bias", (2,)),
         ]
+        self.non_trainable_variables = [
+            Variable("sequential/norm/mean", (2,), trainable=False),
+            Variable("drop/seed_generator_state", (2,), trainable=False),
+        ]
+        self.variables = [*self.non_trainable_variables, *self.trainable_variables]
 
 
 def test_a_keras_model_is_updated_in_place(monkeypatch):
@@ -402,6 +420,24 @@ def test_variables_of_keras_are_updated_in_place(monkeypatch):
     variables = Model().trainable_variables
     assert placer.restore(variables, trained, "m")[1] is variables[1]
     assert variables[1].value.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_state_of_keras_is_updated_in_place(split, monkeypatch):
+    keras = SimpleNamespace(Variable=Variable, Model=Model)
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    prefix = "m.sequential"
+    values = {
+        f"{prefix}_dense_bias": np.arange(2),
+        f"{prefix}_dense_kernel": np.ones((4, 2)),
+        f"{prefix}_norm_mean": np.full(2, 7),
+    }
+    model = Model()
+    arguments = {"state": model.non_trainable_variables, "w": model.trainable_variables}
+    placer.restore(arguments if split else model, values, "m")
+    mean, seeds = model.non_trainable_variables
+    assert (mean.value.tolist(), seeds.value.tolist()) == ([7, 7], [0, 0])
+    assert model.trainable_variables[1].value.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

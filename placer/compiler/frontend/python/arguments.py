@@ -41,11 +41,6 @@ class Leaf:
         keras = f" ({'/'.join(self.variable)})" if self.variable else ""
         return f"{_show(self.path)}{keras}"
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names for the key, starting with the name of the argument."""
-        return (self.path[0], *self.variable) if self.variable else self.path
-
     def type(self, wide: bool) -> TensorType:
         """Return the type of the value in the graph."""
         if isinstance(self.value, Variable):
@@ -376,11 +371,17 @@ def parameters_in(
     is_parameter = regions.parameter_mask(opened)
     leaves = []
     for path, value in regions.leaves_with_paths(opened):
+<<<<<<< HEAD
         variable = regions.path_of_variable(value)
         if variable and _joined((*path[:1], *variable)) in stored:
             variable = (*path[:1], *variable)  # of one of several arguments
         leaf = Leaf(value, (argument, *path), variable)
         if not next(is_parameter):
+=======
+        leaf = Leaf(value, (argument, *path), regions.path_of_variable(value))
+        is_trained = getattr(value, "trainable", True)  # by Keras
+        if not next(is_parameter) or not is_trained:
+>>>>>>> main
             is_number = regions.is_number_array(value)
             leaf.is_state = is_number and _key_of(leaf, True) in stored
             if not leaf.is_state:
@@ -404,7 +405,11 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
     wanted = {leaf.key: leaf for leaf in arguments.leaves if leaf.key is not None}
     names = {leaf.path[0] for leaf in wanted.values()}
     argument = names.pop() if len(names) == 1 else "init"
+<<<<<<< HEAD
     given = parameters_in(init, argument, [*filter(None, wanted)])
+=======
+    given = parameters_in(init, argument, wanted)
+>>>>>>> main
     values = {leaf.key: leaf.value for leaf in given if leaf.key is not None}
     for leaf in given:
         if not hasattr(leaf.value, "__array__"):
@@ -429,8 +434,8 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
 
 
 def _key_of(leaf: Leaf, only_one: bool) -> str:
-    path = leaf.names
-    key = _joined(path[1:] if only_one and len(path) > 1 else path)
+    path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
+    key = _joined(leaf.variable or path)
     key = f"p{key}" if key[0].isdigit() else key
     is_reserved = key in VALUE_SUFFIXES or _RESERVED.fullmatch(key)
     return f"{key}_" if is_reserved or not is_parameter_key(key) else key
@@ -439,7 +444,7 @@ def _key_of(leaf: Leaf, only_one: bool) -> str:
 def set_keys(parameters: Sequence[Leaf]) -> None:
     """Give each parameter a key. Raises SpecError if two parameters have the same key.
     The key is the path. It starts with the argument's name if several arguments have
-    parameters."""
+    parameters, except for variables of Keras, whose paths have the name of the layer."""
     only_one = len({leaf.path[0] for leaf in parameters}) == 1
     leaf_of: dict[str, Leaf] = {}
     for leaf in parameters:

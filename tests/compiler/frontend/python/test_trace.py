@@ -1009,7 +1009,7 @@ def test_the_hint_names_all_variables_that_keras_does_not_train(keras: Path) -> 
     call = f"placer.trace(net.normed, {variables}, x, name='net')"
     with pytest.raises(PlacerError) as caught:
         build_program(keras, call, "import net")
-    mean = '"net.non_trainable_variables_sequential_norm{}_mean", "trainable": False'
+    mean = '"net.sequential_norm{}_mean", "trainable": False'
     for number in ("", "_1"):
         assert f'{{"match": {mean.format(number)}}}' in str(caught.value.hint)
 
