@@ -371,17 +371,12 @@ def parameters_in(
     is_parameter = regions.parameter_mask(opened)
     leaves = []
     for path, value in regions.leaves_with_paths(opened):
-<<<<<<< HEAD
         variable = regions.path_of_variable(value)
         if variable and _joined((*path[:1], *variable)) in stored:
             variable = (*path[:1], *variable)  # of one of several arguments
         leaf = Leaf(value, (argument, *path), variable)
-        if not next(is_parameter):
-=======
-        leaf = Leaf(value, (argument, *path), regions.path_of_variable(value))
         is_trained = getattr(value, "trainable", True)  # by Keras
         if not next(is_parameter) or not is_trained:
->>>>>>> main
             is_number = regions.is_number_array(value)
             leaf.is_state = is_number and _key_of(leaf, True) in stored
             if not leaf.is_state:
@@ -405,11 +400,7 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
     wanted = {leaf.key: leaf for leaf in arguments.leaves if leaf.key is not None}
     names = {leaf.path[0] for leaf in wanted.values()}
     argument = names.pop() if len(names) == 1 else "init"
-<<<<<<< HEAD
-    given = parameters_in(init, argument, [*filter(None, wanted)])
-=======
     given = parameters_in(init, argument, wanted)
->>>>>>> main
     values = {leaf.key: leaf.value for leaf in given if leaf.key is not None}
     for leaf in given:
         if not hasattr(leaf.value, "__array__"):
