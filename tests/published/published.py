@@ -76,7 +76,8 @@ class Published:
         """Yield the rows of each step."""
         for first in range(0, STEPS * BATCH, BATCH):
             part = np.arange(first, first + BATCH) % ROWS
-            yield [jnp.asarray(values[part]) for values in self.rows.values()]
+            rows = [jnp.asarray(values[part]) for values in self.rows.values()]
+            yield [self.widened(each) for each in rows]
 
     def initial(self) -> dict[str, Any]:
         """Return the models by the parameters of `losses`, in the precision."""
