@@ -10,6 +10,7 @@ from msgspec import structs
 import placer
 from placer.compiler.emit.choices import explain_choices
 from placer.compiler.emit.names import has_long_part, shorten_parts
+from placer.compiler.emit.optax_tables import transformations_of
 from placer.compiler.emit.programs import Programs
 from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
 from placer.compiler.graph.graph import Graph, Op
@@ -120,6 +121,7 @@ def make_plan(
         sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
         choices=explain_choices(model, step),
         untrained=dict(model.untrained),
+        transformations=transformations_of(step),
         modules=model.modules,
         files=dict(sorted(files.items())),
     )
@@ -164,6 +166,7 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
             shape=op.attrs.get("shape", kind.sizes(1)),
             init=in_build(op.attrs["init"]),
             trainable=name in trained,
+            state=op.attrs.get("state", False),
             holders=tuple(at for _, at in sorted(holders[name].items())),
             short_name=shorten_parts(name) if has_long_part(name) else None,
         )

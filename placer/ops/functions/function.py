@@ -90,16 +90,26 @@ class _Trace:
 
 
 def trace_function(
-    fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
+    fn: Callable[..., Any],
+    text: str,
+    rows: int,
+    mode: Mode = EVALUATION,
+    other_rows: int | None = None,
 ) -> TracedFunction:
     """Trace a function for a batch of `rows` rows, and cut it into regions.
+
+    Draws that have rows are found by comparison with the trace for `other_rows` rows. Pass
+    a number for which the function is traced anyway.
 
     `text` holds its arguments (`placer.ops.functions.arguments`). A parameter `key` or
     `training` of the function that the arguments leave open is passed as well: the key of
     the step, and whether it is traced for training. Raises PlacerError if the function
     cannot be cut. Errors of the function propagate.
     """
-    return _cut_function(fn, text, rows, mode, _widest())
+    if other_rows is None or other_rows == rows:
+        small, large = TRACE_BATCHES
+        other_rows = large if rows == small else small
+    return _cut_function(fn, text, rows, mode, other_rows, _widest())
 
 
 def is_deterministic(
@@ -122,13 +132,11 @@ def _widest() -> str:
 
 @lru_cache(maxsize=64)
 def _cut_function(
-    fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode, other: int, widest: str
 ) -> TracedFunction:
     trace = _trace(fn, text, rows, mode.training, widest)
     flat = trace.flat
     if mode.by_rows and draws_random_numbers(flat):
-        small, large = TRACE_BATCHES
-        other = large if rows == small else small
         twin = _trace(fn, text, other, mode.training, widest)
         flat = draw_by_row(flat, twin.flat, (rows, other))
     return _cut(trace, flat)
@@ -338,7 +346,7 @@ def run_region(
         PlacerError: if the region has another fingerprint, or the function has no such
             region for `rows` rows.
     """
-    if expected and not _is_expected(fn, text, region, expected, mode):
+    if expected and not _is_expected(fn, text, region, rows, expected, mode):
         raise PlacerError(
             f"{fn.__name__} is not the function that was compiled",
             hint="make its file the same in each import: seed np.random, sort sets,"
@@ -376,9 +384,14 @@ def fingerprint_of(
 
 @lru_cache(maxsize=256)
 def _is_expected(
-    fn: Callable[..., Any], text: str, region: int, expected: str, mode: Mode
+    fn: Callable[..., Any],
+    text: str,
+    region: int,
+    rows: int,
+    expected: str,
+    mode: Mode,
 ) -> bool:
-    regions = trace_function(fn, text, TRACE_BATCHES[0], mode).cut.regions
+    regions = trace_function(fn, text, TRACE_BATCHES[0], mode, rows).cut.regions
     return region < len(regions) and has_fingerprint(regions[region], expected)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.optax_groups import rule_text
 from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.split_sums import combine_sums, sums_at_places
 from placer.compiler.graph.structural_ops import (
@@ -181,7 +182,8 @@ def _parameter_places(
         used_at = _user_places(graph, parameter.name, placed)
         nearest = servers or used_at[0]
         written = nearest if op.place is None else op.place
-        whys[parameter] = f"a parameter is stored with its optimizer ({op.kind})"
+        rule = rule_text(graph.optimizers[op.attrs["group"]])
+        whys[parameter] = f"a parameter is stored with its optimizer ({rule})"
         if op.place is None:
             whys[op] = (
                 "it has no place, so it is on the servers, which share parameters by size"
