@@ -143,8 +143,9 @@ class CallWriter:
             if name is not None:
                 return expression(name)
             # no output depends on the value
-            sizes = "".join(f"{rows if d == 'batch' else d}, " for d in kind.shape)
-            return Expression(f'jnp.zeros(({sizes.rstrip()}), "{kind.dtype}")')
+            sizes = [rows if d == "batch" else str(d) for d in kind.shape]
+            shape = ", ".join(sizes) + ("," if len(sizes) == 1 else "")
+            return Expression(f'jnp.zeros(({shape}), "{kind.dtype}")')
 
         def argument(term: Mapping[str, Any]) -> Expression:
             ((key, content),) = term.items()

@@ -263,11 +263,32 @@ def _computed(trace: TracedFunction) -> list[ValueSource]:
     return list(dict.fromkeys(s for s in results if s[0] != OUTSIDE))
 
 
-def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
-    """Return a safetensors file with these arrays; equal arrays give equal bytes."""
-    ordered = {n: np.ascontiguousarray(np.asarray(arrays[n])) for n in sorted(arrays)}
+def pack_arrays(arrays: Mapping[str, Any], integers: Mapping[str, str]) -> bytes:
+    """Return a safetensors file with these arrays; equal arrays give equal bytes.
+
+    `integers` has the dtypes of integers and booleans by name. Raises PlacerError if an
+    array has other values than its dtype.
+    """
+    converted = {n: _convert(n, arrays[n], integers.get(n)) for n in sorted(arrays)}
+    ordered = {n: np.ascontiguousarray(array) for n, array in converted.items()}
     shaped = {n: ordered[n].reshape(np.shape(arrays[n])) for n in ordered}
     return bytes(save(shaped))
+
+
+def _convert(name: str, value: Any, dtype: str | None) -> Any:
+    array = np.asarray(value)
+    if dtype is None:
+        return array
+    with np.errstate(invalid="ignore"):
+        converted = array.astype(dtype)
+    if not np.array_equal(converted, array):
+        raise PlacerError(
+            f"the initial values of '{name}' are no values of {dtype}",
+            hint="with precision='float64', a program has 64-bit integers"
+            if dtype in ("int32", "uint32")
+            else f"pass values of {dtype}",
+        )
+    return converted
 
 
 def _structure(trace: TracedFunction) -> object:

@@ -28,7 +28,6 @@ from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
 from placer.ops.functions.flatten import FlatJaxpr, flatten, source_line
 from placer.ops.functions.paths import leaves_with_paths
 from placer.ops.functions.random_draws import (
-    FIXED,
     FROM_BATCH,
     FROM_KEY,
     check_draws,
@@ -160,7 +159,8 @@ def _trace(
             fn, arguments, rows, training, state if training else (), at
         )
     has_rows = [kind.has_batch for kind in arguments.types]
-    origins = [FROM_BATCH if each else FIXED for each in has_rows]
+    # Parameters and state differ between steps.
+    origins = [FROM_BATCH if each else FROM_KEY for each in has_rows]
     check_draws(closed, [*origins, FROM_KEY], training)
     if training or not may_differ(fn, text):  # an evaluation drops changes
         if state_errors and at is None:

@@ -191,6 +191,7 @@ def _parameter_entries(
     """
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
+    integers: dict[str, str] = {}
     file = f"{name}.safetensors"
     for leaf in arguments.leaves:
         if (key := leaf.key) is None:
@@ -198,6 +199,8 @@ def _parameter_entries(
         kind = leaf.type(wide=False)
         kind = kind if kind.is_float else leaf.type(wide)
         params[key] = {"shape": kind.shape, "init": {"file": file}}
+        if not kind.is_float:
+            integers[f"{name}.{key}"] = kind.dtype
         if values is not None and (key in values or not leaf.is_state):
             arrays[f"{name}.{key}"] = values[key]
         elif hasattr(leaf.value, "__array__"):
@@ -219,7 +222,11 @@ def _parameter_entries(
         return params, {}
     from placer.ops.functions.description import pack_arrays
 
-    return params, {file: pack_arrays(arrays)}
+    try:
+        return params, {file: pack_arrays(arrays, integers)}
+    except PlacerError as error:
+        message = f"trace '{name}': {error.message}"
+        raise SpecError(message, span=span, hint=error.hint) from error
 
 
 def _region_entry(region: Any, place: object | None) -> dict[str, Any]:
