@@ -49,7 +49,14 @@ def plain(module: Any, library: str) -> tuple[list[float], Any, np.ndarray]:
     """Return the losses, the final state and the predictions of the library."""
     apply = getattr(module, f"{library}_apply")
     trees = (getattr(module, f"{library}_{name}")() for name in ("params", "state"))
-    params, state = (jax.tree.map(jax.numpy.asarray, tree) for tree in trees)
+    params, variables = trees
+    seeds = [
+        at
+        for at, x in enumerate(jax.tree.leaves(variables))
+        if getattr(x, "path", "").endswith("seed_generator_state")
+    ]
+    params, state = (jax.tree.map(jax.numpy.asarray, x) for x in (params, variables))
+    unchanged = {at: state[at] for at in seeds}
 
     def result(params: Any, state: Any, x: Any, key: Any, training: bool) -> Any:
         more = {"key": key} if library == "haiku" else {}
@@ -65,9 +72,13 @@ def plain(module: Any, library: str) -> tuple[list[float], Any, np.ndarray]:
         part = slice((number - 1) % 3 * BATCH, (number - 1) % 3 * BATCH + BATCH)
         key = placer.step_key(module.SEED, "net", number)
         x, y = ROWS["x"][part], ROWS["y"][part]
+        for i, at in enumerate(seeds):
+            state[at] = jax.random.key_data(jax.random.fold_in(key, i))
         (error, state), grads = step(params, state, key, x, y)
         params = jax.tree.map(lambda p, g: p - 0.05 * g, params, grads)
         losses.append(float(error))
+    for at, value in unchanged.items():
+        state[at] = value
     returned, _ = result(params, state, ROWS["x"], jax.random.key(0), False)
     return losses, state, np.asarray(returned)
 
