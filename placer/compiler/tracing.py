@@ -37,6 +37,7 @@ from placer.ops.functions.batch_types import (
     TRACE_BATCHES,
     abstract_values,
     result_type,
+    trace_batches,
 )
 from placer.ops.functions.function import EVALUATION, Mode, fingerprint_of
 from placer.ops.functions.row_proof import is_by_rows
@@ -229,13 +230,13 @@ def _traced_attributes(
     keywords = {**_keywords(fn, attrs), "saves": everything}
     forward = partial(function.forward, **keywords)
     args = attrs["args"]
-    traces = [
-        jax.eval_shape(forward, *abstract_values(types, size)) for size in TRACE_BATCHES
-    ]
+    sizes = trace_batches(attrs["parts"])
+    traces = [jax.eval_shape(forward, *abstract_values(types, size)) for size in sizes]
     outs = [jax.tree.leaves(out) for out, _ in traces]
     pairs = enumerate(zip(*outs, strict=True))
     results = [
-        result_type(f"result {index} of {attrs['fn']}", *pair) for index, pair in pairs
+        result_type(f"result {index} of {attrs['fn']}", small, large, sizes)
+        for index, (small, large) in pairs
     ]
     declared = list(CALL.infer(types, attrs))
     if results != declared:
@@ -256,8 +257,8 @@ def _traced_attributes(
     residuals = [each for _, each in traces]
     if len(residuals[0].extra) != len(residuals[1].extra):
         raise PlacerError(
-            f"{attrs['fn']} behaves differently for {TRACE_BATCHES[0]} rows and for"
-            f" {TRACE_BATCHES[1]} rows",
+            f"{attrs['fn']} behaves differently for {sizes[0]} rows and for"
+            f" {sizes[1]} rows",
             hint="make the function do the same for any number of rows",
         )
     extra = zip(residuals[0].extra, residuals[1].extra, strict=True)
@@ -265,7 +266,7 @@ def _traced_attributes(
     return {
         "saves": tuple(saves),
         "keeps": tuple(str(_residual_type(*pair)) for pair in extra),
-        **_costs(function, types, keywords),
+        **_costs(function, types, keywords, sizes),
         **({"same": _fingerprint(fn, attrs)} if args else {}),
     }
 
@@ -275,7 +276,8 @@ def _fingerprint(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> str:
 
 
 def _mode_of(attrs: Mapping[str, Any]) -> Mode:
-    return Mode(training=attrs["training"], by_rows=attrs["batch"] == "rows")
+    by_rows = attrs["batch"] == "rows"
+    return Mode(attrs["training"], by_rows, attrs["parts"], attrs["axis"])
 
 
 def _residual_type(small: Any, large: Any) -> TensorType:
@@ -292,11 +294,14 @@ def _residual_type(small: Any, large: Any) -> TensorType:
 
 
 def _costs(
-    function: Function, types: Sequence[TensorType], keywords: Mapping[str, Any]
+    function: Function,
+    types: Sequence[TensorType],
+    keywords: Mapping[str, Any],
+    sizes: tuple[int, int],
 ) -> dict[str, tuple[int, int]]:
     """Return the FLOPs as XLA counts them before optimization."""
     # `cost` is for the forward pass, `grad_cost` for the backward pass. Both hold the
-    # FLOPs for zero rows and per row, extrapolated from `TRACE_BATCHES`.
+    # FLOPs for zero rows and per row, extrapolated from the batches `sizes`.
 
     def both(*xs: jax.Array) -> Any:
         out, residuals = function.forward(*xs, **keywords)
@@ -306,17 +311,21 @@ def _costs(
         )
         return out, function.backward(residuals, *xs, *ones)
 
-    cost = _flops_of(partial(function, **keywords), types)
-    total = _flops_of(both, types)
+    cost = _flops_of(partial(function, **keywords), types, sizes)
+    total = _flops_of(both, types, sizes)
     difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
     return {"cost": cost, "grad_cost": difference}
 
 
-def _flops_of(fn: Callable[..., Any], types: Sequence[TensorType]) -> tuple[int, int]:
+def _flops_of(
+    fn: Callable[..., Any],
+    types: Sequence[TensorType],
+    sizes: tuple[int, int] = TRACE_BATCHES,
+) -> tuple[int, int]:
     """Return the FLOPs of a function for zero rows, and per row."""
-    small, large = (_flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES)
-    each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
-    return max(0, small - each * TRACE_BATCHES[0]), each
+    small, large = (_flops(fn, abstract_values(types, size)) for size in sizes)
+    each = (large - small) // (sizes[1] - sizes[0])
+    return max(0, small - each * sizes[0]), each
 
 
 def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:

@@ -27,6 +27,8 @@ def fingerprint(region: Region) -> str:
     of its imaginary parts. Machines may round these sums differently.
     """
     digest = hashlib.sha256(repr((region.guards, region.operands)).encode())
+    if region.split is not None:
+        digest.update(repr((region.split, region.random)).encode())
     for text in _jaxpr_text(region.closed.jaxpr):
         digest.update(text.encode())
     sums = (each for const in region.closed.consts for each in _magnitudes(const))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +31,9 @@ from placer.ops.functions.random_draws import (
     FROM_KEY,
     check_draws,
 )
+from placer.ops.functions.replica import make_parted
+from placer.ops.functions.replica_axis import inner_collective, refuse_second_binding
+from placer.ops.functions.replica_regions import compute_parts, shape_of_parts
 from placer.ops.functions.row_draws import draw_by_row, draws_random_numbers
 from placer.ops.functions.state import (
     Leaves,
@@ -39,7 +42,7 @@ from placer.ops.functions.state import (
     state_change_error,
     watch_state,
 )
-from placer.place.types import TensorType
+from placer.place.types import BATCH, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,14 @@ class Mode:
     Attributes:
         training: for training steps, not for evaluations.
         by_rows: random numbers are drawn for each row of the batch.
+        parts: if not 0, the function computes one of this many parts of the batch.
+        axis: the name of the axis over the parts.
     """
 
     training: bool = False
     by_rows: bool = False
+    parts: int = 0
+    axis: str = ""
 
 
 EVALUATION, TRAINING = Mode(), Mode(training=True)
@@ -91,6 +98,8 @@ def trace_function(
 ) -> TracedFunction:
     """Trace a function for a batch of `rows` rows, and cut it into regions.
 
+    If the mode has parts, `rows` is the number of rows of one part.
+
     `text` holds its arguments (`placer.ops.functions.arguments`). A parameter `key` or
     `training` of the function that the arguments leave open is passed as well: the key of
     the step, and whether it is traced for training. Raises PlacerError if the function
@@ -103,10 +112,10 @@ def is_deterministic(
     fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
 ) -> bool:
     """Return True if a second trace of the function has the same equations."""
-    first = _trace(fn, text, rows, mode.training, _widest())
-    again = _trace.__wrapped__(fn, text, rows, mode.training, "")
+    first = _trace(fn, text, rows, _unsplit(mode), _widest())
+    again = _trace.__wrapped__(fn, text, rows, _unsplit(mode), "")
     of_first, of_second = (
-        [fingerprint(each) for each in _cut(one, one.flat).cut.regions]
+        [fingerprint(each) for each in _cut_rows(one, fn, text, rows, mode).regions]
         for one in (first, again)
     )
     return of_first == of_second
@@ -121,52 +130,90 @@ def _widest() -> str:
 def _cut_function(
     fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
 ) -> TracedFunction:
-    trace = _trace(fn, text, rows, mode.training, widest)
-    flat = trace.flat
-    if mode.by_rows and draws_random_numbers(flat):
-        small, large = TRACE_BATCHES
-        other = large if rows == small else small
-        twin = _trace(fn, text, other, mode.training, widest)
-        flat = draw_by_row(flat, twin.flat, (rows, other))
-    return _cut(trace, flat)
-
-
-def _cut(trace: _Trace, flat: FlatJaxpr) -> TracedFunction:
-    regions = cut(flat, trace.has_rows, trace.debug)
+    del widest  # widest is only part of the cache key
+    trace = _trace(fn, text, rows, _unsplit(mode), _widest())
+    regions = _cut_rows(trace, fn, text, rows, mode)
     return TracedFunction(regions, trace.arguments, trace.results, trace.state)
+
+
+def _unsplit(mode: Mode) -> Mode:
+    """Return the mode that a trace before the cut depends on."""
+    return replace(mode, by_rows=False)
+
+
+def _cut_rows(
+    trace: _Trace, fn: Callable[..., Any], text: str, rows: int, mode: Mode
+) -> Cut:
+    """Cut a trace for `rows` rows, which is compared with one for other rows."""
+    flat, has_rows = trace.flat, trace.has_rows
+    small, large = TRACE_BATCHES
+    other = large if rows == small else small
+    if mode.parts:
+        twin = _trace(fn, text, other, _unsplit(mode), _widest())
+        parted = make_parted(
+            flat, twin.flat, has_rows, mode.parts, mode.axis, trace.state
+        )
+        return cut(parted.flat, has_rows, trace.debug, parted)
+    if mode.by_rows and draws_random_numbers(flat):
+        twin = _trace(fn, text, other, _unsplit(mode), _widest())
+        flat = draw_by_row(flat, twin.flat, (rows, other))
+    return cut(flat, has_rows, trace.debug)
 
 
 @lru_cache(maxsize=64)
 def _trace(
-    fn: Callable[..., Any], text: str, rows: int, training: bool, widest: str
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
 ) -> _Trace:
     del widest  # widest is only part of the cache key
+    training = mode.training
     arguments = read_arguments(fn, text, training)
     state = state_paths(fn, text)
     with watch_state() as state_errors:
         at = state_argument(text)
         closed, results, changes = _make_jaxpr(
-            fn, arguments, rows, training, state if training else (), at
+            fn, arguments, rows, mode, state if training else (), at
         )
     has_rows = [kind.has_batch for kind in arguments.types]
+    if mode.parts:
+        _check_first_axes(arguments)
     origins = [FROM_BATCH if each else FIXED for each in has_rows]
     check_draws(closed, [*origins, FROM_KEY], training)
     if state_errors and at is None:
         raise state_errors[0]
     lost = [path for path in changes if path not in state]
     if lost:
-        line = _change_line(fn, arguments, rows, training, at, lost[0])
+        line = _change_line(fn, arguments, rows, mode, at, lost[0])
         raise state_change_error(lost[0], line)
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     count = len(state) if training else 0
-    return _Trace(flatten(closed), arguments, results, count, has_rows, debug)
+    flat = flatten(closed, _is_split(mode))
+    return _Trace(flat, arguments, results, count, has_rows, debug)
 
 
-def assigned_paths(fn: Callable[..., Any], text: str) -> list[str]:
+def _is_split(mode: Mode) -> Callable[[Any], bool]:
+    """Return whether a call must be inlined, because it reduces over the parts."""
+    if not mode.parts:
+        return lambda eqn: False
+    return lambda eqn: inner_collective(eqn, mode.axis) is not None
+
+
+def _check_first_axes(arguments: Template) -> None:
+    for kind in arguments.types:
+        if kind.has_batch and (not kind.has_rows or kind.shape.count(BATCH) > 1):
+            raise PlacerError(
+                f"an argument is {kind}, but parts of a batch need the batch as the first"
+                " axis, and only there",
+                hint="transpose it before the call",
+            )
+
+
+def assigned_paths(
+    fn: Callable[..., Any], text: str, mode: Mode = TRAINING
+) -> list[str]:
     """Return the paths of leaves of arguments that a function changes in training."""
     arguments = read_arguments(fn, text, training=True)
     at = state_argument(text)
-    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], True, state_at=at)
+    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], mode, state_at=at)
     return list(changes)
 
 
@@ -174,7 +221,7 @@ def _make_jaxpr(
     fn: Callable[..., Any],
     arguments: Template,
     rows: int,
-    training: bool,
+    mode: Mode,
     state: Sequence[str] = (),
     state_at: int | None = None,
     *,
@@ -187,6 +234,7 @@ def _make_jaxpr(
     new value of this leaf.
     """
     changed: Leaves = {}
+    training = mode.training
 
     def of_values(*inputs: Any) -> Any:
         *values, key = inputs
@@ -209,9 +257,15 @@ def _make_jaxpr(
 
     # JAX's messages name the traced function and its line; let them name `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
-    traced = jax.make_jaxpr(of_values, return_shape=True)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    closed, returned = traced(*abstract_values(arguments.types, rows), key)
+    inputs = *abstract_values(arguments.types, rows), key
+    if mode.parts:
+        axes = [(mode.axis, mode.parts)]
+        traced = jax.make_jaxpr(of_values, axis_env=axes, return_shape=True)
+        with refuse_second_binding(fn, mode.axis):
+            closed, returned = traced(*inputs)
+    else:
+        closed, returned = jax.make_jaxpr(of_values, return_shape=True)(*inputs)
     results = returned if change is not None else returned[0]
     return closed, results, changed
 
@@ -256,15 +310,13 @@ def _change_line(
     fn: Callable[..., Any],
     arguments: Template,
     rows: int,
-    training: bool,
+    mode: Mode,
     state_at: int | None,
     path: str,
 ) -> str:
     """Return the line that changes an argument; empty if it is unknown."""
     try:
-        closed, _, _ = _make_jaxpr(
-            fn, arguments, rows, training, (), state_at, change=path
-        )
+        closed, _, _ = _make_jaxpr(fn, arguments, rows, mode, (), state_at, change=path)
     except (TypeError, jax.errors.JAXTypeError):
         return ""
     changed = set(map(id, closed.jaxpr.outvars))
@@ -304,14 +356,18 @@ def run_region(
     expected: str,
     mode: Mode = EVALUATION,
     random: Callable[[ValueSource], Any] | None = None,
+    count: int = 1,
 ) -> list[jax.Array]:
     """Compute the results of a region.
 
     Args:
         text: the arguments of `fn`.
+        rows: the number of rows; if the mode has parts, of each part.
+        count: the number of parts in `inputs`.
         expected: the fingerprint of the compiled region (`fingerprint_of`), or empty.
         random: returns the key of the step (`STEP_KEY`), or the numbers of the rows
-            (`ROW_NUMBERS`), for regions that draw random numbers.
+            (`ROW_NUMBERS`), for regions that draw random numbers. If the mode has parts,
+            it returns the key or the number (`PART_NUMBER`) of each part.
 
     Raises:
         PlacerError: if the region has another fingerprint, or the function has no such
@@ -331,7 +387,13 @@ def run_region(
         )
     chosen = regions[region]
     values = chosen.closed.in_avals[: len(chosen.operands)]
-    wanted = [TensorType(str(x.dtype), x.shape) for x in values]
+    split = chosen.split
+    shapes = [x.shape for x in values]
+    if split is not None:
+        kinds = zip(shapes, split.operands, strict=True)
+        shapes = [shape_of_parts(*pair, count, rows) for pair in kinds]
+    pairs = zip(values, shapes, strict=True)
+    wanted = [TensorType(str(x.dtype), shape) for x, shape in pairs]
     actual = [TensorType(str(x.dtype), x.shape) for x in inputs]
     if wanted != actual:
         types = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, actual))}"
@@ -339,10 +401,11 @@ def run_region(
             f"region {region} of {fn.__name__} takes {types} for {rows} rows",
             hint=_ROWS_HINT,
         )
-    if not chosen.random:
-        return chosen(*inputs)
-    assert random is not None, "the region draws random numbers"
-    return chosen(*inputs, *map(random, chosen.random))
+    assert random is not None or not chosen.random, "the region draws random numbers"
+    drawn = [random(each) for each in chosen.random] if random is not None else []
+    if split is None:
+        return chosen(*inputs, *drawn)
+    return compute_parts(chosen.closed, split, count, rows, inputs, drawn)
 
 
 def fingerprint_of(
