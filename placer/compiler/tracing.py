@@ -39,7 +39,12 @@ from placer.ops.functions.batch_types import (
     result_type,
     trace_batches,
 )
-from placer.ops.functions.function import EVALUATION, Mode, fingerprint_of
+from placer.ops.functions.function import (
+    EVALUATION,
+    Mode,
+    fingerprint_of,
+    trace_function,
+)
 from placer.ops.functions.row_proof import is_by_rows
 from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
@@ -168,7 +173,9 @@ def _trace_call(
     attrs: Mapping[str, Any],
     batches: Sequence[int],
 ) -> dict[str, Any]:
-    """Return the traced attributes of a `call`; check `batch: rows`."""
+    """Return the traced attributes of a `call`; check `batch`."""
+    if attrs["parts"]:
+        _check_parts(fn, attrs)
     traced = _traced_attributes(fn, types, attrs)
     mode = Mode(training=attrs["training"])
     if attrs["batch"] == "rows" and not _is_proven(
@@ -190,6 +197,23 @@ def _trace_call(
                 "write batch: whole",
             )
     return traced
+
+
+def _check_parts(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> None:
+    """Check that a region has `batch: replica` if its results differ between parts."""
+    number = attrs["region"]
+    regions = trace_function(
+        fn, attrs["args"], TRACE_BATCHES[0], _mode_of(attrs)
+    ).cut.regions
+    if number >= len(regions):
+        return  # an error of `run_region`
+    needed = "whole" if regions[number].split is None else "replica"
+    if attrs["batch"] != needed:
+        raise PlacerError(
+            f"region {number} of {attrs['fn']} has batch: {attrs['batch']}, but needs"
+            f" batch: {needed}",
+            hint="let `placer to-yaml` write the regions of the function again",
+        )
 
 
 def _trace_metric(

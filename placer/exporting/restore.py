@@ -54,7 +54,7 @@ def restore(
 
     Raises:
         DataError: if parameters are missing, are not in the model, or have other shapes.
-            The message lists all of them. The model is unchanged.
+            The message lists the first ten of them. The model is unchanged.
         CheckpointError: if the folder has no checkpoint, or the checkpoint is damaged.
         PlacerError: if the model or the parameters have the wrong type.
 

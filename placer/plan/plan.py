@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -284,6 +284,8 @@ class Table(PlanStruct, frozen=True, kw_only=True):
         blocks: the blocks that the table stores.
         mode: the update mode of asynchronous workers; None for synchronous training.
         local: the table holds a worker's own values of parameters on servers.
+        per_worker: each worker has such a table with its own state, and a drain copies the
+            first worker's to the others.
         in_place: updates may overwrite values that other nodes have views of, because all
             readers have finished. `placer.compiler.memory.in_place` proves it from the
             graph. A node cannot check this flag.
@@ -297,6 +299,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
     mode: Mode | None = None
     local: bool = False
+    per_worker: bool = False
     in_place: bool = False
     devices: str
 
@@ -588,6 +591,21 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
                 if node in side:
                     yield side, side.index(node)
 
+    def state_holders(self, table: str) -> tuple[str, ...]:
+        """Return the nodes that each keep their own state in a table of this name."""
+        return tuple(
+            node.name
+            for node in self.nodes
+            if any(each.per_worker and each.name == table for each in node.tables)
+        )
+
+    @property
+    def servers_of_first(self) -> tuple[str, ...]:
+        """The servers that sum the gradients of the fastest workers."""
+        sums = [edge for edge in self.step_edges if edge.takes_first]
+        names = (node.name for node in self.nodes)
+        return tuple(x for x in names if any(x in edge.targets for edge in sums))
+
     @property
     def has_backup(self) -> bool:
         """Whether a step may skip stragglers (backup workers)."""
@@ -640,9 +658,20 @@ def _neighbours_of_node(plan: Plan, name: str) -> frozenset[str]:
             found.update(edge.sources)
             if edge.declared and edge.declared.moves == "sums":
                 # At a drain, each receiver takes the sums of the first receiver.
-                first = edge.targets[0]
-                found.update(edge.targets if name == first else {first})
+                found |= _to_first(name, edge.targets)
+    # With backup workers, the first server tells the others which workers a step takes.
+    found |= _to_first(name, plan.servers_of_first)
+    for table in plan.node(name).tables:
+        if table.per_worker:
+            found |= _to_first(name, plan.state_holders(table.name))
     return frozenset(found - {name})
+
+
+def _to_first(name: str, nodes: Sequence[str]) -> Set[str]:
+    """Return the peers of a node if the first of `nodes` sends to all others."""
+    if name not in nodes:
+        return frozenset()
+    return {*nodes} if name == nodes[0] else {nodes[0]}
 
 
 def _encode_node(value: object) -> str:

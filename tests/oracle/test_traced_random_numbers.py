@@ -40,8 +40,8 @@ IN_EVERY_RUN = [("by_streams", 2), ("by_row_keys", 2)]
 
 def write(folder: Path, **settings: Any) -> Path:
     text = SOURCE.read_text(encoding="utf-8")
-    lines = "\n".join(f"{key} = {value}" for key, value in settings.items())
-    text = text.replace("RATE = 0.25\n", f"RATE = 0.25\n{lines}\n", 1)
+    lines = "".join(f"{key} = {value!r}\n" for key, value in settings.items())
+    text = text.replace("\n\nclass Dropped", f"{lines}\n\nclass Dropped", 1)
     text = text.replace(
         "MIXED = False\n", "" if "MIXED" in settings else "MIXED = False\n"
     )
@@ -56,10 +56,15 @@ def run(folder: Path, which: str, steps: int, **settings: Any) -> list[dict[str,
     file = write(folder, **settings)
     values: dict[str, Any] = {name: np.ones((ROWS, WIDTH)) for name in "wv"}
     masks = []
-    compile(f"{file}:build_{which}", folder / "build")
+    plan = compile(f"{file}:build_{which}", folder / "build")
     for number in range(1, steps + 1):
         saved = folder / f"{number}.safetensors"
-        options = Options(steps=number, save_params=saved, deadline=300.0)
+        options = Options(
+            steps=number,
+            save_params=saved,
+            deadline=300.0,
+            emulate=plan.settings.emulate,
+        )
         run_in_threads(folder / "build", options)
         trained = load_file(saved)
         changes = {n: (values[n] - trained[f"net.{n}"]) * ROWS for n in "wv"}
@@ -106,6 +111,49 @@ def test_a_row_has_its_own_mask_on_any_number_of_workers(
         wanted = expected(folder / "model.py", which, step)
         for name in "wv":
             np.testing.assert_allclose(masks[name], wanted[name], atol=1e-7)
+
+
+GPUS = {"devices": {"gpu": 2}}
+PLACEMENTS: dict[str, dict[str, Any]] = {
+    "a GPU of each of two workers": {
+        "WORKERS": 2,
+        "DEVICES": GPUS,
+        "SETTINGS": {"emulate": True},
+        "PLACE": "/node:worker/gpu:1",
+    },
+    "two GPUs with parts of the rows": {
+        "DEVICES": GPUS,
+        "SETTINGS": {"emulate": True},
+        "PLACE": "/node:worker/gpu:0-1",
+    },
+    "GPUs for two parts of the function": {
+        "WORKERS": 2,
+        "DEVICES": GPUS,
+        "SETTINGS": {"emulate": True},
+        "FIRST": "/node:worker:0/gpu:1",
+        "SECOND": "/node:worker:1/gpu:0-1",
+    },
+    "a pipeline": {
+        "WORKERS": 2,
+        "SETTINGS": {"microbatches": 3},
+        "FIRST": "/node:worker:0",
+        "SECOND": "/node:worker:1",
+    },
+    "a ring": {
+        "WORKERS": 3,
+        "UPDATED": "/node:worker/cpu",
+        "OPTIMIZER": {"all_reduce": "ring"},
+    },
+}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_row_has_its_own_mask_at_any_place(placement: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    masks = run(folder, "by_streams", 2, **PLACEMENTS[placement])[1]
+    wanted = expected(folder / "model.py", "by_streams", 2)
+    for name in "wv":
+        np.testing.assert_allclose(masks[name], wanted[name], atol=1e-7)
 
 
 def test_a_function_that_mixes_rows_draws_with_one_key(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import equinox
 import jax
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from safetensors.numpy import load_file
 import placer
 from placer.compiler.driver import compile
 from placer.exporting.export import export
-from placer.ops.functions.arguments import leaves_with_paths
+from placer.ops.functions.paths import leaves_with_paths
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
@@ -55,7 +56,11 @@ def load_module() -> Any:
 
 
 def widened(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.astype(np.float64), tree)
+    def wide(leaf: Any) -> Any:
+        is_float = equinox.is_inexact_array(leaf)
+        return leaf.astype(np.float64) if is_float else leaf
+
+    return jax.tree.map(wide, tree)
 
 
 Trained = tuple[list[float], Any, Any]
@@ -125,6 +130,36 @@ def plain_linen() -> Expected:
     return losses, values, float(((result - ROWS["y"]) ** 2).mean())
 
 
+@cache
+def plain_equinox() -> Expected:
+    module = load_module()
+    model, state = widened(module.stateful())
+    params, static = equinox.partition(model, equinox.is_inexact_array)
+
+    def loss(params: Any, state: Any, key: Any, x: Any, y: Any) -> Any:
+        model = equinox.combine(params, static)
+        result, state = module.apply_equinox(model, state, x, key)
+        return ((result - y) ** 2).mean(), state
+
+    losses, params, state = train(loss, params, state)
+    model = equinox.combine(params, static)
+    values = {
+        f"net.{name}_" + "_".join(path): np.asarray(leaf)
+        for name, tree in (("model", params), ("state", state))
+        for path, leaf in leaves_with_paths(tree)
+    }
+    model = equinox.nn.inference_mode(model)
+    result, _ = module.apply_equinox(model, state, ROWS["x"], jax.random.key(0))
+    return losses, values, float(((result - ROWS["y"]) ** 2).mean())
+
+
+MODELS = [
+    ("build", plain_nnx),
+    ("build_linen", plain_linen),
+    ("build_equinox", plain_equinox),
+]
+
+
 def check(
     expected: Expected, history: Path, saved: Path, outcome: Any, first: int = 0
 ) -> None:
@@ -135,14 +170,13 @@ def check(
     trained = load_file(saved)
     assert trained.keys() == values.keys()
     for name, value in values.items():
+        assert trained[name].dtype == value.dtype
         np.testing.assert_allclose(trained[name], value, rtol=1e-9, atol=1e-9)
     assert outcome.eval == {"loss": pytest.approx(evaluation, rel=1e-9)}
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize(
-    ("which", "plain"), [("build", plain_nnx), ("build_linen", plain_linen)]
-)
+@pytest.mark.parametrize(("which", "plain"), MODELS)
 def test_statistics_are_those_of_the_library(
     which: str, plain: Any, placement: str, tmp_path: Path
 ) -> None:
@@ -153,20 +187,23 @@ def test_statistics_are_those_of_the_library(
     check(plain(), history, saved, run_in_threads(tmp_path / "build", options))
 
 
-def test_a_run_resumes_with_its_statistics(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("which", "plain"), MODELS)
+def test_a_run_resumes_with_its_statistics(
+    which: str, plain: Any, tmp_path: Path
+) -> None:
     file = write(tmp_path / "run", "one worker")
-    compile(f"{file}:build", tmp_path / "build")
+    compile(f"{file}:{which}", tmp_path / "build")
     saves = tmp_path / "checkpoints"
     half = Options(steps=STEPS // 2, checkpoint=saves, deadline=300.0)
     run_in_threads(tmp_path / "build", half)
     other = write(tmp_path / "again", "two workers, two servers")
-    compile(f"{other}:build", tmp_path / "other")
+    compile(f"{other}:{which}", tmp_path / "other")
     history, saved = tmp_path / "history.jsonl", tmp_path / "saved.safetensors"
     options = Options(
         steps=STEPS, resume=saves, history=history, save_params=saved, deadline=300.0
     )
     outcome = run_in_threads(tmp_path / "other", options)
-    check(plain_nnx(), history, saved, outcome, STEPS // 2)
+    check(plain(), history, saved, outcome, STEPS // 2)
     shutil.rmtree(saves)
 
 

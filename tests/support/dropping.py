@@ -13,6 +13,8 @@ from placer import Program, layers, optimizer, place_guard
 
 WORKERS, ROWS, WIDTH, SEED = 1, 13, 64, 0
 RATE = 0.25
+PLACE, FIRST, SECOND, UPDATED = "/node:worker", "", "", "/node:worker:0/cpu"
+DEVICES, SETTINGS, OPTIMIZER = {}, {}, {}
 
 
 class Dropped(nnx.Module):
@@ -28,7 +30,10 @@ def nnx_model():
 
 
 def by_streams(model, x):
-    return (model.first(x @ model.w) + model.second(x @ model.v)).sum(-1)
+    with place_guard(FIRST):
+        first = model.first(x @ model.w).sum(-1)
+    with place_guard(SECOND):
+        return first + model.second(x @ model.v).sum(-1)
 
 
 class Pair(equinox.Module):
@@ -89,21 +94,26 @@ def build(which):
         name="dropping",
         precision="float64",
         seed=SEED,
-        nodes={"worker": {"count": WORKERS}},
+        nodes={"worker": {"count": WORKERS, **DEVICES}},
         data={
-            "train": {"source": "npz:rows.npz", "batch": 18, "remainder": "keep"},
-            "eval": {"source": "npz:rows.npz", "batch": 6},
+            "train": {
+                "source": "npz:rows.npz",
+                "batch": 20 if DEVICES else 18,
+                "remainder": "keep",
+            },
+            "eval": {"source": "npz:rows.npz", "batch": 8 if DEVICES else 6},
         },
         epochs=3,
         metrics=["loss"],
+        **SETTINGS,
     )
     with program:
         x = layers.data("x", f"float32[batch, {ROWS}]")
-        with place_guard("/node:worker"):
+        with place_guard(PLACE):
             y = placer.trace(fn, model, x, name="net")
             loss = layers.mean(y, name="loss")
-        with place_guard("/node:worker:0/cpu"):
-            optimizer.SGD(1.0).minimize(loss)
+        with place_guard(UPDATED):
+            optimizer.SGD(1.0, **OPTIMIZER).minimize(loss)
     return program
 
 

@@ -1,5 +1,6 @@
 """User code for tests of state in traced functions: batch normalization and dropout."""
 
+import equinox
 import flax.linen
 import jax
 import jax.numpy as jnp
@@ -62,12 +63,55 @@ def apply_linen(params, stats, x, key, training):
     return y, new["batch_stats"]
 
 
+# The same in Equinox: one normalization has a flag, the other a counter, as its state.
+class Stateful(equinox.Module):
+    first: equinox.nn.Linear
+    norm: equinox.nn.BatchNorm
+    again: equinox.nn.BatchNorm
+    drop: equinox.nn.Dropout
+    last: equinox.nn.Linear
+
+    def __init__(self, key):
+        first, last = jax.random.split(key)
+        self.first = equinox.nn.Linear(4, 6, key=first)
+        self.norm = equinox.nn.BatchNorm(6, "rows", mode="ema", momentum=0.9)
+        self.again = equinox.nn.BatchNorm(6, "rows", mode="batch", momentum=0.9)
+        self.drop = equinox.nn.Dropout(0.25)
+        self.last = equinox.nn.Linear(6, "scalar", key=last)
+
+    def __call__(self, x, key, state):
+        h, state = self.norm(self.first(x), state)
+        h, state = self.again(jnp.tanh(h), state)
+        return self.last(self.drop(h, key=key)), state
+
+
+def stateful():
+    return equinox.nn.make_with_state(Stateful)(jax.random.key(0))
+
+
+def stateful_model():
+    return stateful()[0]
+
+
+def initial_state():
+    return stateful()[1]
+
+
+def apply_equinox(model, state, x, key):
+    over = {"in_axes": (0, 0, None), "out_axes": (0, None), "axis_name": "rows"}
+    return jax.vmap(model, **over)(x, jax.random.split(key, len(x)), state)
+
+
 def build():
     return build_by(apply, (normalizing, {"hidden": 6}))
 
 
 def build_linen():
     return build_by(apply_linen, params, statistics, state="stats")
+
+
+def build_equinox():
+    return build_by(apply_equinox, stateful_model, initial_state, state="state")
 
 
 def build_by(fn, *models, **keywords):

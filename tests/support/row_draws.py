@@ -38,9 +38,10 @@ def draw_by_row(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
                     return run(inner.jaxpr, inner.consts, [*fixed, carry, x])
 
                 out = jax.lax.scan(step, *xs[-2:])
-            elif inner is not None:
+            elif eqn.primitive.name == "jit":
                 out = run(inner.jaxpr, inner.consts, xs)
             else:
+                params = eqn.primitive.get_bind_params(params)
                 out = eqn.primitive.bind(*xs, **params)
             out = out if isinstance(out, list | tuple) else [out]
             values |= zip(eqn.outvars, out, strict=True)

@@ -51,7 +51,9 @@ def plan_tables(
     for op in stored:
         group = groups.get(op.name)
         name = "dense" if group is not None else "frozen"
-        name = "state" if op.attrs.get("state") else name
+        per_worker = op.attrs.get("per_worker", False)
+        if op.attrs.get("state"):
+            name = "own_state" if per_worker else "state"
         name = "local" if group in local else name
         same = local if group in local else step.optimizers.keys() - local
         name += str(group) if group is not None and len(same) > 1 else ""
@@ -62,7 +64,7 @@ def plan_tables(
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
         for node in filter(parameters.__contains__, step.nodes(op)):
-            key = _TableKey(name, group, devices, group in local)
+            key = _TableKey(name, group, devices, group in local, per_worker)
             parameters[node][key].append(op)
 
     def table(node: str, key: _TableKey) -> Table:
@@ -131,6 +133,7 @@ class _TableKey(NamedTuple):
     group: int | None
     devices: str
     local: bool
+    per_worker: bool
 
 
 def _make_table(
@@ -143,6 +146,7 @@ def _make_table(
         in_place=in_place,
         devices=key.devices,
         local=key.local,
+        per_worker=key.per_worker,
     )
     if key.group is None:
         return table

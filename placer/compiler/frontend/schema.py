@@ -232,12 +232,37 @@ class Spec(ModelKeys, frozen=True, kw_only=True):
 
 
 class CallParameter(Struct, forbid_unknown_fields=True):
-    """A parameter of a `call` or `trace` op, or an entry of a `call` op's state."""
+    """A parameter of a `call` or `trace` op."""
 
     shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
     init: Annotated[Any, doc("the initializer")]
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32", "float64"], doc("a float dtype")
+    ] = "float32"
+
+
+class CallState(Struct, forbid_unknown_fields=True):
+    """An entry of the state of a `call` or `trace` op."""
+
+    shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
+    init: Annotated[Any, doc("the initializer")]
+    dtype: Annotated[
+        Literal[
+            "float16",
+            "bfloat16",
+            "float32",
+            "float64",
+            "bool",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+        ],
+        doc("a dtype of numbers"),
     ] = "float32"
 
 
@@ -267,7 +292,7 @@ class CallOp(Struct, forbid_unknown_fields=True):
         doc("shapes of new parameters, or names of parameters to share"),
     ] = None
     state: Annotated[
-        dict[Name, CallParameter] | None,
+        dict[Name, CallState] | None,
         doc("values that the function updates"),
     ] = None
     batch: Annotated[
@@ -324,7 +349,7 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         doc("parameters; regions call them NAME.KEY"),
     ] = None
     state: Annotated[
-        dict[Name, CallParameter] | None,
+        dict[Name, CallState] | None,
         doc(
             "values that the function assigns in training; the new value of KEY is the"
             " result NAME.KEY.new of a region"

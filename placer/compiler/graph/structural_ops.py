@@ -129,6 +129,7 @@ KINDS: dict[str, StructuralKind] = {
                 attr.TRAINABLE,
                 attr.WHOLE,
                 own("state", bool, "whether the step updates it directly"),
+                own("per_worker", bool, "whether each worker keeps its own state"),
                 own("shape", tuple[int, ...], "shape of the whole parameter"),
                 own("start", int, "index of the block's first element"),
                 own("stop", int, "index after the block's last element"),

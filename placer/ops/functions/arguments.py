@@ -37,8 +37,9 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError, did_you_mean
+from placer.ops.functions.paths import leaves_with_paths as leaves_with_paths
 from placer.ops.special.exported_jax import in_evaluation
-from placer.place.types import FLOATS, TensorType
+from placer.place.types import FLOATS, ITEM_BYTES, TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +64,12 @@ class Template:
             for leaf in self.leaves
         )
         return tuple(x for each in inner for x in each if isinstance(x, TensorType))
+
+    def pytrees(self) -> Iterator[Any]:
+        """Yield the pytrees of templates inside, with types in place of values."""
+        for leaf in self.leaves:
+            if isinstance(leaf, Template):
+                yield jax.tree.unflatten(leaf.structure, leaf.leaves)
 
     def fill(self, values: Iterator[Any], key: Any = None) -> Any:
         """Return the pytree with the next values in place of their types.
@@ -261,14 +268,14 @@ def split_pytree(
     leaves, structure = jax.tree.flatten(pytree)
     mask = (is_one and trained for is_one in parameter_mask(pytree))
     pairs = zip(leaves, mask, strict=True)
-    typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
+    typed = [_stored_type(leaf) if is_one else leaf for leaf, is_one in pairs]
     for at, leaf in _stream_leaves(pytree):
         typed[at] = leaf
     if state:
         paths = [".".join(path) for path, _ in leaves_with_paths(pytree)]
         for at, (path, leaf) in enumerate(zip(paths, leaves, strict=True)):
             if path in state:
-                typed[at] = _parameter_type(leaf)
+                typed[at] = _stored_type(leaf)
     return Template(structure, typed)
 
 
@@ -300,15 +307,16 @@ def state_argument(text: str) -> int | None:
     return next((at for at, term in enumerate(terms) if "state" in term), None)
 
 
-def is_float_array(leaf: Any) -> bool:
-    """Return True if a leaf can be state."""
-    return _is_array(leaf) and str(leaf.dtype) in FLOATS
+def is_number_array(leaf: Any) -> bool:
+    """Return True for an array of floats, integers or booleans, which can be state."""
+    return _is_array(leaf) and str(leaf.dtype) in ITEM_BYTES.keys() - {"key"}
 
 
 def could_be_state(pytree: Any) -> Iterator[bool]:
     """Yield for each leaf whether it becomes state if a function assigns it.
 
-    These are the floats of Flax nnx variables other than parameters.
+    These are the arrays of Flax nnx variables other than parameters and streams of random
+    numbers.
     """
     nnx = sys.modules.get("flax.nnx")
 
@@ -317,8 +325,9 @@ def could_be_state(pytree: Any) -> Iterator[bool]:
 
     for node in jax.tree.leaves(pytree, is_leaf=is_variable):
         kept = is_variable(node) and is_untrained(node)
+        kept = kept and nnx is not None and not isinstance(node, nnx.RngState)
         for leaf in jax.tree.leaves(node) if is_variable(node) else [node]:
-            yield kept and _is_array(leaf) and str(leaf.dtype) in FLOATS
+            yield kept and is_number_array(leaf)
 
 
 def _stream_leaves(pytree: Any) -> Iterator[tuple[int, StreamLeaf]]:
@@ -341,10 +350,16 @@ def _stream_leaves(pytree: Any) -> Iterator[tuple[int, StreamLeaf]]:
         at += not is_stream(node)
 
 
-def _parameter_type(array: Any) -> TensorType:
-    """Return the stored type of a parameter: float64 for floats, if enabled."""
+def _stored_type(array: Any) -> TensorType:
+    """Return the stored type of a parameter or of state.
+
+    Floats are stored as float64, if enabled. Otherwise 64-bit numbers are cut to 32 bits.
+    """
     widest, dtype = str(jax.dtypes.canonicalize_dtype("float64")), str(array.dtype)
-    stored = widest if "float64" in (widest, dtype) else dtype
+    if dtype not in FLOATS:
+        stored = str(jax.dtypes.canonicalize_dtype(dtype))
+    else:
+        stored = widest if "float64" in (widest, dtype) else dtype
     return TensorType(stored, tuple(array.shape))
 
 
@@ -363,10 +378,9 @@ def parameter_mask(pytree: Any) -> Iterator[bool]:
 
 def complex_leaves(pytree: Any) -> Iterator[tuple[str, ...]]:
     """Yield the path of each complex array that a library would train."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(pytree, is_leaf=is_untrained)
-    for path, leaf in paths:
+    for path, leaf in leaves_with_paths(pytree, is_untrained):
         if not is_untrained(leaf) and _is_array(leaf) and "complex" in str(leaf.dtype):
-            yield names_on_path(path)
+            yield path
 
 
 def is_untrained(node: Any) -> bool:
@@ -382,12 +396,6 @@ def is_untrained(node: Any) -> bool:
 
 def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-
-
-def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """Return the leaves of a pytree, each with the names on its path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(pytree)
-    return [(names_on_path(path), leaf) for path, leaf in flat]
 
 
 def path_of_variable(leaf: Any) -> tuple[str, ...]:
@@ -415,10 +423,3 @@ def open_models(pytree: Any) -> Any:
         ),
         pytree,
     )
-
-
-def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:
-    """Yield the names on a JAX path, without the `value` of Flax variables."""
-    keystr = jax.tree_util.keystr
-    names = (*before, *(keystr((key,), simple=True) for key in path))
-    return names[:-1] if len(names) > 1 and names[-1] == "value" else names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import open_parameters
 from placer.ops.functions.batch_types import (
     TRACE_BATCHES,
     result_type,
@@ -28,6 +26,7 @@ from placer.ops.functions.function import (
     TracedFunction,
     assigned_paths,
     is_deterministic,
+    may_differ,
     trace_function,
 )
 from placer.ops.functions.row_proof import is_by_rows
@@ -113,7 +112,7 @@ def describe(
         modes = [EVALUATION]
         if parts:
             modes = _modes_of_parts(fn, args, parts, axis)
-        elif _may_differ(fn, args):
+        elif may_differ(fn, args):
             modes = [TRAINING, EVALUATION]
         for mode in modes:
             _check_traces(fn, args, mode)
@@ -151,12 +150,6 @@ def assigned_state(
     """
     with jax.enable_x64(wide):
         return assigned_paths(fn, args, replace(TRAINING, parts=parts, axis=axis))
-
-
-def _may_differ(fn: Callable[..., Any], args: str) -> bool:
-    """Return True if a function could do something else in training."""
-    terms = json.loads(args)
-    return '{"make"' in args or bool(open_parameters(fn, len(terms)))
 
 
 def _traces(fn: Callable[..., Any], args: str, mode: Mode) -> Pair:

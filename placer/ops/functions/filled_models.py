@@ -16,7 +16,7 @@ from placer.ops.functions.arguments import is_untrained, parameter_mask
 def fill(model: Any, values: Iterator[Any], state: Set[int] = frozenset()) -> Any:
     """Return a pytree with the next values as its parameters and state, in its order.
 
-    `state` has the `id` of each array of a library's untrained variables that is state.
+    `state` has the `id` of each array that is state, and no parameter.
     Modules of Flax nnx, Keras models and variables of Keras are updated in place. Other
     nodes of the pytree are new. Values are converted to the dtypes of the parameters.
     """
@@ -47,7 +47,7 @@ def _filled(leaf: Any, values: Iterator[Any], state: Set[int]) -> Any:
             return leaf
         new = [_converted(next(values), x) if id(x) in state else x for x in arrays]
         return jax.tree.unflatten(structure, new)
-    is_parameter = next(parameter_mask(leaf))
+    is_parameter = next(parameter_mask(leaf)) or id(leaf) in state
     return _converted(next(values), leaf) if is_parameter else leaf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +15,6 @@ import numpy as np
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import (
     Template,
-    names_on_path,
     open_parameters,
     read_arguments,
     state_argument,
@@ -25,6 +25,7 @@ from placer.ops.functions.complex_values import is_complex
 from placer.ops.functions.cut import Cut, ValueSource, cut
 from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
 from placer.ops.functions.flatten import FlatJaxpr, flatten, source_line
+from placer.ops.functions.paths import leaves_with_paths
 from placer.ops.functions.random_draws import (
     FIXED,
     FROM_BATCH,
@@ -38,6 +39,7 @@ from placer.ops.functions.row_draws import draw_by_row, draws_random_numbers
 from placer.ops.functions.state import (
     Leaves,
     changed_leaves,
+    hint_of_change,
     leaves_by_path,
     state_change_error,
     watch_state,
@@ -167,6 +169,8 @@ def _trace(
     del widest  # widest is only part of the cache key
     training = mode.training
     arguments = read_arguments(fn, text, training)
+    if mode.parts:
+        _check_first_axes(arguments)
     state = state_paths(fn, text)
     with watch_state() as state_errors:
         at = state_argument(text)
@@ -174,16 +178,15 @@ def _trace(
             fn, arguments, rows, mode, state if training else (), at
         )
     has_rows = [kind.has_batch for kind in arguments.types]
-    if mode.parts:
-        _check_first_axes(arguments)
     origins = [FROM_BATCH if each else FIXED for each in has_rows]
     check_draws(closed, [*origins, FROM_KEY], training)
-    if state_errors and at is None:
-        raise state_errors[0]
-    lost = [path for path in changes if path not in state]
-    if lost:
-        line = _change_line(fn, arguments, rows, mode, at, lost[0])
-        raise state_change_error(lost[0], line)
+    if training or not may_differ(fn, text):  # an evaluation drops changes
+        if state_errors and at is None:
+            raise state_errors[0]
+        lost = [path for path in changes if path not in state]
+        if lost:
+            line = _change_line(fn, arguments, rows, mode, at, lost[0])
+            raise state_change_error(lost[0], line, hint_of_change(arguments.pytrees()))
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     count = len(state) if training else 0
     flat = flatten(closed, _is_split(mode))
@@ -205,6 +208,11 @@ def _check_first_axes(arguments: Template) -> None:
                 " axis, and only there",
                 hint="transpose it before the call",
             )
+
+
+def may_differ(fn: Callable[..., Any], text: str) -> bool:
+    """Return True if a function could do something else in training than in evaluation."""
+    return '{"make"' in text or bool(open_parameters(fn, len(json.loads(text))))
 
 
 def assigned_paths(
@@ -283,8 +291,7 @@ def _new_leaves(
     fn: Callable[..., Any], name: str, new: Any, old: Mapping[str, Any]
 ) -> Leaves:
     """Return the leaves of a new state by path."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(new)
-    leaves = {".".join(names_on_path(path, name)): leaf for path, leaf in flat}
+    leaves = {".".join((name, *path)): leaf for path, leaf in leaves_with_paths(new)}
     for path in leaves:
         if path not in old:
             raise PlacerError(
@@ -297,13 +304,22 @@ def _new_leaves(
 
 def _same_type(path: str, old: Any, new: Any) -> Any:
     """Return the new value of a state; raise PlacerError if its type differs."""
+    if not hasattr(new, "dtype") and not isinstance(new, bool | int | float):
+        raise PlacerError(
+            f"{path} is an array, but the function assigns {new!r:.64}",
+            hint="assign an array of the same type and shape",
+        )
+    new = jax.numpy.asarray(new)
     if (new.dtype, new.shape) != (old.dtype, old.shape):
         raise PlacerError(
             f"{path} is {old.dtype}{list(old.shape)}, but the function assigns"
             f" {new.dtype}{list(new.shape)}",
-            hint="keep the type and the shape of a state",
+            hint=f"keep the type of a state: write .astype('{old.dtype}')"
+            if new.shape == old.shape
+            else "keep the type and the shape of a state",
         )
-    return new
+    # An equation for each state: two of them may have the same value, or a constant.
+    return jax.numpy.copy(new)
 
 
 def _change_line(

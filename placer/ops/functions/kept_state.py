@@ -11,7 +11,8 @@ from typing import Any
 
 import jax
 
-from placer.ops.functions.arguments import is_untrained, names_on_path
+from placer.ops.functions.arguments import is_untrained
+from placer.ops.functions.paths import names_on_path
 
 Path = tuple[str, ...]
 

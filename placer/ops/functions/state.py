@@ -10,15 +10,15 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import jax
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import names_on_path
 from placer.ops.functions.flatten import caller_line
+from placer.ops.functions.paths import leaves_with_paths
 
 Leaves = dict[str, Any]
 """The leaves of arguments by path, such as `model.norm.mean`."""
@@ -36,14 +36,15 @@ def leaves_by_path(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves,
     structures = []
     for at, arg in enumerate(args):
         try:
-            flat, structure = jax.tree_util.tree_flatten_with_path(arg, _is_stream)
+            flat = leaves_with_paths(arg, _is_stream)
+            structure = jax.tree.structure(arg, _is_stream)
         except ValueError:
             flat, structure = [((), arg)], None
         structures.append(structure)
+        name = names[min(at, len(names) - 1)]
         for path, leaf in flat:
             if not _is_stream(leaf):
-                name = names[min(at, len(names) - 1)]
-                leaves[".".join(names_on_path(path, name))] = leaf
+                leaves[".".join((name, *path))] = leaf
     return leaves, structures
 
 
@@ -77,14 +78,26 @@ def watch_state() -> Iterator[list[PlacerError]]:
         yield errors
 
 
-def state_change_error(what: str, line: str) -> PlacerError:
+def state_change_error(what: str, line: str, hint: str) -> PlacerError:
     """Return the error for a change of the state `what` at a line of user code."""
     return PlacerError(
         f"{what} is changed{line}, and the change would be lost: each step starts"
         " with its value from the file",
-        hint="do not change it; placer keeps float variables of Flax nnx other than"
-        " nnx.Param, and switches modules itself in evaluation. For other statistics, use"
-        " use_running_average=True, Equinox's inference mode, or layers.batch_norm",
+        hint=hint,
+    )
+
+
+def hint_of_change(pytrees: Iterable[Any]) -> str:
+    """Return how to keep a change of one of these arguments, or to avoid it."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is not None and any(isinstance(each, nnx.Module) for each in pytrees):
+        return (
+            "assign only arrays of an nnx.Variable other than nnx.Param, and leave"
+            " model.eval() out: placer switches modules in evaluation"
+        )
+    return (
+        "pass what changes as an argument of its own that is a global name of the file,"
+        " name it with state=, and return a pair: the results, and its new value"
     )
 
 
@@ -99,10 +112,21 @@ def _linen_interceptor(errors: list[PlacerError]) -> Callable[..., Any]:
         result = call(*args, **kwargs)
         for path, leaf in _mutable_leaves(module).items():
             if before.get(path, leaf) is not leaf:
-                errors.append(state_change_error(path, caller_line()))
+                errors.append(_linen_error(path))
         return result
 
     return intercept
+
+
+def _linen_error(path: str) -> PlacerError:
+    collection = path.partition(".")[0]
+    return state_change_error(
+        path,
+        caller_line(),
+        f"pass '{collection}' as an argument of its own, name it with state=, and return"
+        f" the results and new['{collection}'], where (results, new) = module.apply(…,"
+        f" mutable=['{collection}'])",
+    )
 
 
 def _mutable_leaves(module: Any) -> Leaves:
@@ -128,7 +152,14 @@ def _watch_equinox(state: Any, errors: list[PlacerError]) -> Iterator[None]:
         original = state.set
 
         def set_and_record(self: Any, item: Any, value: Any) -> Any:
-            errors.append(state_change_error("an equinox.nn.State", caller_line()))
+            errors.append(
+                state_change_error(
+                    "an equinox.nn.State",
+                    caller_line(),
+                    "pass the State as an argument of its own, name it with state=, and"
+                    " return the results and the new State",
+                )
+            )
             return original(self, item, value)
 
         state.set = set_and_record

@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from placer.ops.functions.arguments import make_template, names_on_path
+from placer.ops.functions.arguments import make_template
+from placer.ops.functions.paths import leaves_with_paths
 
 
 def untrained_arrays(fn: Callable[..., Any], text: str) -> Iterator[str]:
@@ -38,10 +39,10 @@ def _arrays(
         case "make":
             template = make_template(fn, content, is_state=is_state)
             pytree = jax.tree.unflatten(template.structure, template.leaves)
-            for inner, leaf in jax.tree.leaves_with_path(pytree):
+            for inner, leaf in leaves_with_paths(pytree):
                 if _is_plain_array(leaf):
                     shape = ", ".join(map(str, leaf.shape))
-                    yield f"{'.'.join(names_on_path(inner, *path))} {leaf.dtype}[{shape}]"
+                    yield f"{'.'.join((*path, *inner))} {leaf.dtype}[{shape}]"
         case "state":
             yield from _arrays(fn, content, path, is_state=True)
         case "list" | "tuple":

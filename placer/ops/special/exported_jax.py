@@ -74,6 +74,7 @@ def in_evaluation(pytree: Any, /, **arguments: Any) -> Any:
             if not is_module:
                 return node
             seen: Any = nnx.view(node, raise_if_not_found=False, **off)
+            seen.eval()  # `view` does not know attributes of other libraries
             return seen
 
         pytree = jax.tree.map(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,55 +13,68 @@ from placer.runtime.control.barrier import REPLICAS
 from placer.tables.block_table import BlockTable
 
 
+@dataclass(frozen=True)
+class Copies:
+    """A table that several nodes keep a copy of. A drain resets all to the first node's.
+
+    Attributes:
+        table: this node's copy.
+        nodes: the nodes, in order.
+        trains: whether the table has parameters, not state.
+    """
+
+    table: BlockTable
+    nodes: Sequence[str]
+    trains: bool
+
+
 class Replicas:
     """One worker's copies of tables that all workers keep.
 
     Args:
         channel: the node's channel.
-        workers: the workers, in order.
         tables: the tables by name, equal on all workers.
 
     Attributes:
         divergence: the largest absolute difference between this worker's and the first
-            worker's values at any drain.
+            worker's parameters at any drain; None if the tables have only state.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        workers: Sequence[str],
-        tables: Mapping[str, BlockTable],
-    ) -> None:
-        self._channel, self._workers, self._tables = channel, workers, tables
+    def __init__(self, channel: Channel, tables: Mapping[str, Copies]) -> None:
+        self._channel, self._tables = channel, tables
         self._number = 0
-        self.divergence = 0.0
+        trains = any(each.trains for each in tables.values())
+        self.divergence = 0.0 if trains else None
 
     def agree(self) -> None:
         """Copy the values, the slots and the update counts of the first worker. All
         workers must call this together."""
-        first, *others = self._workers
         self._number += 1
         key = Key(REPLICAS, self._number)
-        for table in self._tables.values():
+        for copies in self._tables.values():
+            first, *others = copies.nodes
             if self._channel.node == first:
-                arrays = _state(table)
+                arrays = _state(copies.table)
                 for worker in others:
                     self._channel.send(worker, key, arrays)
             else:
-                self._load(table, self._channel.receive(first, key))
+                self._load(copies, self._channel.receive(first, key))
 
-    def _load(self, table: BlockTable, arrays: Sequence[Array]) -> None:
+    def _load(self, copies: Copies, arrays: Sequence[Array]) -> None:
+        table = copies.table
         count, slots = len(table.blocks), table.slots()
         if len(arrays) != 1 + count * (1 + len(slots)):
             raise RunError(
-                f"table {table.name} of {self._workers[0]} has a different layout",
+                f"table {table.name} of {copies.nodes[0]} has a different layout",
                 hint="give every node of a run the same build",
             )
         updates, *rest = arrays
         groups = [rest[at : at + count] for at in range(0, len(rest), count)]
         values, of_slots = groups[0], groups[1:]
-        for own, value in zip(table.values(), values, strict=True):
-            self.divergence = max(self.divergence, _distance(np.asarray(own), value))
+        if copies.trains:
+            for own, value in zip(table.values(), values, strict=True):
+                distance = _distance(np.asarray(own), value)
+                self.divergence = max(self.divergence or 0.0, distance)
         table.load(values)
         table.load_slots(dict(zip(slots, of_slots, strict=True)))
         table.load_updates([int(each) for each in updates])

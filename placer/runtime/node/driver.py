@@ -103,8 +103,6 @@ class NodeDriver:
         for end in self._ends:
             end.drain(step, ends=ends)
         self._apply([end.take_rest() for end in self.updates])
-        if self.replicas is not None:
-            self.replicas.agree()
         if (service := self._service) is not None:
             # Workers may drain twice without a step in between.
             self._start_serving(service)
@@ -113,6 +111,9 @@ class NodeDriver:
                 assert node.row_calls is not None
                 node.row_calls.pushes.forget_up_to(table, done)
         node.step_workers.drain(step)
+        # The state of the last step of a worker with backup workers is stored now.
+        if self.replicas is not None:
+            self.replicas.agree()
 
     def resume(self, step: int, steps: Mapping[str, int]) -> None:
         """Continue after `step`, the last step that all workers have finished, and the

@@ -169,7 +169,7 @@ def check(stored: Mapping[str, TensorType], declared: Mapping[str, TensorType]) 
 
     Raises:
         DataError: if a parameter is missing, is not in the model, or has another shape or
-            dtype. The message lists all such parameters.
+            dtype. The message lists the first ten of them.
     """
     shown = [
         {name: f"{each.dtype}{list(each.shape)}" for name, each in types.items()}

@@ -21,7 +21,7 @@ from placer.runtime.asynchronous.peer_gradients import PeerGradients
 from placer.runtime.asynchronous.pulled_sums import PulledSums
 from placer.runtime.asynchronous.pulled_versions import PulledVersions
 from placer.runtime.asynchronous.recorded_order import Order, order_file
-from placer.runtime.asynchronous.replicas import Replicas
+from placer.runtime.asynchronous.replicas import Copies, Replicas
 from placer.runtime.asynchronous.service import Service
 from placer.runtime.asynchronous.step_workers import StepWorkers
 from placer.runtime.asynchronous.worker_end import WorkerEnd
@@ -218,15 +218,18 @@ def open_service(
 def open_replicas(
     plan: Plan, me: NodePlan, channel: Channel, tables: Mapping[str, BlockTable]
 ) -> Replicas | None:
-    """Return the tables with a worker-side update; None without such tables."""
-    own: dict[str, BlockTable] = {}
-    workers: tuple[str, ...] = ()
+    """Return the tables with a worker-side update, and those of a worker's own state;
+    None without such tables."""
+    own: dict[str, Copies] = {}
     for edge in plan.step_edges:
         if edge.declared and edge.declared.updates_workers and me.name in edge.targets:
-            workers = edge.targets
-            table = _table_of_gradient(me, edge)
-            own[table.name] = tables[table.name]
-    return Replicas(channel, workers, own) if own else None
+            name = _table_of_gradient(me, edge).name
+            own[name] = Copies(tables[name], edge.targets, trains=True)
+    for table in me.tables:
+        if table.per_worker:
+            holders = plan.state_holders(table.name)
+            own[table.name] = Copies(tables[table.name], holders, trains=False)
+    return Replicas(channel, own) if own else None
 
 
 def open_backup(
@@ -235,7 +238,7 @@ def open_backup(
     """Return the object that decides which workers the node's steps wait for."""
     offers = [e for e in plan.step_edges if e.declared and e.declared.is_offered]
     sums = [each for each in plan.step_edges if each.takes_first]
-    servers = [n.name for n in plan.nodes if any(n.name in e.targets for e in sums)]
+    servers = plan.servers_of_first
     if me.name in servers:
         shards = {name: plan.pushed_rows(name) for name in sums[0].sources}
 

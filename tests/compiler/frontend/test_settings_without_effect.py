@@ -413,6 +413,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         name: dict.fromkeys(keys.split(), "a part of the op, which runs")
         for name, keys in {
             "CallParameter": "shape init dtype",
+            "CallState": "shape init dtype",
             "ParameterOp": "shape init dtype name op",
             "CallOp": "name op fn out in params state batch place",
             "TraceOp": "name op fn args regions evaluation results state in params batch place",

@@ -18,6 +18,7 @@ from placer.errors import PlacerError
 from placer.ops.functions.arguments import parameter_mask
 from placer.ops.functions.cut import STEP_KEY
 from placer.ops.functions.function import TRAINING, is_deterministic, trace_function
+from placer.ops.special.exported_jax import in_evaluation
 
 KEY = jax.random.key(0)
 NOISE = jax.random.normal(KEY, (4,))
@@ -328,6 +329,24 @@ def test_a_draw_in_evaluation_is_refused() -> None:
     ) as caught:
         trace_function(with_key, json.dumps([X]), 14)
     assert f"(test_draws_and_state.py:{line('with_key')})" in caught.value.message
+
+
+class OwnNorm(nnx.Module):
+    """A module of another library: `nnx.view` does not know that it has a mode."""
+
+    def __init__(self) -> None:
+        self.use_running_average = False
+
+
+class OwnNet(nnx.Module):
+    def __init__(self) -> None:
+        self.norm = OwnNorm()
+
+
+def test_modules_of_other_libraries_are_switched_as_by_eval() -> None:
+    model = OwnNet()
+    assert in_evaluation(model).norm.use_running_average
+    assert not model.norm.use_running_average
 
 
 def test_state_of_equinox_is_not_trained() -> None:

@@ -180,6 +180,15 @@ def test_a_parameter_that_resembles_none_of_many_has_no_hint():
     assert caught.value.message.endswith("parameter zzz is not in the model")
 
 
+def test_the_parameters_of_another_model_are_counted():
+    declared = {f"layer{i:02}.w": TensorType("float32") for i in range(50)}
+    with pytest.raises(DataError) as caught:
+        parameter_files.check({}, declared)
+    assert caught.value.message.endswith(
+        "; parameter layer09.w is missing; and 40 more parameters differ"
+    )
+
+
 def test_every_parameter_that_does_not_fit_is_named():
     stored = {
         "h1.W": TensorType("float32", (3, 2)),

@@ -9,7 +9,7 @@ from placer.compiler.frontend.entries.names import (
     is_parameter_key,
 )
 from placer.compiler.frontend.entries.types import read_type
-from placer.compiler.frontend.schema import CallParameter
+from placer.compiler.frontend.schema import CallParameter, CallState
 from placer.compiler.frontend.sections.parameters import read_parameter
 from placer.compiler.frontend.yaml.problems import Problems, all_or_none
 from placer.compiler.frontend.yaml.tree import (
@@ -54,6 +54,7 @@ def read_parameters(
     if section is None:
         return None if written else []
     state = what == "state"
+    struct = CallState if state else CallParameter
     parameters: list[tuple[str, LayerParameter | ScalarNode]] = []
     for key, item in section:
         span = section.keys[key].span
@@ -65,7 +66,7 @@ def read_parameters(
             problems.add(message, span, f"write {key}_")
         elif isinstance(item, ScalarNode) and isinstance(item.value, str) and not state:
             parameters.append((key, item))
-        elif own := read_parameter(item, CallParameter, f"{what}.{key}", problems):
+        elif own := read_parameter(item, struct, f"{what}.{key}", problems):
             parameters.append((key, LayerParameter(key, *own, state)))
     return parameters if len(parameters) == len(section.entries) else None
 

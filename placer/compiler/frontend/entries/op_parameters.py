@@ -238,9 +238,10 @@ class Parameters:
         if rule is not None and rule.init is not None:
             init = rule.init
         what = f"parameter '{name}'"
-        if type_.dtype == "float64" and not self.wide:
-            message = f"{what} is float64, but the model is float32"
-            hint = "write precision: float64 at the top of the spec, or float32 here"
+        if type_.dtype in ("float64", "int64", "uint64") and not self.wide:
+            message = f"{what} is {type_.dtype}, but the model is float32"
+            narrow = type_.dtype.replace("64", "32")
+            hint = f"write precision: float64 at the top of the spec, or {narrow} here"
             self.problems.add(message, span, hint)
         if type_.numel() > MAX_ELEMENTS:
             message = f"{what}: {type_} has more than {MAX_ELEMENTS} elements"

@@ -65,7 +65,8 @@ class WeightFiles:
             if file in self._contents and (self._folder / file).exists():
                 hint = "placer.trace creates a file of this name: rename your file"
             return Mistake(("init",), f"{file} has no tensor '{name}'", hint)
-        if stored.shape != type_.shape or not stored.is_float:
+        fits = stored.is_float if type_.is_float else stored.dtype == type_.dtype
+        if stored.shape != type_.shape or not fits:
             message = f"'{name}' in {file} is {stored}, but the parameter is {type_}"
             return Mistake(("init",), message)
         return None

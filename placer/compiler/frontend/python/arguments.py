@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from placer.compiler.frontend.entries.names import is_name, is_parameter_key
-from placer.compiler.frontend.entries.op_parameters import widen
+from placer.compiler.frontend.entries.op_parameters import graph_type
 from placer.compiler.frontend.python.variable import Variable
 from placer.compiler.graph.structural_ops import VALUE_SUFFIXES
 from placer.errors import SpecError, did_you_mean
@@ -52,7 +52,7 @@ class Leaf:
             return self.value.type
         dtype = str(self.value.dtype)
         kind = TensorType("float32" if dtype == "float64" else dtype, self.value.shape)
-        return widen(kind, wide)
+        return graph_type(kind, wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ class _TermBuilder:
             full = ".".join((*path, *inner))
             is_state = path == (self._state_argument,)
             could_be = next(is_variable)
-            if could_be or (is_state and self._regions.is_float_array(leaf)):
+            if could_be or (is_state and self._regions.is_number_array(leaf)):
                 self.assignable.add(full)
                 if full in self._assigned:
                     state.append(".".join(inner))
@@ -369,13 +369,15 @@ def parameters_in(
 
     opened = regions.open_models(pytree)
     is_parameter = regions.parameter_mask(opened)
-    could_be_state = regions.could_be_state(opened)
     leaves = []
     for path, value in regions.leaves_with_paths(opened):
         leaf = Leaf(value, (argument, *path), regions.path_of_variable(value))
-        leaf.is_state = next(could_be_state) and _key_of(leaf, True) in state
-        if next(is_parameter) or leaf.is_state:
-            leaves.append(leaf)
+        if not next(is_parameter):
+            is_number = regions.is_number_array(value)
+            leaf.is_state = is_number and _key_of(leaf, True) in state
+            if not leaf.is_state:
+                continue
+        leaves.append(leaf)
     set_keys(leaves)
     return leaves
 

@@ -142,7 +142,7 @@ def trace(
         entry |= {"batch": "replica", **cut}
         if axis == "batch":
             del entry["axis"]
-    params, files = _parameter_entries(arguments, name, init, initial, span)
+    params, files = _parameter_entries(arguments, name, init, initial, wide, span)
     kept = {key: params.pop(key) for key in arguments.state_keys()}
     entry |= {"params": params} if params else {}
     entry |= {"state": kept} if kept else {}
@@ -208,6 +208,7 @@ def _parameter_entries(
     name: str,
     init: Init | None,
     values: Mapping[str, Any] | None,
+    wide: bool,
     span: Span,
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the value of the key `params`, and the file with initial values.
@@ -221,6 +222,7 @@ def _parameter_entries(
         if (key := leaf.key) is None:
             continue
         kind = leaf.type(wide=False)
+        kind = kind if kind.is_float else leaf.type(wide)
         params[key] = {"shape": kind.shape, "init": {"file": file}}
         if values is not None and (key in values or not leaf.is_state):
             arrays[f"{name}.{key}"] = values[key]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from placer.compiler.frontend.schema import CallParameter, ParameterRule
+from placer.compiler.frontend.schema import CallParameter, CallState, ParameterRule
 from placer.compiler.frontend.sections.initializers import read_init
 from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems, inner_span
@@ -104,7 +104,7 @@ def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
 
 def read_parameter(
     node: SpecNode,
-    struct: type[CallParameter],
+    struct: type[CallParameter | CallState],
     where: str,
     problems: Problems,
     others: Iterable[str] = (),

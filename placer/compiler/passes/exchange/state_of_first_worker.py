@@ -9,11 +9,17 @@ only the first worker, or its heter node, keeps the state, computed from its own
     store(%bn.running_mean, %new) @/node:worker:0/cpu
 
 Evaluations and predictions copy the state to the other workers.
+
+Other ops also read the state in training, such as a traced function that updates its own
+statistics. Then each worker keeps its own state, which the attribute `per_worker` marks. A
+drain copies the state of the first worker to the others, so evaluations and checkpoints use
+that of the first.
 """
 
 from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
 from placer.compiler.graph.needed_ops import needed_ops
 from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import ROW_ESTIMATE
@@ -21,13 +27,16 @@ from placer.place.node_kinds import HETER, WORKER
 from placer.place.types import BATCH
 
 _WHY = "asynchronous: only the first worker keeps state"
+_WHY_PER_WORKER = "asynchronous: each worker keeps its own state"
 
 
 def state_of_first_worker(graph: Graph) -> Graph:
-    """Move the updates of state to the first worker or heter node."""
+    """Move the updates of state to the first worker or heter node, or mark the state."""
     stores = {op for op in graph.ops if _is_state_of_workers(graph, op)}
     if not stores:
         return graph
+    per_worker = _states_per_worker(graph, stores)
+    stores = {op for op in stores if op.operands[0] not in per_worker}
     states = {op.operands[0] for op in stores}
     moved = stores | _ops_of_states(graph, stores, states)
     estimates: dict[str, str] = {}
@@ -44,11 +53,28 @@ def state_of_first_worker(graph: Graph) -> Graph:
                 rewriter.insert(
                     Op(ROW_ESTIMATE, (name,), (result,), {}, place, source, _WHY)
                 )
-        if op in moved or op.name in states:
+        if op.kind == "parameter" and op.name in per_worker:
+            marked = op.with_attrs(per_worker=True)
+            rewriter.replace(marked.with_place(op.known_place, _WHY_PER_WORKER))
+        elif op in moved or op.name in states:
             first = graph.cluster.first_node(op.known_place)
             rewriter.replace(op.with_place(first, _WHY))
             rewriter.replace_operands(estimates)
     return rewriter.graph()
+
+
+def _states_per_worker(graph: Graph, stores: set[Op]) -> set[str]:
+    """Return the states that training uses for other values than new states."""
+    training = resolve_if_training(graph, 0, is_training_effect)
+    found: set[str] = set()
+    while True:
+        left = {op for op in stores if op.operands[0] not in found}
+        states = {op.operands[0] for op in left}
+        moved = left | _ops_of_states(graph, left, states)
+        read = {name for op in training if op not in moved for name in op.operands}
+        if not (more := states & read):
+            return found
+        found |= more
 
 
 def _ops_of_states(graph: Graph, stores: set[Op], states: set[str]) -> set[Op]:

@@ -1,0 +1,13 @@
+"""Published models: `pip install '.[models]'`, then `pytest -m slow tests/published`."""
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="module")
+def in_float64(quick_compilation):
+    """Use float64 in all threads of the process: models read the setting."""
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+    jax.clear_caches()
