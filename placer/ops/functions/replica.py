@@ -24,6 +24,7 @@ from placer.ops.functions.inserted_equations import equation_of
 from placer.ops.functions.replica_axis import check_outermost, names_axis
 
 Axes = tuple[int, ...]
+_REDUCE: Mapping[str, Any] = {"psum": jnp.sum, "pmax": jnp.max, "pmin": jnp.min}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,14 +35,21 @@ class Parted:
         flat: its equations; the last three inputs are `STEP_KEY`, `ROW_NUMBERS` (unused)
             and `PART_NUMBER`. Each `psum` with an index in `sums` sums over the parts.
         sums: the indices of these equations.
-        equal: the variables that are equal in all parts.
-        axes: by variable of a part, the axes with rows of the batch.
+        equal: the variables that are equal in all parts, except values with the rows of
+            a part.
+        axes: by variable of a part, the axes whose size depends on the batch.
+        rows: the number of rows of a part.
     """
 
     flat: FlatJaxpr
     sums: frozenset[int]
     equal: frozenset[Any]
     axes: Mapping[Any, Axes]
+    rows: int
+
+    def has_rows(self, var: Any) -> bool:
+        """Return True if the first axis of a value, and only this one, has the rows."""
+        return self.axes.get(var) == (0,) and bool(var.aval.shape[0] == self.rows)
 
 
 def make_parted(
@@ -84,9 +92,12 @@ class _Rewriter:
         self._sums: set[int] = set()
         self._equal: set[Any] = set(flat.consts)
         self._axes: dict[Any, Axes] = {}
+        self._rows = 0
         for var, rows in zip(flat.invars, has_rows, strict=False):
             self._axes[var] = (0,) if rows else ()
-            if not rows:
+            if rows:
+                self._rows = var.aval.shape[0]
+            else:
                 self._equal.add(var)
         self._find_axes(twin)
 
@@ -114,8 +125,7 @@ class _Rewriter:
                 continue
             check_outermost(eqn, self._axis)
             self._equations.append(equation)
-            if all(map(self._is_equal, operands)):
-                self._equal.update(eqn.outvars)
+            self._mark_equal(operands, eqn.outvars)
         outvars = [self._atom(x) for x in self._flat.outvars]
         count = len(outvars) - state
         for var in outvars[:count]:
@@ -124,13 +134,31 @@ class _Rewriter:
         unused = core.Var(self._part.aval)
         invars = [*self._flat.invars, unused, self._part]
         flat = FlatJaxpr(invars, outvars, self._equations, self._consts)
-        return Parted(flat, frozenset(self._sums), frozenset(self._equal), self._axes)
+        sums, equal = frozenset(self._sums), frozenset(self._equal)
+        return Parted(flat, sums, equal, self._axes, self._rows)
 
     def _atom(self, atom: Any) -> Any:
         return atom if isinstance(atom, core.Literal) else self._new.get(atom, atom)
 
     def _is_equal(self, atom: Any) -> bool:
         return isinstance(atom, core.Literal) or atom in self._equal
+
+    def _mark_equal(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        """Mark the results of an equation as equal in all parts if its operands are.
+
+        A value with the rows of a part counts as rows of the batch. So it can leave its
+        region, although types of the graph have no number of rows of a part.
+        """
+        if not all(map(self._is_equal, operands)):
+            return
+        for var in results:
+            sizes = [var.aval.shape[axis] for axis in self._axes_of(var)]
+            if self._parts == 1 or self._rows not in sizes:
+                self._equal.add(var)
+
+    def _is_of_rows(self, atom: Any) -> bool:
+        axes = self._axes_of(atom)
+        return axes == (0,) and bool(atom.aval.shape[0] == self._rows)
 
     def _axes_of(self, atom: Any) -> Axes:
         return () if isinstance(atom, core.Literal) else self._axes.get(atom, ())
@@ -153,24 +181,27 @@ class _Rewriter:
         new = equation_of(of_variables, variables, like, self._consts, results)
         self._equations.append(new)
         (var,) = new.eqn.outvars
-        if all(map(self._is_equal, variables)):
-            self._equal.add(var)
+        self._mark_equal(variables, [var])
         return var
 
     def _collective(self, equation: FlatEquation) -> None:
         eqn = equation.eqn
         name, params = eqn.primitive.name, eqn.params
         names = params.get("axes", params.get("axis_name"))
+        names = names if isinstance(names, tuple) else (names,)
+        # Numbers are axes of arrays, from a vmap over an inner axis.
+        inner = tuple(axis for axis in names if isinstance(axis, int))
         has_groups = params.get("axis_index_groups") is not None
-        if has_groups or names not in (self._axis, (self._axis,)):
-            raise self._refusal(equation, "over groups of parts")
+        if has_groups or {*names} - {*inner} != {self._axis}:
+            raise self._refusal(equation, "over groups of parts or other axes")
         match name:
             case "axis_index":
                 (result,) = eqn.outvars
                 self._new[result] = self._part
             case "psum" | "pmax" | "pmin":
                 for x, result in zip(eqn.invars, eqn.outvars, strict=True):
-                    self._reduce(equation, name, x, result)
+                    of_part = self._reduce_inside(equation, name, x, inner)
+                    self._reduce(equation, name, of_part, result)
             case "all_gather":
                 self._all_gather(equation)
             case "reduce_scatter":
@@ -187,6 +218,22 @@ class _Rewriter:
             " with the rows as first axis or without rows",
         )
 
+    def _reduce_inside(
+        self, equation: FlatEquation, name: str, x: Any, inner: Axes
+    ) -> Any:
+        """Return a value that is reduced over axes of its own array."""
+        if not inner:
+            return x
+        reduced = self._compute(
+            lambda v: _REDUCE[name](v, inner).astype(v.dtype), [x], equation
+        )
+        self._axes[reduced] = tuple(
+            axis - sum(each < axis for each in inner)
+            for axis in self._axes_of(x)
+            if axis not in inner
+        )
+        return reduced
+
     def _reduce(self, equation: FlatEquation, name: str, x: Any, result: Any) -> None:
         parts = self._parts
         if self._is_equal(x):
@@ -199,10 +246,9 @@ class _Rewriter:
         elif name == "psum" and _is_float(x) and not self._axes_of(x):
             self._sum(equation, x, result)
         else:
-            over: Any = {"psum": jnp.sum, "pmax": jnp.max, "pmin": jnp.min}[name]
 
             def reduce(slots: Any) -> Any:
-                return over(slots, 0).astype(slots.dtype)
+                return _REDUCE[name](slots, 0).astype(slots.dtype)
 
             self._compute(reduce, [self._gather(equation, x)], equation, result)
 
@@ -220,7 +266,7 @@ class _Rewriter:
     def _gather(self, equation: FlatEquation, x: Any) -> Any:
         """Return a value of all parts, with a first axis over the parts."""
         parts, axes, shape = self._parts, self._axes_of(x), x.aval.shape
-        if axes not in ((), (0,)) or not _is_number(x):
+        if (axes and not self._is_of_rows(x)) or not _is_number(x):
             raise self._refusal(
                 equation, f"of {x.aval.str_short()} with rows on axes {axes}"
             )
@@ -262,6 +308,9 @@ class _Rewriter:
             copies = self._gather(equation, x)
         if at == 0 and not tiled:
             self._new[result] = copies
+            self._axes[copies] = self._axes[result]
+            self._equal.discard(copies)
+            self._mark_equal([], [copies])
         else:
             self._compute(arrange, [copies], equation, result)
 
@@ -272,8 +321,11 @@ class _Rewriter:
         at, tiled = eqn.params["scatter_dimension"], eqn.params["tiled"]
         size = x.aval.shape[at] // parts
         axes = self._axes_of(x)
-        flat_rows = axes == (0,) if tiled else axes == (1,)
-        if not _is_float(x) or (axes and (at or not flat_rows)):
+        is_first = axes == (0,) if tiled else axes == (1,)
+        is_whole = is_first and x.aval.shape[axes[0]] == self._rows * (
+            parts if tiled else 1
+        )
+        if not _is_float(x) or (axes and (at or not is_whole)):
             raise self._refusal(equation, f"of {x.aval.str_short()}")
         if self._is_equal(x):
             total = self._compute(lambda v: v * parts, [x], equation)
@@ -298,7 +350,7 @@ class _Rewriter:
         return next(found, None)
 
     def _check_result(self, var: Any) -> None:
-        if self._is_equal(var) or self._axes_of(var) == (0,):
+        if self._is_equal(var) or self._is_of_rows(var):
             return
         producer = self._producer(var)
         what = "a result"

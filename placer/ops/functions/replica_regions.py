@@ -47,20 +47,22 @@ def split_of(
     rows are not its first axis.
     """
     given: list[Kind] = [
-        "equal" if v in parted.equal else "rows" if parted.axes.get(v) else "value"
+        "equal" if v in parted.equal else "rows" if parted.has_rows(v) else "value"
         for v in operands
     ]
     returned: list[Kind] = []
     for index, var in enumerate(results):
-        axes = parted.axes.get(var, ())
-        if var not in sums and axes not in ((), (0,)):
+        axes, has_rows = parted.axes.get(var, ()), parted.has_rows(var)
+        if var not in sums and axes and not has_rows:
             raise PlacerError(
                 f"the result of {region.describe_result(index)}, which is used after a"
                 f" reduction over the parts or at another place, is"
-                f" {var.aval.str_short()} with rows on axis {axes[-1]}",
-                hint="move the rows to the first axis, or use it before the reduction",
+                f" {var.aval.str_short()}, and its size on axis {axes[-1]} depends on the"
+                " batch",
+                hint="use rows of the part as first axis, or use the value before the"
+                " reduction",
             )
-        returned.append("sum" if var in sums else "rows" if axes else "value")
+        returned.append("sum" if var in sums else "rows" if has_rows else "value")
     return Split(tuple(given), tuple(returned))
 
 

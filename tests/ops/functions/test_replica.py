@@ -181,6 +181,36 @@ def test_complex_values() -> None:
     check(complex_sums)
 
 
+def as_rows(x: Any, w: Any) -> Any:
+    # Equal in all parts, with the rows of a part.
+    scale = jnp.broadcast_to(w[0], x.shape)
+    total = lax.psum(x @ w, "batch")
+    h = x * scale
+    mean = jnp.broadcast_to(lax.pmean(h.mean(0), "batch"), x.shape)
+    apart = lax.all_gather(x * w[1], "batch")
+    again = lax.pmean((total * mean * scale).mean(0), "batch")
+    return (total + h * scale - mean + again).sum(-1) + apart.sum((0, 2))
+
+
+def test_equal_values_with_the_rows_of_a_part() -> None:
+    check(as_rows)
+
+
+def over_both(x: Any, w: Any) -> Any:
+    def row(row: Any) -> Any:
+        h = row @ w
+        mean = lax.pmean(h, ("batch", "rows"))
+        largest = lax.stop_gradient(h)
+        return jnp.tanh(h - mean).sum() + lax.psum(h, ("rows", "batch")), largest
+
+    h, largest = jax.vmap(row, axis_name="rows")(x)
+    return h, lax.pmax(largest.max(0), "batch")
+
+
+def test_a_reduction_over_rows_and_parts() -> None:
+    check(over_both)
+
+
 def test_a_reduction_ends_a_region() -> None:
     trace = trace_function(
         normalized, arguments_text(X, W), TRACE_BATCHES[0], mode_of(4)
@@ -255,7 +285,7 @@ def crossing(x: Any, w: Any) -> Any:
         (grouped, "'psum' .* over groups of parts", "all parts"),
         (bound_again, r"vmap \(test_replica.py:\d+\) binds the axis 'batch' again", 'axis="parts"'),
         (transposed, "whose first axis is not the batch", "rows as first axis"),
-        (crossing, "with rows on axis 1", "move the rows to the first axis"),
+        (crossing, "its size on axis 1 depends on the batch", "rows of the part as first axis"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_split_is_refused(
