@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import signal
+from importlib import import_module
 from importlib.metadata import version
 
 import jax
@@ -59,6 +60,9 @@ def quick_compilation():
     optimization. Half of the rest is spent on the fusion emitters, which jaxlib 0.10
     can do without.
     """
+    # Functions that optax jits when it is imported keep JAX's own jit, so that other jitted
+    # functions may call them.
+    import_module("optax")
     before, jit = jax.config.read("jax_disable_most_optimizations"), jax.jit
     jax.config.update("jax_disable_most_optimizations", True)
     if version("jaxlib").startswith("0.10."):

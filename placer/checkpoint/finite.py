@@ -6,7 +6,7 @@ A run that starts from values that are not finite would diverge immediately. Wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import ml_dtypes  # noqa: F401  (adds bfloat16 to numpy)
@@ -27,6 +27,17 @@ def find_not_finite(arrays: Mapping[str, Any]) -> str:
     for name, array in arrays.items():
         if not _is_finite(array):
             return f"'{name}' is not finite"
+    return ""
+
+
+def find_nan(arrays: Mapping[str, Any]) -> str:
+    """Return a message about the first array that contains NaN, or "".
+
+    An optax optimizer may begin with infinity, as a running minimum does.
+    """
+    for name, array in arrays.items():
+        if not _is_number(array):
+            return f"'{name}' contains nan"
     return ""
 
 
@@ -52,9 +63,17 @@ def read_array(content: bytes, tensor: StoredTensor, dtype: str) -> np.ndarray:
 
 
 def _is_finite(array: Any) -> bool:
-    if array.dtype.kind in "iu":
-        return True
+    return all(np.isfinite(part).all() for part in _parts(array))
+
+
+def _is_number(array: Any) -> bool:
+    return not any(np.isnan(part).any() for part in _parts(array))
+
+
+def _parts(array: Any) -> Iterator[Any]:
+    """Yield parts of an array of floats; nothing for integers and truth values."""
+    if array.dtype.kind in "iub":
+        return
     flat = array.reshape(-1)
-    return all(
-        np.isfinite(flat[at : at + _CHUNK]).all() for at in range(0, flat.size, _CHUNK)
-    )
+    for at in range(0, flat.size, _CHUNK):
+        yield flat[at : at + _CHUNK]

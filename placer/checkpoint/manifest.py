@@ -6,6 +6,7 @@ A checkpoint is a folder with a safetensors file for each node that stores param
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -16,8 +17,9 @@ from placer.plan.settings.data.source import Data
 from placer.plan.settings.fields import Count, Seed, Size
 from placer.plan.settings.training.optimizers import VALUES
 
-VERSION: Final = 2
-"""The version of the format. Manifests of version 1 have no digest."""
+VERSION: Final = 3
+"""The newest version of the format. Manifests of version 1 have no digest. Only manifests of
+version 3 have optimizer state with types of its own, or values for evaluation."""
 FILE: Final = "manifest.json"
 CHUNK: Final = 4 << 20
 """The number of bytes that one checksum covers. The last chunk of a file may be shorter."""
@@ -32,6 +34,8 @@ Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 """A duration or a time since 1970 in seconds. The maximum is the year 5138."""
 OLD: Final = "old"
 """The name of the array with a worker's local values as the servers know them."""
+AVERAGED: Final = "averaged"
+"""The name of the array with the values for evaluations and exports."""
 OUTER: Final = "outer."
 """The prefix of array names for slots of an outer optimizer."""
 
@@ -99,8 +103,18 @@ class StoredOuter(Struct, frozen=True):
     updates: Size
 
 
+class StoredLeaf(Struct, frozen=True):
+    """The type of an array of an optimizer's state that blocks do not divide."""
+
+    dtype: str
+    shape: tuple[Size, ...]
+
+
 class StoredParameter(Struct, frozen=True):
     """A parameter and the state of its optimizer.
+
+    The arrays of `leaves` are stored once, with the first block, and for each worker with
+    local values.
 
     Attributes:
         dtype: the dtype of the parameter.
@@ -112,6 +126,10 @@ class StoredParameter(Struct, frozen=True):
         local: the local values of each worker, if workers run their own optimizers. The
             slots of the rule then belong to these values.
         outer: the optimizer of the servers; set if and only if `local` is not empty.
+        slot_dtypes: the dtypes of slots that differ from the dtype of the parameter.
+        leaves: the arrays of the state that belong to the whole parameter, by name.
+        averaged: whether each block also has the values for evaluations and exports, in
+            the array `AVERAGED`.
     """
 
     dtype: str
@@ -122,18 +140,41 @@ class StoredParameter(Struct, frozen=True):
     blocks: tuple[StoredBlock, ...]
     local: dict[NodeName, StoredLocal] = {}
     outer: StoredOuter | None = None
+    slot_dtypes: dict[str, str] = {}
+    leaves: dict[str, StoredLeaf] = {}
+    averaged: bool = False
 
     @property
     def arrays(self) -> tuple[str, ...]:
         """The names of the arrays of each block."""
         if self.outer is None:
-            return VALUES, *self.slots
+            averaged = (AVERAGED,) if self.averaged else ()
+            return VALUES, *averaged, *self.slots
         return VALUES, *(f"{OUTER}{slot}" for slot in self.outer.slots)
 
     @property
     def local_arrays(self) -> tuple[str, ...]:
-        """The names of the arrays of a worker's local values."""
+        """The names of the arrays of a worker's local values, without leaves."""
         return VALUES, OLD, *self.slots
+
+    @property
+    def evaluation(self) -> str:
+        """The name of the array with the values for evaluations and exports."""
+        return AVERAGED if self.averaged else VALUES
+
+    def type_of(self, array: str) -> StoredLeaf:
+        """Return the type of an array of the whole parameter."""
+        if array in self.leaves:
+            return self.leaves[array]
+        return StoredLeaf(self.slot_dtypes.get(array, self.dtype), self.shape)
+
+
+def version_of(parameters: Mapping[str, StoredParameter]) -> int:
+    """Return the oldest version of the format that can describe these parameters."""
+    is_new = any(
+        each.slot_dtypes or each.leaves or each.averaged for each in parameters.values()
+    )
+    return VERSION if is_new else 2
 
 
 class StoredSparse(Struct, frozen=True):

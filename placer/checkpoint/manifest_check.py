@@ -126,6 +126,18 @@ def _in_parameter(
         at = block.stop
     if at != numel:
         yield f"they contain {at} of {numel} elements", f"{path}.blocks"
+    for name, dtype in parameter.slot_dtypes.items():
+        if name not in parameter.slots:
+            yield f"unknown slot '{name}'", f"{path}.slot_dtypes"
+        yield from _in_array(dtype, parameter.shape, f"{path}.slot_dtypes.{name}")
+    for name, leaf in parameter.leaves.items():
+        if name in (*parameter.arrays, *parameter.local_arrays):
+            yield "a slot has the same name", f"{path}.leaves.{name}"
+        yield from _in_array(leaf.dtype, leaf.shape, f"{path}.leaves.{name}")
+    if parameter.leaves and not parameter.blocks:
+        yield "it has leaves, but no blocks", f"{path}.blocks"
+    if parameter.averaged and parameter.local:
+        yield "values of workers have no averages", f"{path}.averaged"
     if (parameter.outer is None) != (not parameter.local):
         yield "one of 'outer' and 'local' is missing", path
     for worker, own in parameter.local.items():

@@ -75,8 +75,8 @@ class Checkpoint:
             for array, block in _all_blocks(parameter):
                 tensor = self._tensors[block.file].get(_tensor(block.tensor, array))
                 numel = block.stop - block.start
-                nbytes = numel * ITEM_BYTES[parameter.dtype]
-                expected = parameter.dtype, nbytes
+                dtype = parameter.type_of(array).dtype
+                expected = dtype, numel * ITEM_BYTES[dtype]
                 if tensor is None or (tensor.dtype, tensor.nbytes) != expected:
                     raise self._damaged(
                         block.file, f"it does not contain {array} of {name}"
@@ -114,12 +114,12 @@ class Checkpoint:
         Args:
             array: VALUES, the name of a slot, or another array of the parameter or worker.
                 If only workers have the slot, it is read from the first worker.
-            start: the first element, in C order.
+            start: the first element, in C order; 0 for a leaf.
             out: the buffer for the elements, as bytes. Its size determines their number.
             worker: the worker whose local values to read; empty for the model's values.
         """
         stored = self.manifest.parameters[parameter]
-        size = ITEM_BYTES[stored.dtype]
+        size = ITEM_BYTES[stored.type_of(array).dtype]
         stop = start + len(out) // size
         for block in _blocks_with(stored, array, worker):
             low, high = max(start, block.start), min(stop, block.stop)
@@ -158,13 +158,14 @@ class Checkpoint:
                 yield Wanted(span, out[array])
 
     def read_whole(self, parameter: str) -> bytearray:
-        """Return the bytes of the values of a parameter, in C order.
+        """Return the bytes of a parameter's values for evaluations, in C order.
 
         Raises CheckpointError if a file cannot be read or is damaged.
         """
         stored = self.manifest.parameters[parameter]
         out = bytearray(ITEM_BYTES[stored.dtype] * prod(stored.shape))
-        self.read([*self.wanted(parameter, VALUES, 0, memoryview(out))])
+        wanted = self.wanted(parameter, stored.evaluation, 0, memoryview(out))
+        self.read([*wanted])
         return out
 
     def read(self, wanted: Sequence[Wanted]) -> None:
@@ -240,10 +241,14 @@ class Checkpoint:
 def _blocks_with(
     stored: StoredParameter, array: str, worker: str
 ) -> Sequence[StoredBlock]:
-    if not worker and array in stored.arrays:
-        return stored.blocks
-    own = stored.local[worker or next(iter(stored.local))]
-    return (StoredBlock(own.file, own.tensor, 0, prod(stored.shape)),)
+    numel = prod(stored.type_of(array).shape)
+    if stored.local and (worker or array not in stored.arrays):
+        own = stored.local[worker or next(iter(stored.local))]
+        return (StoredBlock(own.file, own.tensor, 0, numel),)
+    if array in stored.leaves:
+        first = stored.blocks[0]
+        return (StoredBlock(first.file, first.tensor, 0, numel),)
+    return stored.blocks
 
 
 def _stored_columns(table: StoredSparse) -> int:
@@ -253,11 +258,12 @@ def _stored_columns(table: StoredSparse) -> int:
 
 
 def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:
-    for array in stored.arrays:
-        for block in stored.blocks:
+    leaves = () if stored.local else stored.leaves
+    for array in (*stored.arrays, *leaves):
+        for block in _blocks_with(stored, array, ""):
             yield array, block
     for worker in stored.local:
-        for array in stored.local_arrays:
+        for array in (*stored.local_arrays, *stored.leaves):
             for block in _blocks_with(stored, array, worker):
                 yield array, block
 

@@ -68,6 +68,7 @@ def compile_command(
     from placer.compiler.passes import STEP_PASSES
     from placer.errors import BuildError, PlacerError
     from placer.plan.write import write_build
+    from placer.report.optax_notes import optax_lines
     from placer.report.outcome import plan_line
     from placer.report.repeated_work import repeated_line
     from placer.report.untrained_arrays import untrained_lines
@@ -96,7 +97,8 @@ def compile_command(
     plan = compiled.plan
     # With --print-after, stdout has only graphs, so that they can be parsed.
     echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
-    for note in (*untrained_lines(plan), *repeated_line(plan, final[0])):
+    notes = (*untrained_lines(plan), *optax_lines(plan))
+    for note in (*notes, *repeated_line(plan, final[0])):
         echo(f"  {note}", err=bool(print_after))
     launch = f"placer launch {quote(str(out))}"
     echo(f"  written to {out}; run it with: {launch}", err=bool(print_after))

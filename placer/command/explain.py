@@ -34,14 +34,15 @@ def explain_command(
     from placer.compiler.build_or_spec import load_build
     from placer.report.choices import list_choices
     from placer.report.explain import BuildInfo, explain
+    from placer.report.optax_notes import optax_lines
     from placer.report.repeated_work import repeated_line
     from placer.report.untrained_arrays import untrained_lines
 
     loaded = load_build(build_in(build), overrides=overrides, code=code)
     if name is None:
         plan, graph = loaded.plan, loaded.graphs[0]
-        notes = (*untrained_lines(plan, None), *repeated_line(plan, graph))
-        lines = [*list_choices(plan), *notes, _REST]
+        notes = (*untrained_lines(plan, None), *optax_lines(plan, None))
+        lines = [*list_choices(plan), *notes, *repeated_line(plan, graph), _REST]
     else:
         info = BuildInfo(loaded.plan, loaded.graphs, loaded.op_positions)
         lines = list(explain(info, name))

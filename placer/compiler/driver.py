@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Never
 import msgspec
 
 from placer.compiler.emit.classes import name_classes
+from placer.compiler.emit.optax_tables import check_optax_tables
 from placer.compiler.emit.plan import make_plan
 from placer.compiler.emit.predicting import predicting_model
 from placer.compiler.emit.programs import Programs, emit_programs
@@ -23,6 +24,7 @@ from placer.compiler.frontend.unknown_arguments import hides_rest, refuse_unknow
 from placer.compiler.graph.declared import calls_user_code
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.optax_groups import optax_optimizers
 from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.graph.text import print_graph
 from placer.compiler.memory.input_ranges import limit_inputs
@@ -51,6 +53,7 @@ from placer.plan.plan import (
     SOURCES,
     Plan,
     Sources,
+    Table,
     read_plan,
     read_sources,
     sha256,
@@ -194,16 +197,22 @@ def compile_in_memory(
 
             spec = with_outputs(spec, outputs)
         refuse_at_import("placer.compile", spec.folder, spec.modules)
-        if calls := [op for op in spec.graph.ops if calls_user_code(op)]:
-            if not code:
-                raise _code_needed(calls)
-            # This imports JAX, which the rest of the compiler does not need.
+        calls = [op for op in spec.graph.ops if calls_user_code(op)]
+        optimizers = optax_optimizers(spec.graph)
+        if not code and (calls or optimizers):
+            raise _code_needed([*calls, *optimizers])
+        # Tracing imports JAX, which the rest of the compiler does not need.
+        if calls:
             from placer.compiler.tracing import complete_calls
 
             spec = complete_calls(spec)
+        if optimizers:
+            from placer.compiler.tracing_optax import describe_optimizers
+
+            spec = describe_optimizers(spec)
         spec = name_classes(limit_inputs(spec))
-        lowered = lower_model(spec, after_pass)
-        compiled = _emit(spec, lowered, read_weight_files(spec))
+        spec, lowered, tables = _lower_to_tables(spec, after_pass)
+        compiled = _emit(spec, lowered, tables, read_weight_files(spec))
     for text in (*find_row_pairs(spec.graph), *find_rates_of_zero(spec.graph)):
         warnings.warn(text, SpecWarning, stacklevel=3)
     return compiled
@@ -224,7 +233,9 @@ def compile_prediction(build: Path) -> CompiledBuild:
     with garbage_collection_off():
         plan, sources = read_plan(build), read_sources(build)
         model = predicting_model(build, plan, sources)
-        compiled = _emit(model, lower_prediction(model.graph), {})
+        lowered = lower_prediction(model.graph)
+        tables = plan_tables(model, lowered.step, lowered.evaluation)
+        compiled = _emit(model, lowered, tables, {})
 
     def make_sources(out: Path) -> Sources:
         """Return the sources with the original spec path, to which data is relative."""
@@ -234,12 +245,54 @@ def compile_prediction(build: Path) -> CompiledBuild:
     return replace(compiled, make_sources=make_sources)
 
 
+_Tables = Mapping[str, tuple[Table, ...]]
+"""The tables of each node."""
+
+
+def _lower_to_tables(
+    model: Model, observe: PassObserver | None
+) -> tuple[Model, LoweredModel, _Tables]:
+    """Run all passes and plan the tables.
+
+    The passes run again while an optax optimizer cannot update the blocks that they chose.
+    The returned model keeps such parameters whole.
+    """
+    if not optax_optimizers(model.graph):
+        lowered = lower_model(model, observe)
+        return model, lowered, plan_tables(model, lowered.step, lowered.evaluation)
+    from placer.compiler.tracing_optax import keep_whole
+
+    while True:
+        lowered, graphs = _lower_and_observe(model)
+        tables = plan_tables(model, lowered.step, lowered.evaluation)
+        with_whole = keep_whole(model, tables)
+        if with_whole is model:
+            break
+        model = with_whole
+    if observe is not None:
+        for name, graph in graphs:
+            observe(name, graph)
+    check_optax_tables(lowered.step, tables)
+    return model, lowered, tables
+
+
+def _lower_and_observe(
+    model: Model,
+) -> tuple[LoweredModel, list[tuple[str, Graph]]]:
+    """Run all passes. Return their result, and the arguments for an observer."""
+    graphs: list[tuple[str, Graph]] = []
+    lowered = lower_model(model, lambda name, graph: graphs.append((name, graph)))
+    return lowered, graphs
+
+
 def _emit(
-    model: Model, lowered: LoweredModel, weights: Mapping[str, bytes]
+    model: Model,
+    lowered: LoweredModel,
+    tables: _Tables,
+    weights: Mapping[str, bytes],
 ) -> CompiledBuild:
     """Return the build of a lowered model; `weights` are its files of initial values."""
     step = lowered.step
-    tables = plan_tables(model, step, lowered.evaluation)
     schedule = make_schedule(step, model.settings.train.schedule)
     graphs = lowered_graphs(model, lowered)
     programs = emit_programs(step, graphs, tables, schedule)
@@ -265,12 +318,16 @@ def _code_needed(calls: Sequence[Op]) -> SpecErrors:
     by_source = {op.source: op for op in reversed(calls)}
     return SpecErrors(
         SpecError(
-            f"compiling op '{op.name}' needs to run {op.attrs['fn']}",
+            f"compiling {_called(op)} needs to run {op.attrs['fn']}",
             span=span,
             hint="leave --no-code out to run the function; see docs/security.md",
         )
         for span, op in reversed(by_source.items())
     )
+
+
+def _called(op: Op) -> str:
+    return f"op '{op.name}'" if op.results else "the optimizer"
 
 
 def lower_model(model: Model, watch: PassObserver | None = None) -> LoweredModel:

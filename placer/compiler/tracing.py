@@ -1,7 +1,7 @@
 """Traces user functions of a spec at compile time.
 
-Only this module of the compiler imports JAX, and only for specs with `call`, `trace` or
-`metric` ops. Functions are traced, not compiled. Tracing checks the result types, and
+Only this module of the compiler and `tracing_optax` import JAX, and only for specs with
+`call`, `trace` or `metric` ops, or with optax optimizers. Functions are traced, not compiled. Tracing checks the result types, and
 records the residuals of the backward pass and the FLOPs of both passes in the graph.
 A function with `batch: rows`, and a metric, must work row by row. Unless its equations
 prove this, the function runs on a few rows, once together and once in two halves.
@@ -87,7 +87,7 @@ def _untrained_arrays(
     """Return the arrays of a traced function that are not trained, at its first region."""
     if op.kind != CALL.kind or not op.attrs.get("args") or op.attrs.get("region"):
         return ()
-    fn = _load_function(op.attrs["fn"], modules, loaded)
+    fn = load_function(op.attrs["fn"], modules, loaded)
     return tuple(untrained_arrays(fn, op.attrs["args"]))
 
 
@@ -116,14 +116,13 @@ def _complete(
     attrs = complete(declaration, written)
     types = [graph.tensor_type(name) for name in op.operands]
     try:
-        fn = _load_function(attrs["fn"], modules, loaded)
+        fn = load_function(attrs["fn"], modules, loaded)
         trace = _trace_metric if declaration is METRIC else _trace_call
         traced = trace(fn, types, attrs, batches)
     except PlacerError as error:
         raise _error_at(op, error.message, error.hint) from error
     except (Exception, SystemExit) as error:
-        raised = f"{type(error).__name__}: {error}".strip()
-        message = f"{attrs['fn']} raised {raised}{_deepest_line(error, modules)}"
+        message = describe_raised(attrs["fn"], error, modules)
         raise _error_at(op, message, missing_package_hint(error)) from error
     completed = condense(declaration, {**written, **traced})
     return op.with_attrs(**completed)
@@ -133,6 +132,12 @@ def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
     return SpecError(
         f"op '{op.name}' ({op.kind}): {message}", span=op.source, hint=hint
     )
+
+
+def describe_raised(fn: str, error: BaseException, modules: Modules) -> str:
+    """Return a message for an error that a user's function raised, with its line."""
+    raised = f"{type(error).__name__}: {error}".strip()
+    return f"{fn} raised {raised}{_deepest_line(error, modules)}"
 
 
 def _deepest_line(error: BaseException, modules: Modules) -> str:
@@ -146,9 +151,11 @@ def _deepest_line(error: BaseException, modules: Modules) -> str:
     return f" ({file}:{own[-1].lineno})"
 
 
-def _load_function(
+def load_function(
     text: str, modules: Modules, loaded: dict[str, Any]
 ) -> Callable[..., Any]:
+    """Return the function `MODULE:NAME` of the spec's folder. `loaded` has the modules
+    that were imported before. Raises PlacerError if the module has no such function."""
     module, _, name = text.partition(":")
     if module not in loaded:
         before = being_traced.set(module)

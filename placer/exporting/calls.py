@@ -150,8 +150,8 @@ class CallWriter:
             if name is not None:
                 return expression(name)
             # no output depends on the value
-            shape = ", ".join(rows if d == "batch" else str(d) for d in kind.shape)
-            return Expression(f'jnp.zeros(({shape},), "{kind.dtype}")')
+            sizes = "".join(f"{rows if d == 'batch' else d}, " for d in kind.shape)
+            return Expression(f'jnp.zeros(({sizes.rstrip()}), "{kind.dtype}")')
 
         def argument(term: Mapping[str, Any]) -> Expression:
             ((key, content),) = term.items()

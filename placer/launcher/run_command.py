@@ -17,9 +17,10 @@ import msgspec
 
 import placer
 from placer.place.node_kinds import NodeId
-from placer.plan.plan import MODEL, Plan, read_sources
+from placer.plan.plan import MODEL, Plan, Table, read_sources
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings.training.optimizers import OPTAX
 from placer.plan.settings.training.update_modes import SYNC, Mode
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, Command
 from placer.runtime.control.checkpoint_settings import (
@@ -139,11 +140,20 @@ def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
             "learning_rate": msgspec.to_builtins(table.learning_rate),
             "update": _update(table.mode),
             **msgspec.to_builtins(table.hyper),
+            **_optax_functions(plan, table),
         }
         for node in plan.nodes
         for table in node.tables
         if table.rule is not None
     }
+
+
+def _optax_functions(plan: Plan, table: Table) -> dict[str, str | None]:
+    """Return the functions of an optax optimizer, with the keys of a spec."""
+    if table.rule != OPTAX:
+        return {}
+    transformation = plan.transformations[table.transformation]
+    return {"fn": transformation.fn, "eval_params": transformation.eval_params or None}
 
 
 def _sparse_tables(plan: Plan) -> dict[str, dict[str, Any]]:

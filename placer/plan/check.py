@@ -179,12 +179,12 @@ def _check_node(
             yield f"its 'turns' contain {turn!r}, which is not a task with a microbatch"
     yield from _check_unique("table", (table.name for table in node.tables))
     for table in node.tables:
-        for problem in _check_table(node, table, parameters):
+        for problem in _check_table(plan, node, table, parameters):
             yield f"table '{table.name}': {problem}"
 
 
 def _check_table(
-    node: NodePlan, table: Table, parameters: Mapping[str, Parameter]
+    plan: Plan, node: NodePlan, table: Table, parameters: Mapping[str, Parameter]
 ) -> Problems:
     yield from _check_names(_TABLE, [table.name], "a table")
     if table.devices not in (MEMORY, *node.computes):
@@ -192,7 +192,9 @@ def _check_table(
     if table.in_place and table.devices != MEMORY:
         yield f"it is on {table.devices}; only tables on {MEMORY} are updated in place"
     problem = _check_depth(to_builtins(table.learning_rate))
-    if table.rule is not None:
+    if table.rule == optimizers.OPTAX:
+        problem = _check_optax(plan, table) or problem
+    elif table.rule is not None:
         problem = _check_rule(table.rule, table.hyper) or problem
     elif table.hyper:
         problem = "it has hyperparameters, but no update rule"
@@ -222,6 +224,20 @@ def _check_rule(rule: str, hyper: Mapping[str, Any]) -> str | None:
         optimizers.read_rule(rule, hyper)
     except ValidationError as error:
         return str(error)
+    return None
+
+
+def _check_optax(plan: Plan, table: Table) -> str | None:
+    """Return the error of a table with an optax optimizer, or None."""
+    found = plan.transformations.get(table.transformation)
+    if found is None:
+        return f"the plan has no optax optimizer '{table.transformation}'"
+    for path in filter(None, (found.fn, found.eval_params)):
+        if path.partition(":")[0] not in plan.modules:
+            return f"its optimizer '{path}' is not in a module of the plan"
+    for block in table.blocks:
+        if block.parameter not in found.parameters:
+            return f"its optimizer has no parameter '{block.parameter}'"
     return None
 
 

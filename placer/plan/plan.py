@@ -43,6 +43,7 @@ from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.metrics import Finalizer
 from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.transformations import Transformation
 from placer.plan.settings.training.update_modes import Geo, Mode
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.owners import check_folder
@@ -280,7 +281,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
         name: the name of the table.
         rule: the update rule; None if the parameters are not trained.
         hyper: the hyperparameters of the rule.
-        learning_rate: the learning rate.
+        learning_rate: the learning rate; None for an optax optimizer that takes none.
         blocks: the blocks that the table stores.
         mode: the update mode of asynchronous workers; None for synchronous training.
         local: the table holds a worker's own values of parameters on servers.
@@ -290,18 +291,24 @@ class Table(PlanStruct, frozen=True, kw_only=True):
             readers have finished. `placer.compiler.memory.in_place` proves it from the
             graph. A node cannot check this flag.
         devices: the storage: `cpu:0` for host memory, or one of the node's `computes`.
+        transformation: the number of the optax optimizer in `Plan.transformations`, if the
+            rule is `optax`.
+        averages: evaluations and exports use other values than those that are trained, by
+            the `eval_params` of the optax optimizer.
     """
 
     name: str
     rule: str | None = None
     hyper: dict[str, Any] = {}
-    learning_rate: Rate
+    learning_rate: Rate | None
     blocks: tuple[Block, ...]
     mode: Mode | None = None
     local: bool = False
     per_worker: bool = False
     in_place: bool = False
     devices: str
+    transformation: str = ""
+    averages: bool = False
 
 
 class NodePlan(PlanStruct, frozen=True, kw_only=True):
@@ -355,6 +362,11 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
         """Whether the node reads rows in any phase, so that it needs the data."""
         phases = (self.step, self.evaluation, self.prediction)
         return any(phase is not None and phase.reads for phase in phases)
+
+    @property
+    def uses_jax(self) -> bool:
+        """Whether the node computes values, or updates parameters with optax."""
+        return bool(self.computes) or any(each.transformation for each in self.tables)
 
 
 class Parameter(PlanStruct, frozen=True, kw_only=True):
@@ -434,6 +446,8 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     untrained: dict[ValueName, tuple[str, ...]] = {}
     """The arrays that are not trained in the arguments of each traced function, such as
     `model.count int32[2]`, by the name of the op."""
+    transformations: dict[str, Transformation] = {}
+    """The optax optimizers, by the number of their optimizer group."""
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The SHA-256 of each file by path, except plan.json and sources.json."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import to_builtins
 
 from placer.plan.plan import NodePlan, Plan, SparseTable, Table
 from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.schedules import Rate
+from placer.plan.settings.training.transformations import Transformation
 from placer.plan.settings.training.update_modes import describe_mode
 
+_MOST_LEAVES: Final = 8
 _Row = tuple[str, str, str, str, str, str]
 _HEAD: _Row = ("table", "kind", "name", "width", "stored here", "optimizer")
 
@@ -36,7 +38,7 @@ def table_lines(plan: Plan, node: NodePlan) -> Iterator[str]:
         here = sum(block.numel for block in dense.blocks)
         stored = f"{here:,} elements in {_count(len(dense.blocks), 'block')}"
         width = f"{_width(plan, dense.name):,}"
-        text = describe_optimizer(dense)
+        text = describe_optimizer(plan, dense)
         rows.append((str(ids[dense.name]), "dense", dense.name, width, stored, text))
     for sparse in plan.sparse_tables:
         if node.name in sparse.holders:
@@ -69,11 +71,15 @@ def _width(plan: Plan, name: str) -> int:
     return sum(parts.values())
 
 
-def describe_optimizer(table: Table) -> str:
+def describe_optimizer(plan: Plan, table: Table) -> str:
     """Describe the optimizer of a dense table in one line."""
     if table.rule is None:
         return "not trained"
-    text = _describe_rule(table.rule, table.hyper, table.learning_rate)
+    if table.rule == optimizers.OPTAX:
+        transformation = plan.transformations[table.transformation]
+        text = _describe_optax(transformation, table.learning_rate)
+    else:
+        text = _describe_rule(table.rule, table.hyper, table.learning_rate or 0.0)
     if table.local:
         return f"{text}; local values of this node"
     if table.mode is not None:
@@ -118,6 +124,21 @@ def _describe_rule(name: str, hyper: Mapping[str, Any], learning_rate: Rate) -> 
     ]
     slot_text = f"slots {' and '.join(slots)}" if slots else "no slots"
     return f"{name}: {', '.join([rate, *settings])}; {slot_text}"
+
+
+def _describe_optax(transformation: Transformation, learning_rate: Rate | None) -> str:
+    """Describe an optax optimizer with its learning rate and state."""
+    parts = [f"optax {transformation.fn}"]
+    if learning_rate is not None:
+        rate = _format_setting(to_builtins(learning_rate))
+        parts[0] += f": learning rate {rate}"
+    names = [*dict.fromkeys(leaf.name for leaf in transformation.leaves)]
+    more = [f"{len(names) - _MOST_LEAVES} more"] if len(names) > _MOST_LEAVES else []
+    listed = ", ".join([*names[:_MOST_LEAVES], *more])
+    parts.append(f"state {listed}" if names else "no state")
+    if transformation.eval_params:
+        parts.append(f"evaluations use {transformation.eval_params}")
+    return "; ".join(parts)
 
 
 def _format_setting(value: Any) -> str:

@@ -37,13 +37,17 @@ def is_block(request: ReadRequest, item: Mapping[str, Any]) -> bool:
 
     Its values are arrays, and have one axis more than a row of their inputs. If some have
     another number of axes, all must at least have the same first dimension, and none the
-    shape of one row.
+    shape of one row. A list of arrays, as PyTorch collates lists, is refused later.
     """
     shapes = []
+    has_lists = False
     for column in request.used:
         names = wanted_columns(request, column.name)
         if len(names) == 1 and names[0] in item:
             value = item[names[0]]
+            if _is_list_of_arrays(value):
+                has_lists = True
+                continue
             if not hasattr(value, "__array__"):
                 return False
             shapes.append((tuple(np.shape(value)), column.shape))
@@ -52,8 +56,17 @@ def is_block(request: ReadRequest, item: Mapping[str, Any]) -> bool:
     has_more = [len(shape) == len(row) + 1 for shape, row in shapes]
     if all(has_more):
         return bool(shapes)
+    if has_lists:
+        return False
     have_same_rows = len({shape[0] for shape, _ in shapes}) == 1
     return any(has_more) and have_same_rows and all(s != row for s, row in shapes)
+
+
+def _is_list_of_arrays(value: Any) -> bool:
+    """Return True for a list of arrays that are not single numbers."""
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(hasattr(each, "__array__") and np.ndim(each) > 0 for each in value)
 
 
 def collect_blocks(
@@ -130,21 +143,24 @@ def _read_arrays(
 
 def _array(value: Any, column: Column, name: str, where: str) -> np.ndarray:
     """Return the values of a column of a block, [rows, ...]."""
-    found = f"is a {type(value).__name__}"
+    found = f"is a {type(value).__name__}, not an array with an entry per row"
     hint = "after a block, yield only blocks: dicts of arrays"
+    if _is_list_of_arrays(value):
+        hint = (
+            f"yield one array; for a DataLoader of PyTorch, return '{name}' of a row as"
+            " an array or a tensor, not as a list"
+        )
     if hasattr(value, "__array__"):
         try:
             array = to_array(value)
             if array.ndim:
                 return array
-            found = "is one value"
-        except (TypeError, ValueError) as error:  # of a tensor on a GPU
-            found, hint = (
-                f"cannot be read: {error}",
-                f"input '{column.name}' is {column}",
+            found = "is one value, not an array with an entry per row"
+        except (TypeError, ValueError, RuntimeError) as error:
+            found = f"cannot be read: {error}"
+            hint = (
+                "yield arrays that NumPy reads; a tensor of PyTorch may need"
+                " .detach().float().cpu()"
             )
     with errors_of_input(column.name):
-        raise DataError(
-            f"{where}: column '{name}' {found}, not an array with an entry per row",
-            hint=hint,
-        )
+        raise DataError(f"{where}: column '{name}' {found}", hint=hint)

@@ -157,18 +157,24 @@ def _optimizer(parameter: StoredParameter | StoredSparse) -> str:
     if parameter.rule is None:
         return "not trained"
     rules = [(parameter.rule, parameter.slots)]
-    outer = parameter.outer if isinstance(parameter, StoredParameter) else None
-    if outer is not None and outer.slots:
-        rules.append((f"outer {outer.rule}", outer.slots))
-    return ", ".join(
+    if isinstance(parameter, StoredParameter):
+        rules = [(parameter.rule, (*parameter.slots, *parameter.leaves))]
+        outer = parameter.outer
+        if outer is not None and outer.slots:
+            rules.append((f"outer {outer.rule}", outer.slots))
+    text = ", ".join(
         f"{rule} ({', '.join(slots)})" if slots else rule for rule, slots in rules
     )
+    averaged = isinstance(parameter, StoredParameter) and parameter.averaged
+    return f"{text}, with averages" if averaged else text
 
 
 def _nbytes(parameter: StoredParameter) -> int:
-    """Return the bytes of a parameter with its slots and the workers' own copies."""
-    arrays = len(parameter.arrays) + len(parameter.local) * len(parameter.local_arrays)
-    return arrays * prod(parameter.shape) * ITEM_BYTES[parameter.dtype]
+    """Return the bytes of a parameter with its state and the workers' own copies."""
+    own = parameter.local_arrays * len(parameter.local)
+    leaves = tuple(parameter.leaves) * max(1, len(parameter.local))
+    types = map(parameter.type_of, (*parameter.arrays, *own, *leaves))
+    return sum(prod(each.shape) * ITEM_BYTES[each.dtype] for each in types)
 
 
 def _all_blocks(parameter: StoredParameter) -> list[StoredBlock]:

@@ -138,7 +138,7 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
         yield f"  {node} trains its own copy, in table '{table.name}' ({table.rule})"
     tables = [*(table for _, table, _ in blocks), *(table for _, table in local)]
     for table in {table.name: table for table in tables}.values():
-        yield f"  {table.name}: {describe_optimizer(table)}"
+        yield f"  {table.name}: {describe_optimizer(build.plan, table)}"
     yield from _crossings(build, own, "the parameter is")
     if local:
         yield from _crossings(build, {f"{parameter.name}.delta"}, "its change is")

@@ -77,7 +77,7 @@ def _optimizers(settings: Mapping[str, Any]) -> Iterator[str]:
             tables[section.partition(".")[2]][name] = setting_text(value)
     described: dict[str, list[str]] = defaultdict(list)
     for name, table in tables.items():
-        text = table.get("op", "")
+        text = " ".join(filter(None, (table.get("op", ""), table.get("fn", ""))))
         if "learning_rate" in table:
             text += f", learning rate {table['learning_rate']}"
         if "update" in table:

@@ -49,7 +49,7 @@ def table_views(plan: Plan) -> Iterator[RenderableType]:
         for table in node.tables:
             count = plural(len(table.blocks), "block")
             stored = f"{count} of {format_size(_table_bytes(table, items))}"
-            text = f"  {stored}  {describe_optimizer(table)}"
+            text = f"  {stored}  {describe_optimizer(plan, table)}"
             yield _head(node, ids[table.name], table.name, text)
             yield _grid(table, items)
         for each in sparse:

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from placer.errors import RunError
 from placer.place.types import is_half_float
 from placer.plan.plan import Table
-from placer.plan.settings.training.optimizers import read_rule
-from placer.tables.optimizer_rules import changing_numbers, constant_numbers, kernels_of
 from placer.tables.protocol import ProgramTable
 
 Array = npt.NDArray[Any]
@@ -30,32 +28,41 @@ class BlockTable(ProgramTable, ABC):
     A table may have no blocks; its methods then do nothing.
 
     Args:
-        planned: the table in the plan. Without a rule, `sgd` updates it.
+        planned: the table in the plan.
         dtype: the dtype of values, slots and gradients: a float of 16, 32 or 64 bits.
 
     Attributes:
         blocks: the blocks. Sequences of arrays have the same order.
-        rule: the rule with its hyperparameters.
         step: the number of updates so far.
         dtype: the dtype of values, slots and gradients.
         compute_dtype: the dtype of computations: float32 for half floats, which are rounded
             once per update.
-        kernels: the kernels of the rule: one, or two for a two-phase rule.
     """
 
     def __init__(self, planned: Table, dtype: str) -> None:
         self.name = planned.name
         self.blocks = planned.blocks
-        self.rule = read_rule(planned.rule or "sgd", planned.hyper)
-        self._hyper = self.rule.hyper
         self.dtype = np.dtype(dtype)
         self.compute_dtype = np.dtype("float32") if is_half_float(dtype) else self.dtype
-        self.kernels = kernels_of(self.rule)
         self.load_updates([0] * len(self.blocks))
+
+    def evaluation_values(self) -> tuple[Any, ...]:
+        """Return the values of the blocks for evaluations and exports."""
+        return self.values()
 
     @abstractmethod
     def slots(self) -> dict[str, tuple[Array, ...]]:
-        """Return copies of the optimizer's slots: for each slot, one array per block."""
+        """Return copies of the optimizer's slots: for each slot, one array per block.
+
+        A block without a slot has None.
+        """
+
+    @abstractmethod
+    def initial_slots(self) -> Mapping[str, tuple[Any, ...]]:
+        """Return the slots of a run that begins with the current values.
+
+        The caller loads slots next: the slots of the table may change.
+        """
 
     @abstractmethod
     def editing(self) -> AbstractContextManager[tuple[Array, ...]]:
@@ -82,8 +89,9 @@ class BlockTable(ProgramTable, ABC):
             reuse: an old snapshot of the same blocks whose memory may be reused.
 
         Returns:
-            One array per block for VALUES and for each slot, by name. An array on a device
-            is copied to host memory when numpy reads it.
+            One array per block for VALUES and for each slot, by name; None for a block
+            without the slot. An array on a device is copied to host memory when numpy
+            reads it.
         """
 
     @abstractmethod
@@ -109,18 +117,6 @@ class BlockTable(ProgramTable, ABC):
                 )
         return list(arrays)
 
-    def check_slots(
-        self, slots: Mapping[str, Sequence[Any]]
-    ) -> Mapping[str, Sequence[Any]]:
-        """Check that slots fit the table and return them; raise RunError if they do not."""
-        own = self.rule.first_slots
-        if slots.keys() != own.keys():
-            raise RunError(
-                f"table {self.name} has {_list_slots(own)},"
-                f" but the argument has {_list_slots(slots)}"
-            )
-        return {slot: self.check_fits(arrays, slot) for slot, arrays in slots.items()}
-
     def scale_per_block(self, scale: Any) -> Sequence[Any]:
         """Return the factor of the gradient of each block."""
         if not isinstance(scale, list | tuple):
@@ -138,26 +134,3 @@ class BlockTable(ProgramTable, ABC):
         assert len(updates) == len(self.blocks), (self.name, updates)
         self.step = max(updates, default=0)
         self._begun = tuple(self.step - count for count in updates)
-        # Blocks of the same kind share the numbers of an update.
-        kinds = [(b.decays, at) for b, at in zip(self.blocks, self._begun, strict=True)]
-        index_of = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
-        self._kinds = [
-            (constant_numbers(self._hyper, decays=decays), begun)
-            for decays, begun in index_of
-        ]
-        self._kind_of_block = tuple(index_of[kind] for kind in kinds)
-
-    def next_numbers(self, rate: float) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-        """Return the distinct `StepNumbers` of the next update, and each block's index in them.
-
-        The numbers of a block depend on its number of updates and on weight decay.
-        """
-        dtype, numbers = self.compute_dtype, []
-        for constants, begun in self._kinds:
-            changing = changing_numbers(self._hyper, self.step + 1 - begun, rate, dtype)
-            numbers.append(np.array(constants._replace(**changing), dtype))
-        return tuple(numbers), self._kind_of_block
-
-
-def _list_slots(slots: Mapping[str, object]) -> str:
-    return " and ".join(slots) if slots else "no slots"

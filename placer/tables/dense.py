@@ -22,14 +22,15 @@ from placer.plan.settings.training.optimizers import VALUES
 from placer.plan.settings.training.slicing import Block
 from placer.system.memory import aligned
 from placer.tables.apply_gradients import Loop, UpdatePass, is_fused
-from placer.tables.block_table import BlockTable, Snapshot
+from placer.tables.block_table import Snapshot
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
 from placer.tables.optimizer_rules import Kernel, arrays_of, record_of_numbers
+from placer.tables.rule_table import RuleTable
 
 Array = npt.NDArray[Any]
 
 
-class DenseTable(BlockTable):
+class DenseTable(RuleTable):
     """A table in host memory.
 
     After an interrupted update, every method raises RunError.

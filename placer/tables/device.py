@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from placer.plan.plan import Table
 from placer.plan.settings.training.optimizers import VALUES
-from placer.tables.block_table import BlockTable, Snapshot
+from placer.tables.block_table import Snapshot
 from placer.tables.optimizer_rules import Kernel, StepNumbers, arrays_of
+from placer.tables.rule_table import RuleTable
 
 Arrays = tuple[jax.Array, ...]
 Put = Callable[[Sequence[Any]], Arrays]
 
 
-class DeviceTable(BlockTable):
+class DeviceTable(RuleTable):
     """A table on the devices of one node.
 
     Args:

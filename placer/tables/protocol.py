@@ -23,6 +23,9 @@ class ProgramTable(Protocol):
     def values(self) -> tuple[Any, ...]:
         """Return the values of the blocks."""
 
+    def evaluation_values(self) -> tuple[Any, ...]:
+        """Return the values of the blocks for evaluations and exports."""
+
     def load(self, values: Sequence[Any]) -> None:
         """Replace the values. Slots and step count do not change."""
 

@@ -285,3 +285,50 @@ def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
     check_exported(tmp_path / "build", params, columns, wanted, "float32", out)
     readme = (out / "model" / "README.md").read_text()
     assert "it needs jax, numpy, safetensors and msgspec |" in readme
+
+
+COUNTING = """
+import jax.numpy as jnp
+from flax import nnx
+
+import placer
+from placer import Program, layers, optimizer, place_guard
+
+
+class Counting(nnx.Module):
+    def __init__(self):
+        self.steps = nnx.Variable(jnp.zeros((), jnp.int32))
+        self.w = nnx.Param(jnp.ones(2))
+
+
+def make():
+    return Counting()
+
+
+def apply(model, x):
+    model.steps[...] += 1
+    return x @ model.w
+
+
+def build():
+    data = {"source": "npz:rows.npz", "batch": 8}
+    program = Program(nodes={"worker": {"count": 1}}, data={"train": data})
+    with program, place_guard("/node:worker"):
+        x = layers.data("x", "float32[batch, 2]")
+        loss = layers.mean(placer.trace(apply, make, x, name="net"))
+        optimizer.SGD(0.1).minimize(loss)
+    return program
+"""
+
+
+def test_a_number_that_outputs_do_not_need_is_no_parameter_of_the_export(tmp_path):
+    (tmp_path / "counting.py").write_text(COUNTING)
+    np.savez(tmp_path / "rows.npz", x=np.ones((8, 2), np.float32))
+    model = placer.export(
+        f"{tmp_path}/counting.py:build",
+        tmp_path / "model",
+        params={"net.steps": np.int32(3), "net.w": np.float32([2, 3])},
+        outputs=["net"],
+    )
+    assert load_file(model.folder / "params.safetensors").keys() == {"net.w"}
+    assert 'jnp.zeros((), "int32")' in (model.folder / "model.py").read_text()

@@ -359,9 +359,11 @@ def test_other_mistakes_are_reported(model, params, name, error, message, hint):
 class Variable:
     """Has what placer uses of a variable of Keras."""
 
-    def __init__(self, path: str, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, path: str, shape: tuple[int, ...], trainable: bool = True
+    ) -> None:
         self.path, self.shape, self.dtype = path, shape, "float32"
-        self.trainable, self.value = True, np.zeros(shape, np.float32)
+        self.trainable, self.value = trainable, np.zeros(shape, np.float32)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return self.value
@@ -377,6 +379,11 @@ class Model:
             Variable("sequential/dense/kernel", (4, 2)),
             Variable("sequential/dense/bias", (2,)),
         ]
+        self.non_trainable_variables = [
+            Variable("sequential/norm/mean", (2,), trainable=False),
+            Variable("drop/seed_generator_state", (2,), trainable=False),
+        ]
+        self.variables = [*self.non_trainable_variables, *self.trainable_variables]
 
 
 def test_a_keras_model_is_updated_in_place(monkeypatch):
@@ -402,6 +409,24 @@ def test_variables_of_keras_are_updated_in_place(monkeypatch):
     variables = Model().trainable_variables
     assert placer.restore(variables, trained, "m")[1] is variables[1]
     assert variables[1].value.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_state_of_keras_is_updated_in_place(split, monkeypatch):
+    keras = SimpleNamespace(Variable=Variable, Model=Model)
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    prefix = "m.sequential"
+    values = {
+        f"{prefix}_dense_bias": np.arange(2),
+        f"{prefix}_dense_kernel": np.ones((4, 2)),
+        f"{prefix}_norm_mean": np.full(2, 7),
+    }
+    model = Model()
+    arguments = {"state": model.non_trainable_variables, "w": model.trainable_variables}
+    placer.restore(arguments if split else model, values, "m")
+    mean, seeds = model.non_trainable_variables
+    assert (mean.value.tolist(), seeds.value.tolist()) == ([7, 7], [0, 0])
+    assert model.trainable_variables[1].value.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -19,6 +19,7 @@ from support.marks import slow_but
 import placer
 from placer.compiler.driver import compile
 from placer.exporting.export import export
+from placer.plan.plan import read_plan
 from placer.runtime.control.options import Options
 from placer.runtime.control.result import Result
 from placer.runtime.process.threads import run_in_threads
@@ -41,6 +42,13 @@ MODES: dict[str, dict[str, Any]] = {
     "one process": {},
     "servers": AT_SERVERS,
     "all-reduce": AT_WORKERS,
+    "microbatches": AT_SERVERS | {"SETTINGS": {"microbatches": 2}},
+    "GPUs": AT_SERVERS
+    | {
+        "DEVICES": {"devices": {"gpu": 2}},
+        "SETTINGS": {"emulate": True},
+        "COMPUTED": "/node:worker/gpu:1",
+    },
     "async": AT_SERVERS | updating("async"),
     "half_async": AT_SERVERS | updating("half_async"),
     "geo": AT_SERVERS | updating({"geo": {"every": 2}}),
@@ -91,8 +99,9 @@ def expected(steps: int) -> dict[str, np.ndarray]:
 
 
 def run(build: Path, **options: Any) -> Result:
-    saved = build.with_suffix(".safetensors")
-    return run_in_threads(build, Options(save_params=saved, deadline=300.0, **options))
+    options["save_params"] = build.with_suffix(".safetensors")
+    options["emulate"] = read_plan(build).settings.emulate
+    return run_in_threads(build, Options(deadline=300.0, **options))
 
 
 def check(build: Path, result: Result, state: dict[str, np.ndarray]) -> None:

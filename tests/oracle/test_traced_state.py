@@ -207,20 +207,57 @@ def test_a_run_resumes_with_its_statistics(
     shutil.rmtree(saves)
 
 
-def test_an_exported_model_reads_its_statistics(tmp_path: Path) -> None:
-    file = write(tmp_path / "run", "one worker")
+def evaluate_nnx(model: Any) -> Any:
+    model.eval()
+    return load_module().apply(model, ROWS["x"])
+
+
+def evaluate_linen(arguments: Any) -> Any:
+    trees = arguments["params"], arguments["stats"]
+    return load_module().apply_linen(*trees, ROWS["x"], jax.random.key(0), False)[0]
+
+
+def evaluate_equinox(arguments: Any) -> Any:
+    model = equinox.nn.inference_mode(arguments["model"])
+    state, key = arguments["state"], jax.random.key(0)
+    return load_module().apply_equinox(model, state, ROWS["x"], key)[0]
+
+
+def made(which: str) -> Any:
+    """Return the arguments of a trace that have parameters or state."""
     module = load_module()
-    model = module.normalizing(hidden=6)
+    if which == "build":
+        return module.normalizing(hidden=6)
+    if which == "build_linen":
+        return {"params": module.params(), "stats": module.statistics()}
+    return dict(zip(("model", "state"), module.stateful(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("which", "evaluate"),
+    [
+        ("build", evaluate_nnx),
+        ("build_linen", evaluate_linen),
+        ("build_equinox", evaluate_equinox),
+    ],
+)
+def test_an_exported_model_reads_its_statistics(
+    which: str, evaluate: Any, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "run", "one worker")
     params = {
         "net." + "_".join(path): abs(RNG.normal(size=leaf.shape))
-        for path, leaf in leaves_with_paths(model)
-        if "rngs" not in path
+        if equinox.is_inexact_array(leaf)
+        else np.ones_like(leaf)
+        for path, leaf in leaves_with_paths(made(which))
+        if "rngs" not in path and equinox.is_array(leaf)
     }
     out = tmp_path / "exported"
-    export(f"{file}:build", out, params=params, outputs=["net"])
-    assert "ops.in_evaluation(" in (out / "model.py").read_text()
+    export(f"{file}:{which}", out, params=params, outputs=["net"])
+    called = (out / "model.py").read_text()
+    assert ("ops.in_evaluation(" in called) == (which != "build_linen")
     exported = jax.export.deserialize(bytearray((out / "model.stablehlo").read_bytes()))
-    got = exported.call(params, ROWS["x"])["net"]
-    restored = placer.restore(model, params, "net")
-    restored.eval()
-    np.testing.assert_allclose(got, module.apply(restored, ROWS["x"]), rtol=1e-5)
+    stored = load_file(out / "params.safetensors")  # those that an evaluation reads
+    got = exported.call(stored, ROWS["x"])["net"]
+    restored = placer.restore(made(which), params, "net")
+    np.testing.assert_allclose(got, evaluate(restored), rtol=1e-5)

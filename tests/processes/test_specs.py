@@ -44,6 +44,7 @@ REACHED = {
     "digits_without_server": {"accuracy": 0.975},
     "digits_cnn": {"accuracy": 0.985, "loss": -0.03},
     "digits_diloco": {"accuracy": 0.98},
+    "digits_optax": {"accuracy": 0.98},
     "digits_half_async": {"accuracy": 0.975},
     "digits_heter": {"accuracy": 0.97},
     "digits_hybrid": {"accuracy": 0.975},

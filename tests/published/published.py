@@ -75,19 +75,22 @@ class Published:
         """Yield the rows of each step."""
         for first in range(0, STEPS * BATCH, BATCH):
             part = np.arange(first, first + BATCH) % ROWS
-            yield [values[part] for values in self.rows.values()]
+            yield [
+                jnp.asarray(self.widened(values[part])) for values in self.rows.values()
+            ]
 
     def initial(self) -> dict[str, Any]:
         """Return the models by the parameters of `losses`, in the precision."""
         names = inspect.signature(self.net.losses).parameters
         made = [getattr(self.net, each)() for each in self.models]
-        return dict(zip(names, jax.tree.map(self._widened, made), strict=False))
+        return dict(zip(names, jax.tree.map(self.widened, made), strict=False))
 
-    def _widened(self, leaf: Any) -> Any:
-        is_wide = self.precision == "float64" and jnp.issubdtype(
-            leaf.dtype, np.floating
-        )
-        return leaf.astype(np.float64) if is_wide else leaf
+    def widened(self, leaf: Any) -> Any:
+        """Return an array of the models or of the rows in the precision."""
+        if self.precision == "float32" or not hasattr(leaf, "dtype"):
+            return leaf
+        is_float = jnp.issubdtype(leaf.dtype, np.floating)
+        return leaf.astype(np.float64) if is_float else leaf
 
 
 def build(model: Published, placement: str, rows: Path, **sections: Any) -> Program:
@@ -173,7 +176,8 @@ def train_plain(model: Published, parts: Any = None) -> Outcome:
         params = optax.apply_updates(params, updates)
         losses.append(float(value))
     # An evaluation draws nothing.
-    tested = forward(params, state, jax.random.key(0), False, *model.rows.values())[0]
+    key, first = jax.random.key(0), list(model.batches())[: ROWS // BATCH]
+    tested = jnp.concat([forward(params, state, key, False, *b)[0] for b in first])
     return Outcome(losses, join(params, state), float(tested.mean()), tested)
 
 
@@ -227,11 +231,12 @@ def _stream_value(value: Any, key: Any, number: int) -> Any:
 
 
 def train(model: Published, placement: str, folder: Path, **options: Any) -> Outcome:
-    """Train with placer, with the nodes as threads. The build is `folder/build`."""
+    """Train with placer, by default with the nodes as threads, and with the options of
+    `placer.launch`. The build is `folder/build`."""
     program = build(model, placement, folder / "rows.npz")
     placer.compile(program, folder / "build", outputs=["net"])
-    options = {"steps": STEPS} | options
-    result = placer.launch(folder / "build", in_process=True, **options)
+    options = {"steps": STEPS, "in_process": True} | options
+    result = placer.launch(folder / "build", **options)
     losses = [step["metrics"]["loss"] for step in result.history if "metrics" in step]
     models = restored(model, result)
     return Outcome(losses, models, result.eval["loss"], None, result.params)
@@ -253,6 +258,8 @@ def check(model: Published, got: Outcome, wanted: Outcome) -> None:
     trained, expected = (jax.tree.leaves_with_path(x.models) for x in (got, wanted))
     assert [path for path, _ in trained] == [path for path, _ in expected]
     for (path, values), (_, others) in zip(trained, expected, strict=True):
+        if not hasattr(values, "dtype"):  # a number or a function of a module
+            continue
         if jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
             continue
         np.testing.assert_allclose(
@@ -274,5 +281,6 @@ def check_uses(model: Published, wanted: Outcome, folder: Path) -> None:
     np.testing.assert_allclose(predicted["net"], wanted.row_losses, **same)
     placer.export(build, folder / "exported", params=params, outputs=["net"])
     code = (folder / "exported" / "model.stablehlo").read_bytes()
-    called = deserialize(bytearray(code)).call(params, *rows.values())
+    wide = [model.widened(values) for values in rows.values()]
+    called = deserialize(bytearray(code)).call(params, *wide)
     np.testing.assert_allclose(called["net"], wanted.row_losses, rtol=1e-5, atol=1e-5)

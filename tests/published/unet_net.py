@@ -9,10 +9,10 @@ from placer import place_guard
 
 NET = FlaxUNet2DConditionModel(
     sample_size=8,
-    block_out_channels=(32, 64),
+    block_out_channels=(32,),
     layers_per_block=1,
-    down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-    up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+    down_block_types=("CrossAttnDownBlock2D",),
+    up_block_types=("CrossAttnUpBlock2D",),
     attention_head_dim=4,
     cross_attention_dim=16,
     dropout=0.1,

@@ -29,6 +29,16 @@ class Tensor:
         return np.asarray(self.values, dtype)
 
 
+class Unreadable:
+    '''A tensor that PyTorch does not convert.'''
+
+    def __init__(self, values):
+        self.shape = np.shape(values)
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("requires grad")
+
+
 def block(first, count, kind=np.asarray):
     numbers = np.arange(first, first + count)
     return {'x': kind(np.stack([numbers, -numbers], 1)), 'label': kind(numbers % 7)}
@@ -214,6 +224,18 @@ def test_blocks_raise_at_the_memory_limit(tmp_path):
             (X, LABEL),
             "block 1: column 'x' is a list, not an array with an entry per row",
             "yield only blocks",
+        ),
+        (  # as PyTorch collates the lists of rows
+            "yield {'x': [np.zeros(9), np.zeros(9)], 'label': np.zeros(9, int)}",
+            (X, LABEL),
+            "block 0: column 'x' is a list, not an array with an entry per row",
+            "return 'x' of a row as an array or a tensor, not as a list",
+        ),
+        (
+            "yield {'x': Unreadable([[1, 2]]), 'label': np.zeros(1, int)}",
+            (X, LABEL),
+            "block 0: column 'x' cannot be read: requires grad",
+            "detach()",
         ),
         (
             "yield block(0, 3)\nyield {'x': np.zeros((2, 2)), 'label': np.array([1, .5])}",

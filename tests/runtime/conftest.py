@@ -25,10 +25,10 @@ def programs_loaded_once():
     loaded = {}
     load = program_file.load_program
 
-    def load_once(folder, plan, node):
+    def load_once(folder, plan, node, modules=None):
         key = folder, plan.digest, node.program
         if key not in loaded:
-            loaded[key] = load(folder, plan, node)
+            loaded[key] = load(folder, plan, node, modules)
         return loaded[key]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from placer.checkpoint.manifest import (
     FILE,
-    VERSION,
     Machine,
     Manifest,
     Progress,
     StoredBlock,
     StoredData,
+    StoredLeaf,
     StoredParameter,
+    version_of,
 )
 from placer.checkpoint.manifest_file import digest_of
 from placer.checkpoint.writing import commit, temporary_folder, write_tensors
@@ -48,10 +50,13 @@ def write_checkpoint(
     step: int,
     sequence: int,
     blocks: Sequence[tuple[int, int]] = ((0, ELEMENTS),),
+    *,
+    optax: bool = False,
     **progress: Any,
 ) -> Path:
     """Write a checkpoint of a parameter `w` with a slot `mu`; a block is in the file of
-    server 0 or 1 in turn. `progress` are more fields of `Progress`."""
+    server 0 or 1 in turn. `progress` are more fields of `Progress`. With `optax`, the
+    optimizer also has the array `count`, and values for evaluations."""
     temporary = temporary_folder(folder, step, "0a")
     tensors: dict[str, dict[str, np.ndarray]] = {}
     stored = []
@@ -60,12 +65,25 @@ def write_checkpoint(
         part = slice(start, stop)
         tensors.setdefault(file, {})[name] = value_of("value")[part]
         tensors[file][f"{name}/mu"] = value_of("mu")[part]
+        if optax:
+            tensors[file][f"{name}/mu"] = value_of("mu")[part].astype(np.float16)
+            tensors[file][f"{name}/averaged"] = -value_of("value")[part]
+            if not start:
+                tensors[file][f"{name}/count"] = np.array([step, 1, 2], np.int32)
         stored.append(StoredBlock(file, name, start, stop))
     parameter = StoredParameter(
         "float32", (ELEMENTS,), "momentum", ("mu",), step, tuple(stored)
     )
+    if optax:
+        parameter = structs.replace(
+            parameter,
+            rule="optax",
+            slot_dtypes={"mu": "float16"},
+            leaves={"count": StoredLeaf("int32", (3,))},
+            averaged=True,
+        )
     manifest = Manifest(
-        version=VERSION,
+        version=version_of({"w": parameter}),
         placer="0",
         name="small",
         sequence=sequence,

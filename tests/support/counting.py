@@ -9,7 +9,7 @@ from flax import nnx
 import placer
 from placer import Program, layers, optimizer, place_guard
 
-WORKERS, HETER, BATCH, KEPT = 1, 0, 8, []
+WORKERS, HETER, BATCH, KEPT, DEVICES, SETTINGS = 1, 0, 8, [], {}, {}
 COMPUTED, UPDATED, OPTIMIZER = "/node:worker", "/node:worker:0/cpu", {}
 
 
@@ -44,7 +44,7 @@ def apply(model, x, training):
 
 
 def build():
-    nodes = {"worker": {"count": WORKERS}, "ps": {"count": 2}}
+    nodes = {"worker": {"count": WORKERS, **DEVICES}, "ps": {"count": 2}}
     nodes |= {"heter": {"count": HETER}} if HETER else {}
     source = {"source": "npz:rows.npz", "batch": BATCH}
     program = Program(
@@ -56,6 +56,7 @@ def build():
         metrics=["loss"],
         parameters=[{"match": name, "trainable": False} for name in KEPT],
         predict={"outputs": ["net"]},
+        **SETTINGS,
     )
     with program:
         x = layers.data("x", "float32[batch, 4]")

@@ -99,7 +99,7 @@ def initial_state():
 
 def apply_equinox(model, state, x, key):
     over = {"in_axes": (0, 0, None), "out_axes": (0, None), "axis_name": "rows"}
-    return jax.vmap(model, **over)(x, jax.random.split(key, len(x)), state)
+    return jax.vmap(model, **over)(x, jax.random.split(key, x.shape[0]), state)
 
 
 def build():

@@ -31,13 +31,22 @@ def draw_by_row(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
                     [eqn.primitive.bind(key, **params) for key in keys]
                 )
             elif eqn.primitive.name == "scan":
+                first, count = params["num_consts"], params["num_carry"]
 
                 def step(
-                    carry: Any, x: Any, inner: Any = inner, fixed: Any = xs[:-2]
+                    carry: Any,
+                    x: Any,
+                    inner: Any = inner,
+                    fixed: Any = xs[:first],
+                    count: int = count,
                 ) -> Any:
-                    return run(inner.jaxpr, inner.consts, [*fixed, carry, x])
+                    out = run(inner.jaxpr, inner.consts, [*fixed, *carry, *x])
+                    return out[:count], out[count:]
 
-                out = jax.lax.scan(step, *xs[-2:])
+                start, sequences = xs[first : first + count], xs[first + count :]
+                settings = {key: params[key] for key in ("length", "reverse")}
+                carry, out = jax.lax.scan(step, start, sequences, **settings)
+                out = [*carry, *out]
             elif eqn.primitive.name == "jit":
                 out = run(inner.jaxpr, inner.consts, xs)
             else:

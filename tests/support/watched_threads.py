@@ -26,6 +26,7 @@ NODES = r"[a-z]\w*:[\d.]+(, [a-z]\w*:[\d.]+)*"
 STAYS = "stays with the process"
 """What the page says of a thread that no run joins."""
 LAST = (
+    "placer.launcher.run_record:",
     "placer.runtime.callbacks.event_queue:",
     "placer.runtime.timeline.recorder:",
 )

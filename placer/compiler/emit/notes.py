@@ -8,7 +8,6 @@ from placer.compiler.graph.structural_ops import ROW_ESTIMATE, ROW_SHARE
 from placer.place import Place
 from placer.place.layouts import Layout
 from placer.place.node_kinds import SERVER
-from placer.plan.plan import Table
 from placer.plan.settings.training.schedules import (
     LinearScaling,
     Rate,
@@ -152,13 +151,10 @@ def of_share(op: Op, share: str) -> str:
     return f"{rows}: limits {limits[limit]} to {op.attrs[limit]}{part}"
 
 
-def updated(table: Table) -> str:
+def updated_by(rule: str, rate: Rate | None) -> str:
     """Return the comment of an update: "adam, learning rate 0.001"."""
-    return updated_by(str(table.rule), table.learning_rate)
-
-
-def updated_by(rule: str, rate: Rate) -> str:
-    """Return the comment of an update: "adam, cosine learning rate"."""
+    if rate is None:
+        return rule
     if isinstance(rate, Schedule):
         return f"{rule}, {_schedule(rate)} learning rate"
     return f"{rule}, learning rate {rate:g}"

@@ -10,6 +10,7 @@ from msgspec import structs
 import placer
 from placer.compiler.emit.choices import explain_choices
 from placer.compiler.emit.names import has_long_part, shorten_parts
+from placer.compiler.emit.optax_tables import transformations_of
 from placer.compiler.emit.programs import Programs
 from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
 from placer.compiler.graph.graph import Graph, Op
@@ -120,6 +121,7 @@ def make_plan(
         sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
         choices=explain_choices(model, step),
         untrained=dict(model.untrained),
+        transformations=transformations_of(step),
         modules=model.modules,
         files=dict(sorted(files.items())),
     )

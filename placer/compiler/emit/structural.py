@@ -70,7 +70,9 @@ def _parameters(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         blocks = {block.name: block.name for block in table.blocks}
         hook.scope.hold(variable, bundle, blocks)
         arguments = [literal(table.name), bundle.name]
-        statements.append(Call("node.parameters", arguments, [variable]))
+        averages = table.averages and hook.name == "evaluate"
+        method = "evaluation_parameters" if averages else "parameters"
+        statements.append(Call(f"node.{method}", arguments, [variable]))
     return statements
 
 

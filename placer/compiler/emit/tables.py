@@ -15,6 +15,7 @@ from placer.compiler.memory.in_place import InPlaceAnalysis
 from placer.place.node_kinds import HETER
 from placer.place.types import TensorType
 from placer.plan.plan import MEMORY, Table
+from placer.plan.settings.training.optimizers import OPTAX
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.update_modes import Mode
 
@@ -151,14 +152,20 @@ def _make_table(
     if key.group is None:
         return table
     attrs = step.optimizers[key.group].attrs
-    rule = rule_of(attrs)
-    return structs.replace(
-        table,
-        rule=rule.name,
-        hyper=rule.hyper,
-        learning_rate=attrs["learning_rate"],
-        mode=_mode(step, key),
+    table = structs.replace(
+        table, learning_rate=attrs.get("learning_rate"), mode=_mode(step, key)
     )
+    if attrs["rule"] == OPTAX:
+        # Each update makes new arrays.
+        return structs.replace(
+            table,
+            rule=OPTAX,
+            transformation=str(key.group),
+            averages=bool(attrs["transformation"].eval_params),
+            in_place=False,
+        )
+    rule = rule_of(attrs)
+    return structs.replace(table, rule=rule.name, hyper=rule.hyper)
 
 
 def _is_synchronous(step: Graph, key: _TableKey) -> bool:

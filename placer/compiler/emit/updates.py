@@ -10,6 +10,7 @@ from placer.compiler.emit import notes
 from placer.compiler.emit.code import Argument, Call, Expression, literal
 from placer.compiler.emit.hook import Hook
 from placer.compiler.graph.graph import Op
+from placer.compiler.graph.optax_groups import rule_text
 from placer.compiler.graph.structural_ops import is_update
 from placer.plan.plan import Table
 from placer.plan.settings.training import optimizers
@@ -30,14 +31,15 @@ def emit_update(hook: Hook, op: Op) -> list[Call]:
         return _call(hook, table, ops, "store", "new")
     if not is_update(op.kind):
         return _direction(hook, table, ops)
-    note = notes.updated(table)
+    optimizer = hook.graph.optimizers[op.attrs["group"]]
+    note = notes.updated_by(rule_text(optimizer), table.learning_rate)
     pushed = hook.graph.producers[op.operands[1]].exchange
     if pushed is not None and pushed.moves == "differences":
         delta = hook.scope[op.operands[1]].variable
         note += f": {notes.applied_delta(hook.graph, op, delta)}"
     if table.name in hook.streamed:
         return [_streamed(hook, table, note)]
-    if optimizers.RULES[op.kind].is_two_phase:
+    if optimizers.is_two_phase(op.kind):
         return _call(
             hook, table, ops, "apply_directions", "ratios", operand=2, note=note
         )

@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 
 from placer.compiler.frontend.entries.op_kinds import OpKind, op_kinds
-from placer.compiler.frontend.schema import CallOp, ParameterOp, Scope, Spec, TraceOp
+from placer.compiler.frontend.schema import (
+    CallOp,
+    OptaxOptimizer,
+    ParameterOp,
+    Scope,
+    Spec,
+    TraceOp,
+)
 from placer.ops.declaration import Attr
 from placer.plan.settings.fields import NAME_PATTERN
 from placer.plan.settings.training.update_modes import MODES
@@ -19,7 +26,7 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a spec, for completion in editors. It
     covers less than the compiler checks: types, shapes and places are missing."""
     _, defs = msgspec.json.schema_components(
-        [Spec, Scope, ParameterOp, CallOp, TraceOp], ref_template=_REF
+        [Spec, Scope, ParameterOp, CallOp, TraceOp, OptaxOptimizer], ref_template=_REF
     )
     ops = [_op(kind) for kind in op_kinds().values()]
     for op in ops:
@@ -32,6 +39,12 @@ def json_schema() -> dict[str, Any]:
     for owner, key in (("Spec", "graph"), ("Scope", "ops")):
         defs[owner]["properties"][key]["items"] = _ref("Entry")
     _allow_hyperparameters(defs["Optimizer"])
+    optimizer = defs["Train"]["properties"]["optimizer"]
+    either = [_ref("Optimizer"), _ref("OptaxOptimizer")]
+    optimizer["anyOf"] = [
+        *either,
+        {"type": "array", "items": {"anyOf": either}},
+    ]
     for mode in MODES.values():
         if (settings := defs.get(mode.__name__)) is not None:
             _remove_tag(settings)

@@ -139,11 +139,9 @@ class Outer(Struct, forbid_unknown_fields=True):
     learning_rate: Annotated[Rate, doc("a number or a schedule")]
 
 
-class Optimizer(Struct, forbid_unknown_fields=True):
-    """An update rule and its parameters. Hyperparameters are further keys."""
+class OptimizerKeys(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The keys of every optimizer, in addition to its rule."""
 
-    op: Annotated[str, doc("the update rule")]
-    learning_rate: Annotated[Rate, doc("a number or a schedule")]
     place: Annotated[str | None, doc("place of the parameters and their slots")] = None
     update: Annotated[
         Literal["sync", "async", "half_async"] | Update,
@@ -167,6 +165,37 @@ class Optimizer(Struct, forbid_unknown_fields=True):
         str | None,
         doc(
             "place of servers that only sum the gradients; each worker applies the sum"
+        ),
+    ] = None
+
+
+class Optimizer(OptimizerKeys, kw_only=True):
+    """An update rule and its parameters. Hyperparameters are further keys."""
+
+    op: Annotated[str, doc("the update rule")]
+    learning_rate: Annotated[Rate, doc("a number or a schedule")]
+
+
+class OptaxOptimizer(OptimizerKeys, kw_only=True):
+    """An optax optimizer: a function in a file next to the spec."""
+
+    op: Literal["optax"]
+    fn: Annotated[
+        str,
+        doc(
+            "MODULE:FUNCTION, in a file next to the spec; returns an"
+            " optax.GradientTransformation"
+        ),
+    ]
+    learning_rate: Annotated[
+        Rate | None,
+        doc("a number or a schedule, if the function takes learning_rate"),
+    ] = None
+    eval_params: Annotated[
+        str | None,
+        doc(
+            "MODULE:FUNCTION; returns the parameters for evaluations and exports, given"
+            " the optimizer's state and the parameters"
         ),
     ] = None
 

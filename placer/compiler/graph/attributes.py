@@ -19,6 +19,7 @@ from placer.plan.exchanges import Exchange, ExchangeName
 from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.schedules import Rate
+from placer.plan.settings.training.transformations import Transformation
 from placer.plan.settings.training.update_modes import Settings
 
 Attributes = Mapping[str, Attr]
@@ -115,10 +116,14 @@ OPTIMIZER: Final = attributes(
         "the update rule",
         UNSET,
         required=True,
-        choices=tuple(optimizers.RULES),
+        choices=optimizers.RULE_NAMES,
         compiler_only=True,
     ),
-    own("learning_rate", Rate, "a number or a schedule", required=True),
+    own("learning_rate", Rate, "a number or a schedule"),
+    own("fn", str, "the function that returns the optax optimizer"),
+    own("eval_params", str, "the function that computes values for evaluations"),
+    own("transformation", Transformation, "the facts of an optax optimizer"),
+    own("kept_whole", dict[str, str], "by parameter, why it is not cut into blocks"),
     own("update", Settings, "how the workers agree on updates; sync by default"),
     CLIP,
     own("slicing", dict, "how parameters are sliced into blocks for servers"),

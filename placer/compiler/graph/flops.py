@@ -50,14 +50,20 @@ def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
     for name in forward.operands:
         kind = graph.tensor_type(name)
         types.append(_sized(graph, name, 1) if kind.is_keyed else kind)
-    return op.kind, op.attrs.get("wrt", ()), repr(attrs) if attrs else "", *types
+    # The FLOPs of an optax optimizer are those of its group.
+    group = op.attrs["group"] if op.kind == optimizers.OPTAX else None
+    return op.kind, op.attrs.get("wrt", ()), repr(attrs) if attrs else "", group, *types
 
 
 def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
     if is_update_direction(op.kind):
         return 0  # The rule of the update counts the FLOPs of both phases; see below.
     if is_update(op.kind):
-        per_element = optimizers.RULES[op.kind].flops
+        if op.kind == optimizers.OPTAX:
+            optimizer = graph.optimizers[op.attrs["group"]]
+            per_element: int = optimizer.attrs["transformation"].flops
+        else:
+            per_element = optimizers.RULES[op.kind].flops
         return per_element * _sized(graph, op.operands[1], rows).numel()
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     declaration = ops.find(forward.kind)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
+
+from msgspec import convert
 
 from placer.compiler.graph.declared import attribute, is_declared
 from placer.compiler.graph.graph import Graph, Op, Value
@@ -21,6 +23,7 @@ from placer.place.layouts.ranges import Flat
 from placer.place.types import ResidualType, TensorType
 from placer.plan.settings.training.initializers import Init, read_init
 from placer.plan.settings.training.schedules import Rate, read_rate
+from placer.plan.settings.training.transformations import Transformation
 from placer.plan.settings.training.update_modes import Settings, from_text
 
 RESERVED = {"true": True, "false": False, "none": None}
@@ -28,12 +31,13 @@ _READERS: Mapping[object, Callable[[Any], object]] = {
     Init: read_init,
     Rate: read_rate,
     Settings: from_text,
+    Transformation: partial(convert, type=Transformation),
 }
 """Types of attributes that are structs, with the functions that parse them."""
 
 _NAME = "[A-Za-z_][A-Za-z0-9_.]*"
 _TENSOR = r"[a-z]+[0-9]*\[[^\[\]]*\]"
-_LAYOUT = r"[RSP](?:/[RSP])?|/[RSP]|F\[\d+/\d+\]"
+_LAYOUT = r"[RSP](?:/[RSP])?|/[RSP]|F\[\d+/\d+(?:/whole)?\]"
 _HEAD = re.compile(
     rf"graph @({_NAME}) (nodes\([^)]*\)) batch\((\d+)\)(?: evaluation\((\d+)\))?"
     r"(?: microbatches\((\d+)\))?(?: first_edge\((\d+)\))? \{"
@@ -217,7 +221,7 @@ def read_attribute(kind: str, term: object, name: str) -> object:
 
 def _parse_flat(text: str) -> Flat:
     at, total = map(int, re.findall(r"\d+", text))
-    return Flat(at, total)
+    return Flat(at, total, "whole" in text)
 
 
 def parse_number(text: str) -> int | float:

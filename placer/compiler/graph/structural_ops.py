@@ -378,7 +378,7 @@ KINDS: dict[str, StructuralKind] = {
         replace(_REDUCTION, name="one_microbatch", reduces="R"),
         replace(_SCATTER, name="split_microbatches", scatters="S", layout="gathered"),
         replace(_SCATTER, name="first_microbatch", scatters="P"),
-        *(replace(_UPDATE, name=rule) for rule in sorted(optimizers.RULES)),
+        *(replace(_UPDATE, name=rule) for rule in optimizers.RULE_NAMES),
         *(
             replace(
                 _UPDATE,

@@ -89,7 +89,8 @@ def _format_value(value: Value) -> str:
         else value.layout
     )
     if value.flat is not None:
-        layout = f"{layout}[{value.flat.at}/{value.flat.total}]"
+        whole = "/whole" if value.flat.whole else ""
+        layout = f"{layout}[{value.flat.at}/{value.flat.total}{whole}]"
     return f"%{value.name}: {value.type}{f' {layout}' if layout else ''}"
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import count_keys, keys_of, row_bytes
 from placer.compiler.graph.model import Memory, Model
+from placer.compiler.graph.stored_bytes import state_bytes
 from placer.compiler.memory.lifetimes import Lifetime, Lifetimes
 from placer.compiler.schedule.schedule import Schedule, ScheduledTask
 from placer.compiler.schedule.units import LoweredGraph, Unit
@@ -22,7 +23,7 @@ from placer.place.node_kinds import NodeId
 from placer.place.types import ITEM_BYTES, TensorType, is_half_float
 from placer.plan.plan import MEMORY, Plan, SparseTable, Table, device_peaks
 from placer.plan.settings.sparse.row_bytes import table_bytes
-from placer.plan.settings.training.optimizers import read_rule
+from placer.plan.settings.training.optimizers import OPTAX, read_rule
 from placer.plan.settings.training.update_modes import GradientMode, Mode
 
 
@@ -295,10 +296,18 @@ def _table_bytes(graph: Graph, table: Table) -> int:
         copies += 3  # the servers' values, a difference, and an answer
     if table.mode is not None:
         copies += _exchange_copies(graph, table, table.mode)
-    if table.rule is not None:
+    state = 0
+    if table.rule == OPTAX:
+        optimizer = graph.optimizers[int(table.transformation)]
+        # An update makes new arrays, while the old ones still exist.
+        state = 2 * sum(
+            state_bytes(optimizer.attrs["transformation"], block.parameter, block.numel)
+            for block in table.blocks
+        )
+    elif table.rule is not None:
         rule = read_rule(table.rule, table.hyper)
         copies += len(rule.first_slots) + rule.is_two_phase
-    return copies * sum(
+    return state + copies * sum(
         prod(block.shape) * ITEM_BYTES[graph.tensor_type(block.name).dtype]
         for block in table.blocks
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.errors import PlacerError
+from placer.plan.settings.training.optimizers import OPTAX
 from placer.plan.settings.training.schedules import is_always_zero, read_rate
 from placer.plan.settings.training.update_modes import Geo
 
@@ -18,7 +19,8 @@ def find_rates_of_zero(graph: Graph) -> list[str]:
     """
     texts = []
     for group, op in graph.optimizers.items():
-        if is_always_zero(op.attrs["learning_rate"]):
+        # An optax optimizer may train with a rate of 0.
+        if op.attrs["rule"] != OPTAX and is_always_zero(op.attrs["learning_rate"]):
             texts.append(_warn(op, f"'{op.attrs['rule']}'"))
         mode = graph.modes[group]
         outer = mode.outer if isinstance(mode, Geo) else None

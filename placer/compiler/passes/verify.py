@@ -26,6 +26,7 @@ from placer.compiler.passes.verify_types import (
 from placer.errors import PlacerError
 from placer.place.layouts import Layout
 from placer.place.types import ResidualType
+from placer.plan.settings.training.optimizers import OPTAX
 
 
 class GraphForm(IntEnum):
@@ -163,6 +164,9 @@ def _check_directives(graph: Graph) -> None:
     for group, op in graph.optimizers.items():
         if group not in updated:
             raise verification_error(op, "the optimizer updates no parameter")
+        needed = "transformation" if op.attrs["rule"] == OPTAX else "learning_rate"
+        if needed not in op.attrs:
+            raise verification_error(op, f"the optimizer needs {needed}")
 
 
 def _check_place(graph: Graph, op: Op) -> None:

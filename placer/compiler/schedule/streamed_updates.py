@@ -20,7 +20,7 @@ def find_streamed_updates(
 
     - The messages bring only these gradients, all of one step.
     - Only the update uses the gradients, without a scale.
-    - The rule has one phase.
+    - The rule has one phase, and is not an optax optimizer.
     """
     listen_of = {
         value.name: op
@@ -36,8 +36,8 @@ def find_streamed_updates(
         if (
             len(names) == len(table.blocks)
             and names == received
-            and table.rule is not None
-            and not optimizers.RULES[table.rule].is_two_phase
+            and table.rule not in (None, optimizers.OPTAX)
+            and not optimizers.is_two_phase(str(table.rule))
             and all(_has_one_update(graph, node, name) for name in received)
             and all(_has_all_parts(graph, node, graph.sends[edge]) for edge in listens)
         ):

@@ -17,9 +17,10 @@ The text is a JSON list with one term for each argument:
 - `{"state": {"make": ...}}` is state without parameters. The function returns its results and
   a new value of this argument.
 
-Streams of random numbers of Flax in a pytree do not keep their values: in each step, the
-i-th stream has the key `fold_in(key of the step, i)` and the count 0. In evaluation, modules
-of the pytree are switched: dropout is off, and statistics are not updated.
+Streams of random numbers of Flax and seed generators of Keras in a pytree do not keep their
+values: in each step, the i-th one has the key `fold_in(key of the step, i)` and the count 0.
+In evaluation, modules of the pytree are switched: dropout is off, and statistics are not
+updated.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Template:
     def fill(self, values: Iterator[Any], key: Any = None) -> Any:
         """Return the pytree with the next values in place of their types.
 
-        `key` is the key of the step, for streams of random numbers.
+        `key` is the key of the step, for streams of random numbers. Without it, they stay
+        as they are.
         """
         leaves = [_fill(leaf, values, key) for leaf in self.leaves]
         pytree = jax.tree.unflatten(self.structure, leaves)
@@ -85,16 +87,22 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class StreamLeaf:
-    """The key of stream `number`, or its count if `number` is None."""
+    """The key of stream `number`, or its count if `number` is None.
+
+    `is_data` is true for a seed generator of Keras, which has the words of the key.
+    """
 
     number: int | None
     shape: tuple[int, ...]
+    is_data: bool = False
 
     def value(self, key: Any) -> Any:
         """Return the leaf for a key of the step."""
         if self.number is None:
             return jax.numpy.zeros(self.shape, jax.numpy.uint32)
         own = jax.random.fold_in(key, self.number)
+        if self.is_data:
+            return jax.random.key_data(own)
         return jax.random.split(own, self.shape) if self.shape else own
 
 
@@ -102,7 +110,7 @@ def _fill(leaf: Any, values: Iterator[Any], key: Any) -> Any:
     if isinstance(leaf, Template):
         return leaf.fill(values, key)
     if isinstance(leaf, StreamLeaf):
-        return leaf.value(key)
+        return leaf if key is None else leaf.value(key)
     return next(values) if isinstance(leaf, TensorType) else leaf
 
 
@@ -309,7 +317,8 @@ def state_argument(text: str) -> int | None:
 
 def is_number_array(leaf: Any) -> bool:
     """Return True for an array of floats, integers or booleans, which can be state."""
-    return _is_array(leaf) and str(leaf.dtype) in ITEM_BYTES.keys() - {"key"}
+    is_number = _is_array(leaf) and str(leaf.dtype) in ITEM_BYTES.keys() - {"key"}
+    return is_number and not is_seed(leaf)
 
 
 def could_be_state(pytree: Any) -> Iterator[bool]:
@@ -333,20 +342,20 @@ def could_be_state(pytree: Any) -> Iterator[bool]:
 def _stream_leaves(pytree: Any) -> Iterator[tuple[int, StreamLeaf]]:
     """Yield the leaves of streams of random numbers, each with its index."""
     nnx = sys.modules.get("flax.nnx")
-    if nnx is None:
-        return
     at = number = 0
 
     def is_stream(node: Any) -> bool:
-        return isinstance(node, nnx.RngStream)
+        return nnx is not None and isinstance(node, nnx.RngStream)
 
     for node in jax.tree.leaves(pytree, is_leaf=is_stream):
+        if is_seed(node):
+            yield at, StreamLeaf(number, tuple(node.shape), is_data=True)
         leaves = jax.tree.leaves(node) if is_stream(node) else [node]
         for leaf in leaves if is_stream(node) else ():
             is_key = jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
             yield at, StreamLeaf(number if is_key else None, tuple(leaf.shape))
             at += 1
-        number += is_stream(node)
+        number += is_stream(node) or is_seed(node)
         at += not is_stream(node)
 
 
@@ -406,6 +415,12 @@ def path_of_variable(leaf: Any) -> tuple[str, ...]:
     return tuple(leaf.path.split("/"))
 
 
+def is_seed(leaf: Any) -> bool:
+    """Return True for the variable of a seed generator of Keras."""
+    names = path_of_variable(leaf)
+    return names[-1:] == ("seed_generator_state",) and not leaf.trainable
+
+
 def has_arrays(pytree: Any) -> bool:
     """Return True if a pytree has arrays; numbers of NumPy are not arrays."""
     leaves = jax.tree.leaves(open_models(pytree))
@@ -413,13 +428,11 @@ def has_arrays(pytree: Any) -> bool:
 
 
 def open_models(pytree: Any) -> Any:
-    """Return a pytree with the trainable variables of each Keras model in its place."""
+    """Return a pytree with the variables of each Keras model in its place."""
     keras = sys.modules.get("keras")
     if keras is None:
         return pytree
     return jax.tree.map(
-        lambda leaf: (
-            list(leaf.trainable_variables) if isinstance(leaf, keras.Model) else leaf
-        ),
+        lambda leaf: list(leaf.variables) if isinstance(leaf, keras.Model) else leaf,
         pytree,
     )

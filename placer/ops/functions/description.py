@@ -287,7 +287,7 @@ class _Describer:
                     names[at, k] = f"{self._name}.mid{self._intermediates}"
                     self._intermediates += 1
             if mode.by_rows:
-                _check_rows(one, types)
+                _check_rows(one, types, [names[at, k] for k in range(len(types))])
             results = {names[at, k]: kind for k, kind in enumerate(types)}
             self._types |= results
             operands = [names[source] for source in one.operands]
@@ -347,11 +347,19 @@ def _result_type(
     return type_
 
 
-def _check_rows(region: Region, types: Sequence[TensorType]) -> None:
+def _check_rows(
+    region: Region, types: Sequence[TensorType], names: Sequence[str]
+) -> None:
     if not any(kind.has_batch for kind in types):
         return  # the results depend on no row, or on all rows
-    for index, kind in enumerate(types):
+    for index, (kind, name) in enumerate(zip(types, names, strict=True)):
         if not kind.has_rows:
+            if name.endswith(".new"):
+                raise PlacerError(
+                    f"with batch='rows' the state '{name.removesuffix('.new')}' must not"
+                    " depend on the rows",
+                    hint="pass batch='whole'",
+                )
             raise PlacerError(
                 "with batch='rows' all values that leave a place must have rows,"
                 f" but the result of {region.describe_result(index)} is {kind}",

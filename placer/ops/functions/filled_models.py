@@ -38,8 +38,9 @@ def _filled(leaf: Any, values: Iterator[Any], state: Set[int]) -> Any:
     keras = sys.modules.get("keras")
     if keras is not None and isinstance(leaf, keras.Model | keras.Variable):
         is_model = isinstance(leaf, keras.Model)
-        for variable in leaf.trainable_variables if is_model else [leaf]:
-            variable.assign(next(values))
+        for variable in leaf.variables if is_model else [leaf]:
+            if variable.trainable or id(variable) in state:
+                variable.assign(next(values))
         return leaf
     if is_untrained(leaf):
         arrays, structure = jax.tree.flatten(leaf)

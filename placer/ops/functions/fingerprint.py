@@ -26,20 +26,31 @@ def fingerprint(region: Region) -> str:
     absolute values of each constant array. A complex array has two sums: of its real and
     of its imaginary parts. Machines may round these sums differently.
     """
-    digest = hashlib.sha256(repr((region.guards, region.operands)).encode())
+    start = repr((region.guards, region.operands))
     if region.split is not None:
-        digest.update(repr((region.split, region.random)).encode())
-    for text in _jaxpr_text(region.closed.jaxpr):
+        start += repr((region.split, region.random))
+    return fingerprint_of_jaxpr(region.closed, start)
+
+
+def fingerprint_of_jaxpr(closed: Any, start: str = "") -> str:
+    """Return the fingerprint of a closed jaxpr, with other text that it depends on."""
+    digest = hashlib.sha256(start.encode())
+    for text in _jaxpr_text(closed.jaxpr):
         digest.update(text.encode())
-    sums = (each for const in region.closed.consts for each in _magnitudes(const))
+    sums = (each for const in closed.consts for each in _magnitudes(const))
     magnitudes = [f"{each:.6g}" for each in sums]
     return " ".join([digest.hexdigest()[:16], *magnitudes])
 
 
 def has_fingerprint(region: Region, text: str) -> bool:
     """Return True if `text` is the region's fingerprint, up to rounding of arrays."""
-    (own, *sums), (other, *other_sums) = fingerprint(region).split(), text.split()
-    if own != other or len(sums) != len(other_sums):
+    return is_same_fingerprint(fingerprint(region), text)
+
+
+def is_same_fingerprint(one: str, other: str) -> bool:
+    """Return True if two fingerprints are equal, up to rounding of arrays."""
+    (own, *sums), (others, *other_sums) = one.split(), other.split()
+    if own != others or len(sums) != len(other_sums):
         return False
     return bool(np.allclose([*map(float, sums)], [*map(float, other_sums)], rtol=1e-3))
 

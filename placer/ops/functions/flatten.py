@@ -184,7 +184,12 @@ def _format_line(file: str, number: int) -> str:
     return f" ({file.replace(chr(92), '/').rpartition('/')[2]}:{number})"
 
 
-_LIBRARIES = ("/site-packages/", "/placer/ops/functions/", "/placer/place/")
+_LIBRARIES = (
+    "/site-packages/",
+    "/placer/ops/functions/",
+    "/placer/ops/transformations/",
+    "/placer/place/",
+)
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import (
+    StreamLeaf,
     Template,
     open_parameters,
     read_arguments,
@@ -96,28 +97,37 @@ class _Trace:
 
 
 def trace_function(
-    fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
+    fn: Callable[..., Any],
+    text: str,
+    rows: int,
+    mode: Mode = EVALUATION,
+    other_rows: int | None = None,
 ) -> TracedFunction:
     """Trace a function for a batch of `rows` rows, and cut it into regions.
 
-    If the mode has parts, `rows` is the number of rows of one part.
+    Draws that have rows are found by comparison with the trace for `other_rows` rows. Pass
+    a number for which the function is traced anyway. If the mode has parts, both are
+    numbers of rows of one part.
 
     `text` holds its arguments (`placer.ops.functions.arguments`). A parameter `key` or
     `training` of the function that the arguments leave open is passed as well: the key of
     the step, and whether it is traced for training. Raises PlacerError if the function
     cannot be cut. Errors of the function propagate.
     """
-    return _cut_function(fn, text, rows, mode, _widest())
+    if other_rows is None or other_rows == rows:
+        other_rows = next(each for each in TRACE_BATCHES if each != rows)
+    return _cut_function(fn, text, rows, mode, other_rows, _widest())
 
 
 def is_deterministic(
     fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
 ) -> bool:
     """Return True if a second trace of the function has the same equations."""
+    other = next(each for each in TRACE_BATCHES if each != rows)
     first = _trace(fn, text, rows, _unsplit(mode), _widest())
     again = _trace.__wrapped__(fn, text, rows, _unsplit(mode), "")
     of_first, of_second = (
-        [fingerprint(each) for each in _cut_rows(one, fn, text, rows, mode).regions]
+        [fingerprint(each) for each in _cut(one, fn, text, (rows, other), mode).regions]
         for one in (first, again)
     )
     return of_first == of_second
@@ -130,11 +140,11 @@ def _widest() -> str:
 
 @lru_cache(maxsize=64)
 def _cut_function(
-    fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode, other: int, widest: str
 ) -> TracedFunction:
     del widest  # widest is only part of the cache key
     trace = _trace(fn, text, rows, _unsplit(mode), _widest())
-    regions = _cut_rows(trace, fn, text, rows, mode)
+    regions = _cut(trace, fn, text, (rows, other), mode)
     return TracedFunction(regions, trace.arguments, trace.results, trace.state)
 
 
@@ -143,22 +153,24 @@ def _unsplit(mode: Mode) -> Mode:
     return replace(mode, by_rows=False)
 
 
-def _cut_rows(
-    trace: _Trace, fn: Callable[..., Any], text: str, rows: int, mode: Mode
+def _cut(
+    trace: _Trace,
+    fn: Callable[..., Any],
+    text: str,
+    batches: tuple[int, int],
+    mode: Mode,
 ) -> Cut:
-    """Cut a trace for `rows` rows, which is compared with one for other rows."""
+    """Cut a trace for `batches[0]` rows by comparison with one for `batches[1]` rows."""
     flat, has_rows = trace.flat, trace.has_rows
-    small, large = TRACE_BATCHES
-    other = large if rows == small else small
     if mode.parts:
-        twin = _trace(fn, text, other, _unsplit(mode), _widest())
+        twin = _trace(fn, text, batches[1], _unsplit(mode), _widest())
         parted = make_parted(
             flat, twin.flat, has_rows, mode.parts, mode.axis, trace.state
         )
         return cut(parted.flat, has_rows, trace.debug, parted)
     if mode.by_rows and draws_random_numbers(flat):
-        twin = _trace(fn, text, other, _unsplit(mode), _widest())
-        flat = draw_by_row(flat, twin.flat, (rows, other))
+        twin = _trace(fn, text, batches[1], _unsplit(mode), _widest())
+        flat = draw_by_row(flat, twin.flat, batches)
     return cut(flat, has_rows, trace.debug)
 
 
@@ -243,6 +255,9 @@ def _make_jaxpr(
     """
     changed: Leaves = {}
     training = mode.training
+    # The unfilled arguments have a `StreamLeaf` for each seed generator of Keras.
+    unfilled, _ = leaves_by_path(fn, arguments.fill(iter(arguments.types)))
+    seeds = {path for path, x in unfilled.items() if isinstance(x, StreamLeaf)}
 
     def of_values(*inputs: Any) -> Any:
         *values, key = inputs
@@ -258,7 +273,8 @@ def _make_jaxpr(
                 name = list(inspect.signature(fn).parameters)[state_at]
                 after[0].update(_new_leaves(fn, name, new, before[0]))
         results = _check_arrays(fn, returned)
-        changed.update(changed_leaves(before, after))
+        new_values = changed_leaves(before, after)
+        changed.update({k: x for k, x in new_values.items() if k not in seeds})
         if change is not None:
             return changed[change]
         return results, [_same_type(x, before[0][x], after[0][x]) for x in state]
@@ -389,7 +405,7 @@ def run_region(
         PlacerError: if the region has another fingerprint, or the function has no such
             region for `rows` rows.
     """
-    if expected and not _is_expected(fn, text, region, expected, mode):
+    if expected and not _is_expected(fn, text, region, rows, expected, mode):
         raise PlacerError(
             f"{fn.__name__} is not the function that was compiled",
             hint="make its file the same in each import: seed np.random, sort sets,"
@@ -434,9 +450,14 @@ def fingerprint_of(
 
 @lru_cache(maxsize=256)
 def _is_expected(
-    fn: Callable[..., Any], text: str, region: int, expected: str, mode: Mode
+    fn: Callable[..., Any],
+    text: str,
+    region: int,
+    rows: int,
+    expected: str,
+    mode: Mode,
 ) -> bool:
-    regions = trace_function(fn, text, TRACE_BATCHES[0], mode).cut.regions
+    regions = trace_function(fn, text, TRACE_BATCHES[0], mode, rows).cut.regions
     return region < len(regions) and has_fingerprint(regions[region], expected)
 
 

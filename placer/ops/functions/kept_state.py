@@ -22,6 +22,9 @@ _NAMES = {
     "opt_state": "has the state of an optimizer",
 }
 """Names that libraries use for state, and only for state."""
+_COLLECTION = "is a collection of Flax other than 'params'"
+COLLECTIONS = {_NAMES["batch_stats"], _COLLECTION}
+"""Descriptions of collections of Flax linen, which are never trained."""
 _AVERAGE = {"average", "counter", "hidden"}
 """The keys of a moving average of Haiku."""
 
@@ -41,7 +44,7 @@ def find_state(node: Any, path: Path) -> Iterator[tuple[Path, str]]:
     for inner, child in _children(node):
         child_path = (*path, *inner)
         if inner[-1:] and inner[-1] in collections:
-            yield child_path, "is a collection of Flax other than 'params'"
+            yield child_path, _COLLECTION
         else:
             yield from find_state(child, child_path)
 

@@ -3,7 +3,8 @@
 The values of a group, such as the gradients of one optimizer, are divided as one flat
 array. Each of n nodes holds an n-th of it, in the order of the place. So most values
 are whole on one node, and at most n - 1 values are divided. Boundaries are multiples of
-64 bytes, so ranges need no copy; small values are not divided.
+64 bytes, so ranges need no copy. Small values are not divided, nor are parameters that
+an optimizer updates as a whole.
 
 Only this module computes ranges: the compiler counts bytes with it, and the runtime
 sends by it.
@@ -22,13 +23,14 @@ WHOLE_BELOW = 16 << 10
 """A value of fewer bytes is not divided."""
 
 
-class Flat(Struct, frozen=True, forbid_unknown_fields=True):
+class Flat(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The position of a value in its group: from element `at` on, of `total`
-    elements.
+    elements. A value that is `whole` is not divided.
     """
 
     at: Annotated[int, Meta(ge=0)]
     total: Annotated[int, Meta(ge=1)]
+    whole: bool = False
 
 
 class Ranges(Struct, frozen=True):
@@ -56,7 +58,7 @@ class Ranges(Struct, frozen=True):
 
     def of(self, part: int) -> tuple[int, int]:
         """Return the elements [low, high) of a node, by its index in the place."""
-        if self.numel * self.item_bytes < WHOLE_BELOW:
+        if self.flat.whole or self.numel * self.item_bytes < WHOLE_BELOW:
             return (0, self.numel) if part == self._owner else (0, 0)
         return self._boundary(part), self._boundary(part + 1)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.optax_groups import rule_text
 from placer.place.ids import format_nodes
 from placer.place.types import TensorType
 from placer.plan.settings.data.sources import POSITION
@@ -182,7 +183,7 @@ def _followed(graph: Graph, box: Box) -> str:
             return f"with the {noun} {' and '.join(tables)} at {op.place}"
         if op.kind in _PARTS_OF_UPDATES and graph.optimizers:
             optimizers = graph.optimizers.values()
-            rules = dict.fromkeys(str(each.attrs["rule"]) for each in optimizers)
+            rules = dict.fromkeys(map(rule_text, optimizers))
             places = dict.fromkeys(str(each.place) for each in optimizers)
             noun = "optimizer" if len(optimizers) == 1 else "optimizers"
             return f"with the {noun} ({', '.join(rules)}) at {' and '.join(places)}"

@@ -7,10 +7,12 @@ from math import ceil, prod
 from typing import Any
 
 from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.optax_groups import reason_for_whole
+from placer.compiler.graph.stored_bytes import find_update
 from placer.place.ids import format_nodes
 from placer.place.node_kinds import SERVER, NodeId
 from placer.plan.plan import NodePlan, Parameter, Plan
-from placer.plan.settings.training.optimizers import RULES
+from placer.plan.settings.training.optimizers import is_two_phase
 from placer.plan.settings.training.slicing import MIN_BLOCK, Block, slice_sizes
 from placer.report.numbers import format_count, format_size, plural
 from placer.report.page.facts import SparseTableRow, TableRow
@@ -134,11 +136,14 @@ def _reason(
             "'dispatch: merged' gives each server the same number of elements, and the"
             " elements have different sizes."
         )
-    if RULES[rule].is_two_phase and graph.modes[group] is not None:
+    if is_two_phase(rule) and graph.modes[group] is not None:
         return (
             f"{name} is one block, because an asynchronous {rule} needs the norm of the"
             " whole parameter."
         )
+    update = find_update(graph, block.name)
+    if update is not None and (why := reason_for_whole(graph, update)):
+        return f"{name} is {why}."
     if dispatch != "balanced":
         how = "in turn" if dispatch == "round_robin" else "by a hash of their names"
         return (

@@ -63,20 +63,23 @@ class Replicas:
     def _load(self, copies: Copies, arrays: Sequence[Array]) -> None:
         table = copies.table
         count, slots = len(table.blocks), table.slots()
-        if len(arrays) != 1 + count * (1 + len(slots)):
+        expected = sum(value is not None for of in slots.values() for value in of)
+        if len(arrays) != 1 + count + expected:
             raise RunError(
                 f"table {table.name} of {copies.nodes[0]} has a different layout",
                 hint="give every node of a run the same build",
             )
         updates, *rest = arrays
-        groups = [rest[at : at + count] for at in range(0, len(rest), count)]
-        values, of_slots = groups[0], groups[1:]
+        values, received = rest[:count], iter(rest[count:])
         if copies.trains:
             for own, value in zip(table.values(), values, strict=True):
                 distance = _distance(np.asarray(own), value)
                 self.divergence = max(self.divergence or 0.0, distance)
         table.load(values)
-        table.load_slots(dict(zip(slots, of_slots, strict=True)))
+        table.load_slots({
+            slot: [None if value is None else next(received) for value in of_blocks]
+            for slot, of_blocks in slots.items()
+        })  # fmt: skip
         table.load_updates([int(each) for each in updates])
 
 
@@ -85,7 +88,7 @@ def _state(table: BlockTable) -> list[Array]:
     arrays = [np.array(table.updates, np.int64)]
     arrays += [np.asarray(value) for value in table.values()]
     for slot in table.slots().values():
-        arrays += [np.asarray(value) for value in slot]
+        arrays += [np.asarray(value) for value in slot if value is not None]
     return arrays
 
 

@@ -57,7 +57,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         history: a list with a dict for each step: `step`, `epoch`, `seconds` since the
             first step began, `metrics` and, after an evaluation, `eval`. `--history` writes
             the same dicts.
-        params: the parameters after the last step, by name.
+        params: the parameters after the last step, by name. With `eval_params` of an optax
+            optimizer, they are the values for evaluations.
         best_eval: the metrics of the best evaluation; empty if the run does not compare its
             evaluations.
         best_step: the step of the best evaluation, or None.

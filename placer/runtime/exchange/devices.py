@@ -99,8 +99,8 @@ class Devices:
 def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
     """Open the devices that the plan assigns to a node.
 
-    Within the context, the first CPU is JAX's default device. A node that computes nothing
-    does not import JAX.
+    Within the context, the first CPU is JAX's default device. A node that does not use JAX
+    does not import it.
 
     Args:
         me: the node in the plan.
@@ -109,7 +109,7 @@ def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
     Raises:
         RunError: if the machine lacks a device.
     """
-    if not me.computes:
+    if not me.uses_jax:
         yield Devices({})
         return
     import jax
@@ -126,7 +126,7 @@ def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
 @contextmanager
 def in_another_thread(plan: Plan, me: NodePlan, devices: Devices) -> Iterator[None]:
     """Apply a node's JAX settings in another thread: JAX keeps these settings per thread."""
-    if not me.computes:
+    if not me.uses_jax:
         yield
         return
     import jax
@@ -148,7 +148,7 @@ def configure_jax(nodes: Sequence[NodePlan], emulate: bool, *, alone: bool) -> N
         emulate: whether CPU devices replace all devices.
         alone: whether the process runs nothing but these nodes.
     """
-    computing = [node for node in nodes if node.computes]
+    computing = [node for node in nodes if node.uses_jax]
     if not computing:
         return
     most = max(_cpu_count(node, emulate) for node in computing)
@@ -229,7 +229,7 @@ def _too_late(needed: int, existing: int) -> RunError:
 
 def in_precision(plan: Plan, me: NodePlan) -> AbstractContextManager[object]:
     """Return a context that enables 64-bit types in JAX if the precision is float64."""
-    if not me.computes or plan.settings.precision != "float64":
+    if not me.uses_jax or plan.settings.precision != "float64":
         return nullcontext()
     import jax
 

@@ -13,9 +13,10 @@ def rate_schedules(plan: Plan) -> dict[str, Schedule]:
 
     The name of an optimizer is its rule, such as `adam`. If several optimizers have the same
     rule, they are named after their dense tables, such as `dense0`, or their first sparse
-    table. A sparse table with the rule and rate of another table is not listed.
+    table. A sparse table with the rule and rate of another table is not listed, nor is an
+    optax optimizer that takes no learning rate.
     """
-    optimizers: dict[str, tuple[str, Rate]] = {
+    optimizers: dict[str, tuple[str, Rate | None]] = {
         # Tables of one optimizer differ in dtype and devices, which follow the "_" in the name.
         table.name.partition("_")[0]: (table.rule, table.learning_rate)
         for node in plan.nodes
@@ -31,4 +32,5 @@ def rate_schedules(plan: Plan) -> dict[str, Schedule]:
     return {
         rule if rules.count(rule) == 1 else name: build_schedule(rate)
         for name, (rule, rate) in optimizers.items()
+        if rate is not None
     }

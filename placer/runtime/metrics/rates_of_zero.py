@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placer.plan.plan import Plan
+from placer.plan.settings.training.optimizers import OPTAX
 from placer.plan.settings.training.schedules import Rate, Schedule
 from placer.plan.settings.training.update_modes import Geo
 from placer.tables.learning_rate import build_schedule
@@ -11,7 +12,8 @@ from placer.tables.learning_rate import build_schedule
 def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
     """Return a warning for each schedule of a plan that stays 0 until the last step.
 
-    Constant rates are not checked here: the compiler warns of a constant rate of 0.
+    Constant rates are not checked here: the compiler warns of a constant rate of 0. An
+    optax optimizer may train with a rate of 0.
 
     Args:
         plan: the plan of the run.
@@ -20,6 +22,8 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
     schedules: dict[str, tuple[str, Rate, int]] = {}
     for node in plan.nodes:
         for table in node.tables:
+            if table.rule == OPTAX or table.learning_rate is None:
+                continue
             what, rate, every = f"'{table.rule}'", table.learning_rate, 1
             if isinstance(table.mode, Geo) and not table.local:
                 what, every = f"the outer optimizer {what}", table.mode.every

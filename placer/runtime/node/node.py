@@ -130,6 +130,21 @@ class Node:
         """
         return fill_tree(kind, self.tables[table].values())
 
+    def evaluation_parameters(self, table: str, kind: type[T]) -> T:
+        """Return the values of a table for evaluations, such as a running mean.
+
+        Args:
+            table: the name of the table, whose optimizer has `eval_params`.
+            kind: the NamedTuple class of the table, as in `parameters`.
+
+        Returns:
+            An instance of `kind`, with one array per block, as `parameters` returns.
+
+        Example:
+            p = node.evaluation_parameters("dense", Dense)
+        """
+        return fill_tree(kind, self.tables[table].evaluation_values())
+
     def update(
         self,
         table: str,

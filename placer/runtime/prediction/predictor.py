@@ -173,7 +173,15 @@ def _make_node(
 def _without_optimizers(me: NodePlan) -> NodePlan:
     """Return the node's plan without optimizers, so that its tables have no slots."""
     tables = tuple(
-        structs.replace(table, rule=None, hyper={}, learning_rate=0.0, in_place=False)
+        structs.replace(
+            table,
+            rule=None,
+            hyper={},
+            learning_rate=0.0,
+            in_place=False,
+            transformation="",
+            averages=False,
+        )
         for table in me.tables
     )
     return structs.replace(me, tables=tables)

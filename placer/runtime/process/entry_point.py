@@ -29,6 +29,7 @@ from placer.channel.session import Session
 from placer.channel.thread_channel import thread_channels
 from placer.errors import PlacerError
 from placer.place.node_kinds import SERVER, NodeId
+from placer.plan.modules import Modules
 from placer.plan.plan import BASE_PORT, NodePlan, Plan, neighbours, read_plan
 from placer.plan.table_text import table_lines
 from placer.runtime.callbacks.event_queue import EventQueue, write_all
@@ -220,7 +221,7 @@ def run(
         )
         channel.on_abort = lambda cause: end_in_time()
         channels = thread_channels(channel)
-        rows = SharedRows()
+        rows, modules = SharedRows(), Modules(folder, plan)
         executions = [
             Execution(
                 plan,
@@ -230,6 +231,7 @@ def run(
                 options,
                 report,
                 shared_rows=rows,
+                modules=modules,
                 paced=paced,
             )
             for each in nodes
@@ -257,7 +259,7 @@ def run(
                 contexts.enter_context(printed)
                 contexts.enter_context(_states_reported(executions))
             trim_caches()
-            if any(each.computes for each in nodes):
+            if any(each.uses_jax for each in nodes):
                 configure_jax(nodes, emulate, alone=True)
                 keep_compiled()
             result = run_nodes(executions, prediction, report_failure)

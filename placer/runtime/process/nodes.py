@@ -38,7 +38,10 @@ def run_nodes(
         Exception: the error of the node that failed first.
     """
     first, *others = executions
-    programs, threads = Programs(first.folder, first.plan), OwnedThreads()
+    programs, threads = (
+        Programs(first.folder, first.plan, first.modules),
+        OwnedThreads(),
+    )
     failures: list[BaseException] = []
 
     def run(execution: Execution) -> Outcome | None:

@@ -17,8 +17,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from placer.channel.interface import Key
-from placer.checkpoint.finite import find_not_finite
-from placer.checkpoint.manifest import Progress, Stored
+from placer.checkpoint.finite import find_nan, find_not_finite
+from placer.checkpoint.manifest import AVERAGED, Progress, Stored
 from placer.checkpoint.writing import (
     describe_file,
     pieces_of_file,
@@ -32,13 +32,14 @@ from placer.plan.settings.training.optimizers import VALUES
 from placer.runtime.control.barrier import FILE_PART, STORED, receive_json, send_json
 from placer.runtime.control.byte_messages import receive_parts, send_parts
 from placer.runtime.control.execution import Execution
+from placer.runtime.saving.optimizer_state import array_of, leaves_of
 from placer.runtime.saving.row_files import (
     Saves,
     file_of_rows,
     groups_of_file,
     holds_rows,
 )
-from placer.runtime.saving.stored_blocks import array_of, file_of, holders
+from placer.runtime.saving.stored_blocks import file_of, holders
 from placer.tables.block_table import Snapshot
 
 Pieces = Sequence[memoryview]
@@ -168,19 +169,26 @@ def _write_blocks(
     sees_folder: bool,
 ) -> tuple[Report, Pieces]:
     tensors: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for table in execution.me.tables:
+        leaves = leaves_of(execution.plan, table)
         for array, values in job.snapshots.get(table.name, {}).items():
             for index, value in zip(held[table.name], values, strict=True):
-                name = table.blocks[index].name
+                block = table.blocks[index]
+                if value is None or (array in leaves[index] and block.start):
+                    continue  # a leaf is stored once, with the first block
+                name = block.name
                 if array != VALUES:
                     name += f"/{array_of(table, array)}"
-                tensors[name] = np.asarray(value)
+                is_state = table.transformation and array not in (VALUES, AVERAGED)
+                (state if is_state else tensors)[name] = np.asarray(value)
     if not tensors:
         return Report(), ()
     if execution.plan.settings.train.nan == "stop" and (
-        problem := find_not_finite(tensors)
+        problem := find_not_finite(tensors) or find_nan(state)
     ):
         return Report(problem=problem), ()
+    tensors |= state
     updates = dict(job.updates)
     if sees_folder:
         stored = write_tensors(temporary, file_of(execution.me.name), tensors)

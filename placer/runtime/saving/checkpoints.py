@@ -30,7 +30,14 @@ from placer.checkpoint.folder import (
     locked,
     remove_old,
 )
-from placer.checkpoint.manifest import OLD, VERSION, Manifest, Progress, Watched
+from placer.checkpoint.manifest import (
+    AVERAGED,
+    OLD,
+    Manifest,
+    Progress,
+    Watched,
+    version_of,
+)
 from placer.checkpoint.writing import commit, discard, temporary_folder
 from placer.errors import CheckpointError, RunError
 from placer.runtime.asynchronous.local_values import LocalValues
@@ -109,6 +116,11 @@ class Checkpoints:
         self._execution, self._tables, self._facts = execution, tables, facts
         self._local, self._sparse = local, sparse
         self._held = held_blocks(execution.plan, execution.me.name)
+        self._averaged = [
+            table.name
+            for table in execution.me.tables
+            if table.name in self._held and table.averages
+        ]
         self._reuse: dict[str, Snapshot] = {}
         self._exits = ExitStack()
         self._is_failed = False
@@ -207,6 +219,9 @@ class Checkpoints:
             name: self._tables[name].snapshot(blocks, self._reuse.get(name))
             for name, blocks in self._held.items()
         }
+        for name in self._averaged:
+            averaged = self._tables[name].evaluation_values()
+            snapshots[name][AVERAGED] = tuple(averaged[i] for i in self._held[name])
         for name, local in self._local.items():
             snapshots[name][OLD] = tuple(old.copy() for old in local.old)
         if self._sees_folder:  # otherwise the channel may still send the arrays
@@ -284,8 +299,11 @@ class Checkpoints:
     ) -> None:
         plan, folder = self._execution.plan, self.settings.folder
         self._sequence += 1
+        parameters = stored_parameters(
+            plan, {node: report.updates for node, report in reports.items()}
+        )
         manifest = Manifest(
-            version=VERSION,
+            version=version_of(parameters),
             placer=placer.__version__,
             name=plan.name,
             sequence=self._sequence,
@@ -296,9 +314,7 @@ class Checkpoints:
             train=self._facts.train,
             evaluation=self._facts.evaluation,
             progress=progress,
-            parameters=stored_parameters(
-                plan, {node: report.updates for node, report in reports.items()}
-            ),
+            parameters=parameters,
             files={
                 name: stored
                 for node, report in reports.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ CHUNK: Final = 64 << 20
 def gather_parameters(
     plan: Plan, channel: Channel, tables: Mapping[str, ProgramTable]
 ) -> dict[str, np.ndarray]:
-    """Send this node's blocks to the control node.
+    """Send this node's blocks to the control node: the values for evaluations.
 
     Raises RunError if a node is lost or the deadline passes.
 
@@ -34,13 +34,16 @@ def gather_parameters(
         for i, block in enumerate(table.blocks)
     }
     whole: dict[str, np.ndarray] = {}
+    values: dict[str, tuple[Any, ...]] = {}
     for i, parameter in enumerate(plan.parameters):
         parts = []
         for j, location in enumerate(parameter.holders):
             holder, table, index = location
             key = Key(SAVE, i, j)
             if holder == channel.node:
-                flat = np.asarray(tables[table].values()[index]).reshape(-1)
+                if table not in values:
+                    values[table] = tables[table].evaluation_values()
+                flat = np.asarray(values[table][index]).reshape(-1)
                 if not is_control:
                     for chunk in _chunks(sizes[location]):
                         channel.send(plan.control, key, [flat[chunk]])

@@ -7,6 +7,7 @@ node sends the elements to nodes without access to the files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 
 from placer.channel.interface import Array, Channel, Key
-from placer.checkpoint.finite import HINT, find_not_finite
+from placer.checkpoint.finite import HINT, find_nan, find_not_finite
 from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress, StoredSparse
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.errors import CheckpointError, DataError
@@ -34,13 +35,20 @@ from placer.runtime.control.barrier import (
 from placer.runtime.control.byte_messages import send_parts
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import fingerprint
+from placer.runtime.saving.optimizer_state import (
+    OptimizerState,
+    array_of,
+    first_difference,
+    planned_state,
+    stored_outer_state,
+    stored_state,
+)
 from placer.runtime.saving.row_files import (
     load_rows,
     read_stored,
     receive_partitions,
     serve_rows,
 )
-from placer.runtime.saving.stored_blocks import array_of, slots_of
 from placer.tables.block_table import BlockTable
 
 if TYPE_CHECKING:
@@ -100,12 +108,12 @@ def load_tables(
         raise problem
     if checkpoint is None:
         contents = receive_json(channel, plan.control, Key(RANGES, 0), Contents)
-        loaded = _Loaded(execution.me, tables, local, contents)
+        loaded = _Loaded(plan, execution.me, tables, local, contents)
         loaded.receive(channel, plan.control)
         _receive_rows(execution, sparse, contents.sparse)
     else:
         contents = _contents(plan, execution.me, checkpoint.manifest)
-        loaded = _Loaded(execution.me, tables, local, contents)
+        loaded = _Loaded(plan, execution.me, tables, local, contents)
         try:
             loaded.read(checkpoint)
             me = execution.me.name
@@ -161,46 +169,63 @@ def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
     arrays: list[tuple[str, str, int, str]] = []
     updates: dict[str, tuple[int, ...]] = {}
     for table in node.tables:
-        slots = slots_of(table)
+        states = _states(plan, table)
         counts = [0] * len(table.blocks)
         for index, block in enumerate(table.blocks):
             stored = manifest.parameters.get(block.parameter)
             if stored is None:
                 continue
             count, worker, names = stored.updates, "", [VALUES]
-            rule = stored.rule, stored.slots
+            state = stored_state(stored)
             if isinstance(table.mode, Geo):
-                outer = stored.outer
-                rule = (None, ()) if outer is None else (outer.rule, outer.slots)
-                count = 0 if outer is None else outer.updates
+                state = stored_outer_state(stored)
+                count = 0 if stored.outer is None else stored.outer.updates
             elif table.local and stored.local.keys() == own_workers:
                 worker = node.name
                 count = stored.local[worker].updates
                 names.append(OLD)
-            if rule == (table.rule, slots):
-                names += [array_of(table, slot) for slot in slots]
+            own = states[index]
+            if state.rule == own.rule and not first_difference(state, own):
+                names += [array_of(table, slot) for slot in own.names]
                 counts[index] = count
             arrays += [(table.name, name, index, worker) for name in names]
         updates[table.name] = tuple(counts)
     return Contents(manifest.progress, tuple(arrays), updates, manifest.sparse)
 
 
+def _states(plan: Plan, table: Table) -> list[OptimizerState]:
+    """Return the state that a table keeps for each of its blocks."""
+    parameters = {each.name: each for each in plan.parameters}
+    return [
+        planned_state(plan, table, parameters[block.parameter])
+        for block in table.blocks
+    ]
+
+
 class _Loaded:
     def __init__(
         self,
+        plan: Plan,
         me: NodePlan,
         tables: Mapping[str, BlockTable],
         local: Mapping[str, LocalValues],
         contents: Contents,
     ) -> None:
         self._me, self._tables, self._local = me, tables, local
+        self._states = {table.name: _states(plan, table) for table in me.tables}
         self._contents = contents
         self._arrays = {
-            (name, array, index): np.empty(
-                tables[name].blocks[index].numel, tables[name].dtype
-            )
+            (name, array, index): self._empty(name, array, index)
             for name, array, index, _ in contents.arrays
         }
+
+    def _empty(self, name: str, array: str, index: int) -> Array:
+        table, state = self._tables[name], self._states[name][index]
+        if array in state.leaves:
+            leaf = state.leaves[array]
+            return np.empty(prod(leaf.shape), leaf.dtype)
+        dtype = state.slots.get(array, str(table.dtype))
+        return np.empty(table.blocks[index].numel, dtype)
 
     def read(self, checkpoint: Checkpoint) -> None:
         """Read the arrays from the files of the checkpoint."""
@@ -230,30 +255,26 @@ class _Loaded:
 
     def check_finite(self, checkpoint: str) -> None:
         """Raise CheckpointError if an array contains a value that is not finite."""
+        optax = {each.name for each in self._me.tables if each.transformation}
         for (table, name, index), array in self._arrays.items():
             block = self._tables[table].blocks[index].name
             stored = block if name == VALUES else f"{block}/{name}"
-            if problem := find_not_finite({stored: array}):
+            is_state = table in optax and name in self._states[table][index].names
+            find = find_nan if is_state else find_not_finite
+            if problem := find({stored: array}):
                 raise CheckpointError(f"'{checkpoint}': {problem}", hint=HINT)
 
     def store(self) -> None:
         """Store the arrays in the tables; arrays that the checkpoint lacks do not change."""
         for planned in self._me.tables:
             name, table = planned.name, self._tables[planned.name]
-            now: dict[str, list[Array]] = {}
-            initial = None
-            for array in (VALUES, *table.rule.first_slots):
-                now[array] = []
-                stored = array if array == VALUES else array_of(planned, array)
-                for index, block in enumerate(table.blocks):
-                    loaded = self._arrays.pop((name, stored, index), None)
-                    if loaded is None:
-                        initial = initial or {VALUES: table.values(), **table.slots()}
-                        loaded = np.array(initial[array][index])
-                    now[array].append(loaded.reshape(block.shape))
-            values = now.pop(VALUES)
+            values = []
+            for index, value in enumerate(table.values()):
+                loaded = self._arrays.pop((name, VALUES, index), None)
+                loaded = np.array(value) if loaded is None else loaded
+                values.append(loaded.reshape(table.blocks[index].shape))
             table.load(values)
-            table.load_slots(now)
+            table.load_slots(self._slots(planned))
             table.load_updates(self._contents.updates[name])
             if name in self._local:
                 old = [
@@ -262,12 +283,34 @@ class _Loaded:
                 ]
                 self._local[name].load_old(old)
 
+    def _slots(self, planned: Table) -> dict[str, list[Array | None]]:
+        """Return the slots of a table whose values are loaded: loaded and initial ones.
+
+        A block without a slot has None.
+        """
+        name, table, initial = planned.name, self._tables[planned.name], None
+        slots: dict[str, list[Array | None]] = {}
+        for index, state in enumerate(self._states[name]):
+            for slot in state.names:
+                now = slots.setdefault(slot, [None] * len(table.blocks))
+                stored = array_of(planned, slot)
+                loaded = self._arrays.pop((name, stored, index), None)
+                if loaded is None:
+                    initial = initial or table.initial_slots()
+                    loaded = np.array(initial[slot][index])
+                leaf = state.leaves.get(slot)
+                shape = leaf.shape if leaf else table.blocks[index].shape
+                now[index] = loaded.reshape(shape)
+        return slots
+
 
 def _wanted(
     checkpoint: Checkpoint, block: Block, array: str, worker: str, out: Array
 ) -> Iterator[Wanted]:
     view = out.view(np.uint8).data
-    return checkpoint.wanted(block.parameter, array, block.start, view, worker)
+    leaves = checkpoint.manifest.parameters[block.parameter].leaves
+    start = 0 if array in leaves else block.start
+    return checkpoint.wanted(block.parameter, array, start, view, worker)
 
 
 def _serve(
@@ -309,7 +352,10 @@ def _groups(
     nbytes = 0
     for name, array, index, worker in contents.arrays:
         block = tables[name].blocks[index]
-        out = np.empty(block.numel, manifest.parameters[block.parameter].dtype)
+        stored = manifest.parameters[block.parameter]
+        kind = stored.type_of(array)
+        size = prod(kind.shape) if array in stored.leaves else block.numel
+        out = np.empty(size, kind.dtype)
         group.append((block, array, worker, out))
         nbytes += out.nbytes
         if nbytes >= SERVED_BYTES:

@@ -7,35 +7,32 @@ from typing import Final
 
 from placer.checkpoint.manifest import Machine, Manifest, StoredData
 from placer.errors import CheckpointError, did_you_mean
-from placer.plan.plan import Plan
+from placer.plan.plan import Parameter, Plan
 from placer.plan.settings.training.update_modes import Geo
 from placer.readers import Digests
 from placer.runtime.control.events import NodeWarning, Report
+from placer.runtime.saving.optimizer_state import (
+    OptimizerState,
+    first_difference,
+    planned_state,
+    stored_outer_state,
+    stored_state,
+)
 from placer.runtime.saving.row_files import compare_sparse
 from placer.runtime.saving.start_facts import COMPARABLE, StartFacts
-from placer.runtime.saving.stored_blocks import holding_table, slots_of, training_table
+from placer.runtime.saving.stored_blocks import holding_table, training_table
 
 OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
 _SHOWN = 8
 """The largest number of names in an error."""
 
 
-def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
-    """Return the update rule and the optimizer slots of each parameter."""
-    rules = {}
-    for parameter in plan.parameters:
-        planned = training_table(plan, parameter)
-        rules[parameter.name] = planned.rule, slots_of(planned)
-    return rules
-
-
-def _outer_rules(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
-    rules = {}
-    for parameter in plan.parameters:
-        planned = holding_table(plan, parameter)
-        if isinstance(planned.mode, Geo) and planned.rule is not None:
-            rules[parameter.name] = planned.rule, slots_of(planned)
-    return rules
+def _outer_state(plan: Plan, parameter: Parameter) -> OptimizerState:
+    """Return the state of the servers' optimizer, if workers train with their own."""
+    planned = holding_table(plan, parameter)
+    if isinstance(planned.mode, Geo) and planned.rule is not None:
+        return planned_state(plan, planned, parameter)
+    return OptimizerState()
 
 
 def check_same_model(
@@ -52,7 +49,6 @@ def check_same_model(
         CheckpointError: if a shape or dtype differs; also, unless `partial` is true, if the
             set of parameters or the optimizer state differs.
     """
-    rules, outer_rules = rules_of(plan), _outer_rules(plan)
     missing, changed, without_state = [], [], []
     for parameter in plan.parameters:
         stored = manifest.parameters.get(parameter.name)
@@ -64,20 +60,19 @@ def check_same_model(
                 f"{parameter.name} is {stored.dtype}{list(stored.shape)}, but the model has"
                 f" {parameter.dtype}{list(parameter.shape)}"
             )
-        rule, slots = rules[parameter.name]
-        if slots and (stored.rule, stored.slots) != (rule, slots):
-            without_state.append(f"{parameter.name} ({stored.rule}, not {rule})")
-        rule, slots = outer_rules.get(parameter.name, (None, ()))
-        outer = stored.outer
-        if slots and (outer is None or (outer.rule, outer.slots) != (rule, slots)):
-            without_state.append(f"{parameter.name} (outer {rule})")
+        state = planned_state(plan, training_table(plan, parameter), parameter)
+        if difference := first_difference(stored_state(stored), state):
+            without_state.append(f"{parameter.name} ({difference})")
+        outer = _outer_state(plan, parameter)
+        if first_difference(stored_outer_state(stored), outer):
+            without_state.append(f"{parameter.name} (outer {outer.rule})")
     sparse = compare_sparse(manifest, plan.sparse_tables)
     for names, more in zip((missing, changed, without_state), sparse, strict=True):
         names += more
     known = {each.name for each in plan.parameters}
     known |= {each.name for each in plan.sparse_tables}
     extra = sorted((manifest.parameters.keys() | manifest.sparse.keys()) - known)
-    shown = len(rules) + len(extra) if partial else _SHOWN
+    shown = len(plan.parameters) + len(extra) if partial else _SHOWN
     parts = [
         f"{what}: {_list(names, shown)}"
         for what, names in (

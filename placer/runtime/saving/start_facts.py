@@ -98,7 +98,7 @@ def placement_digest(plan: Plan) -> str:
             device_memory={},
             prediction=None,
             tables=tuple(
-                structs.replace(table, learning_rate=None, hyper={})
+                structs.replace(table, learning_rate=None, hyper={}, averages=False)
                 for table in node.tables
             ),
         )
@@ -145,7 +145,15 @@ def _computation_digest(plan: Plan, folder: Path) -> str:
         for node in plan.nodes
     ]
     sparse_tables = _as_written(plan.sparse_tables)
-    parts = (nodes, [(path, trees[path]) for path in modules], sparse_tables)
+    parts: tuple[object, ...] = (
+        nodes,
+        [(path, trees[path]) for path in modules],
+        sparse_tables,
+    )
+    if (
+        plan.transformations
+    ):  # so that other models have the digest of older checkpoints
+        parts = (*parts, plan.transformations)
     return COMPARABLE + sha256(msgspec.json.encode(parts, order="deterministic"))
 
 

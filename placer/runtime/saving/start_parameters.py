@@ -21,7 +21,6 @@ from placer.checkpoint.tensor_file import StoredTensor
 from placer.errors import DataError
 from placer.place.types import TensorType
 from placer.plan.plan import SparseTable
-from placer.plan.settings.training.optimizers import VALUES
 from placer.plan.settings.training.slicing import Block
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
@@ -165,7 +164,7 @@ def _read_checkpoint(checkpoint: Checkpoint, blocks: Sequence[Block]) -> list[Ar
     arrays = [np.empty(block.numel, stored[block.parameter].dtype) for block in blocks]
     wanted: list[Wanted] = []
     for block, out in zip(blocks, arrays, strict=True):
-        view = out.view(np.uint8).data
-        wanted += checkpoint.wanted(block.parameter, VALUES, block.start, view)
+        view, array = out.view(np.uint8).data, stored[block.parameter].evaluation
+        wanted += checkpoint.wanted(block.parameter, array, block.start, view)
     checkpoint.read(wanted)
     return arrays

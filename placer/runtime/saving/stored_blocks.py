@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from placer.checkpoint.manifest import (
-    OUTER,
     StoredBlock,
     StoredLocal,
     StoredOuter,
@@ -13,8 +12,10 @@ from placer.checkpoint.manifest import (
 )
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import Parameter, Plan, Table
-from placer.plan.settings.training.optimizers import read_rule
-from placer.plan.settings.training.update_modes import Geo
+from placer.runtime.saving.optimizer_state import (
+    planned_state,
+    slots_of,
+)
 
 
 def held_blocks(plan: Plan, node: str) -> dict[str, list[int]]:
@@ -75,15 +76,23 @@ def stored_parameters(
             outer = StoredOuter(holding.rule, slots_of(holding), count)
             count = next(iter(local.values())).updates
         training = training_table(plan, parameter)
+        state = planned_state(plan, training, parameter)
         stored[parameter.name] = StoredParameter(
             dtype=parameter.dtype,
             shape=parameter.shape,
-            rule=training.rule,
-            slots=slots_of(training),
+            rule=state.rule,
+            slots=tuple(state.slots),
             updates=count,
             blocks=tuple(blocks),
             local=local,
             outer=outer,
+            slot_dtypes={
+                slot: dtype
+                for slot, dtype in state.slots.items()
+                if dtype != parameter.dtype
+            },
+            leaves=dict(state.leaves),
+            averaged=training.averages,
         )
     return stored
 
@@ -111,15 +120,3 @@ def _local_blocks(plan: Plan, parameter: Parameter) -> Iterator[tuple[str, Table
                 for i, block in enumerate(table.blocks):
                     if block.parameter == parameter.name:
                         yield node.name, table, i
-
-
-def slots_of(table: Table) -> tuple[str, ...]:
-    """Return the names of the slots of a table's rule."""
-    if table.rule is None:
-        return ()
-    return tuple(read_rule(table.rule, table.hyper).first_slots)
-
-
-def array_of(table: Table, slot: str) -> str:
-    """Return the name of a slot of a table in a checkpoint."""
-    return f"{OUTER}{slot}" if isinstance(table.mode, Geo) else slot

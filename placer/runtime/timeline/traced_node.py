@@ -44,7 +44,8 @@ _BY_CATEGORY: Final[Mapping[str, str]] = {
     UPDATE: """merge update update_from_edges update_from update_rows store compute_directions
         apply_directions add_to_sums""",
     ROWS: "distinct_keys distributed_lookup_table sum_by_key exact_squares_of_rows",
-    COPY: "memcpy_h2d memcpy_d2d memcpy_d2h parameters assemble_parameter cut",
+    COPY: """memcpy_h2d memcpy_d2d memcpy_d2h parameters evaluation_parameters
+        assemble_parameter cut""",
     COMPUTE: """exact_squares rounded_sum sum_microbatches join_microbatches
         microbatch_totals one_microbatch split_microbatches first_microbatch keep_values
         load_values pop_values""",

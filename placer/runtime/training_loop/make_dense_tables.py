@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from placer.channel.interface import Array
+from placer.place.types import TensorType
+from placer.plan.modules import modules_in
 from placer.plan.plan import MEMORY, Plan, Table
 from placer.runtime.control.execution import Execution
 from placer.runtime.exchange.devices import Devices
@@ -50,7 +54,9 @@ def make_tables(
             )
         shaped = map(np.reshape, initial, (block.shape for block in planned.blocks))
         table: BlockTable
-        if planned.devices == MEMORY:
+        if planned.transformation:
+            table = _make_optax_table(execution, planned, dtype, shaped, devices)
+        elif planned.devices == MEMORY:
             table = DenseTable(planned, dtype, shaped, execution.channel.share)
         else:
             from placer.tables.device import DeviceTable
@@ -62,6 +68,47 @@ def make_tables(
                 table.warm_up(sources)
         tables[planned.name] = table
     return tables
+
+
+def _make_optax_table(
+    execution: Execution,
+    planned: Table,
+    dtype: str,
+    initial: Iterable[Array],
+    devices: Devices,
+) -> BlockTable:
+    """Create a table with an optax optimizer; its functions are in files of the build."""
+    import jax
+
+    from placer.ops.transformations.functions import block_functions
+    from placer.tables.optax_table import OptaxTable
+
+    plan = execution.plan
+    described = plan.transformations[planned.transformation]
+    types = {each.name: TensorType(each.dtype, each.shape) for each in plan.parameters}
+    wide = plan.settings.precision == "float64"
+    with modules_in(execution.folder):
+        functions = block_functions(
+            _load_function(described.fn),
+            {name: types[name] for name in described.parameters},
+            planned.blocks,
+            described,
+            averaged=_load_function(described.eval_params)
+            if described.eval_params
+            else None,
+            wide=wide,
+        )
+    if planned.devices == MEMORY:
+        put = partial(jax.device_put, device=devices.sets[MEMORY][0])
+    else:
+        put = partial(devices.copy_to_devices, to=planned.devices)
+    return OptaxTable(planned, dtype, initial, put, described, functions, wide=wide)
+
+
+def _load_function(text: str) -> Callable[..., Any]:
+    module, _, name = text.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 def _source_counts(plan: Plan, planned: Table) -> set[int]:

@@ -109,7 +109,7 @@ def make_node(
     planned: Sequence[Table | PlannedSparse] = (*me.tables, *plan.sparse_tables)
     rates = LearningRates(
         position,
-        {table.name: build_schedule(table.learning_rate) for table in planned},
+        {table.name: build_schedule(table.learning_rate or 0.0) for table in planned},
         {table.name: table.mode for table in planned if table.mode is not None},
     )
     shard = plan.pushed_rows(me.name)

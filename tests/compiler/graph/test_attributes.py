@@ -85,7 +85,7 @@ def test_a_wrong_attribute_is_refused(kind, attrs, message):
     ("kind", "attrs", "name"),
     [
         ("send", {"edge": 1}, "to"),
-        ("optimizer", {"group": 0, "rule": "sgd"}, "learning_rate"),
+        ("optimizer", {"group": 0, "learning_rate": 0.1}, "rule"),
         ("accumulate", {}, "of"),
         ("relu.grad", {}, "wrt"),
         ("cut", {"start": 0}, "stop"),

@@ -25,16 +25,19 @@ from placer.place.types import TensorType
 from placer.plan.settings.checks import describe_value
 
 
-def read_function(node: SpecNode | None, context: Context) -> bool:
+def read_function(
+    node: SpecNode | None, context: Context, example: str = "fn: blocks:ffn"
+) -> bool:
     """Add the modules that the build needs for `fn: MODULE:FUNCTION`. Returns False if
-    `fn` is wrong, or the module is not in the folder of the spec."""
+    `fn` is wrong, or the module is not in the folder of the spec. `example` is a correct
+    key, for the hint."""
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return False  # `decode` has reported the error.
     module, colon, name = node.text.partition(":")
     try:
         if not colon:
             message = f"'{node.text}' is not of the form MODULE:FUNCTION"
-            raise DataError(message, hint="write fn: blocks:ffn")
+            raise DataError(message, hint=f"write {example}")
         context.modules.update(dict.fromkeys(modules_of(module, name, context.folder)))
     except DataError as error:
         context.problems.add_error(error, span=node.inner_span)

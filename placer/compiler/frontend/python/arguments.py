@@ -41,11 +41,6 @@ class Leaf:
         keras = f" ({'/'.join(self.variable)})" if self.variable else ""
         return f"{_show(self.path)}{keras}"
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names for the key, starting with the name of the argument."""
-        return (self.path[0], *self.variable) if self.variable else self.path
-
     def type(self, wide: bool) -> TensorType:
         """Return the type of the value in the graph."""
         if isinstance(self.value, Variable):
@@ -59,11 +54,15 @@ class Leaf:
 class State:
     """A part of an argument that a library keeps as state.
 
-    `said` is the verb phrase that an error says about it.
+    Attributes:
+        path: The names that lead to it.
+        said: The verb phrase that an error says about it.
+        is_kept: Whether it is certainly not trained: a collection of Flax linen.
     """
 
     path: tuple[str, ...]
     said: str
+    is_kept: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def collect_arguments(
     is float64. `assigned` are the paths of leaves that the function assigns. Raises
     SpecError for an argument that a spec cannot express."""
     from placer.ops.functions import arguments as regions
-    from placer.ops.functions.kept_state import find_state
+    from placer.ops.functions.kept_state import COLLECTIONS, find_state
 
     writer = _TermBuilder(fn, regions, wide, assigned, state_argument)
     named = list(zip(_argument_names(fn, args), args, strict=True))
@@ -136,7 +135,7 @@ def collect_arguments(
     writer.pytrees += [((name,), arg) for name, arg in named]
     set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
     state = [
-        State(path, said)
+        State(path, said, said in COLLECTIONS)
         for name, pytree in writer.pytrees
         for path, said in find_state(pytree, name)
     ]
@@ -372,7 +371,8 @@ def parameters_in(
     leaves = []
     for path, value in regions.leaves_with_paths(opened):
         leaf = Leaf(value, (argument, *path), regions.path_of_variable(value))
-        if not next(is_parameter):
+        is_trained = getattr(value, "trainable", True)  # by Keras
+        if not next(is_parameter) or not is_trained:
             is_number = regions.is_number_array(value)
             leaf.is_state = is_number and _key_of(leaf, True) in state
             if not leaf.is_state:
@@ -396,7 +396,7 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
     wanted = {leaf.key: leaf for leaf in arguments.leaves if leaf.key is not None}
     names = {leaf.path[0] for leaf in wanted.values()}
     argument = names.pop() if len(names) == 1 else "init"
-    given = parameters_in(init, argument, arguments.state_keys())
+    given = parameters_in(init, argument, wanted)
     values = {leaf.key: leaf.value for leaf in given if leaf.key is not None}
     for leaf in given:
         if not hasattr(leaf.value, "__array__"):
@@ -421,8 +421,8 @@ def initial_values(init: Any, arguments: Arguments, name: str) -> dict[str, Any]
 
 
 def _key_of(leaf: Leaf, only_one: bool) -> str:
-    path = leaf.names
-    key = _joined(path[1:] if only_one and len(path) > 1 else path)
+    path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
+    key = _joined(leaf.variable or path)
     key = f"p{key}" if key[0].isdigit() else key
     is_reserved = key in VALUE_SUFFIXES or _RESERVED.fullmatch(key)
     return f"{key}_" if is_reserved or not is_parameter_key(key) else key
@@ -431,7 +431,7 @@ def _key_of(leaf: Leaf, only_one: bool) -> str:
 def set_keys(parameters: Sequence[Leaf]) -> None:
     """Give each parameter a key. Raises SpecError if two parameters have the same key.
     The key is the path. It starts with the argument's name if several arguments have
-    parameters."""
+    parameters, except for variables of Keras, whose paths have the name of the layer."""
     only_one = len({leaf.path[0] for leaf in parameters}) == 1
     leaf_of: dict[str, Leaf] = {}
     for leaf in parameters:

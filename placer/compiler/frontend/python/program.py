@@ -108,6 +108,7 @@ class Program:
         self._minimize: ScalarNode | None = None
         self._backward: ScalarNode | None = None
         self._optimizers: list[SpecNode] = []
+        self._kept: list[SpecNode] = []  # entries of `parameters` by `keep`
         self._context: Context | None = None
         self.files: dict[str, bytes] = {}
         """Files with initial values that exist only in memory, by name."""
@@ -291,9 +292,23 @@ class Program:
 
     def trains(self, parameter: str) -> bool:
         """Return True if the section `parameters` lets a parameter train."""
-        rules = read_rules(self._sections.get("parameters"), Problems())
+        rules = read_rules(self._parameter_rules(), Problems())
         rule = first_match(parameter, rules)
         return rule is None or rule.trainable
+
+    def keep(self, pattern: str, span: Span) -> None:
+        """Do not train the parameters that match a glob, unless an earlier entry of
+        `parameters` matches them."""
+        entry = {"match": pattern, "trainable": False}
+        self._kept.append(to_node(entry, span, self))
+
+    def _parameter_rules(self) -> SpecNode | None:
+        written = self._sections.get("parameters")
+        if not self._kept or not isinstance(written, SequenceNode | None):
+            return written
+        return SequenceNode(
+            self._span, [*(written.items if written else ()), *self._kept]
+        )
 
     def parameters_of(self, op: str) -> dict[str, Variable]:
         """Return an op's parameters, including shared ones, by their keys."""
@@ -373,7 +388,7 @@ class Program:
             "inputs": self._inputs,
             "data": sections.get("data"),
             "graph": SequenceNode(self._span, nest_ops(self._entries)),
-            "parameters": sections.get("parameters"),
+            "parameters": self._parameter_rules(),
             "train": self._train_section(),
             "predict": sections.get("predict"),
         }

@@ -116,7 +116,7 @@ def trace(
             for leaf in arguments.leaves
         ]
         states = [f"{name}.{key}" for key in arguments.state_keys()]
-        _check_state(arguments, name, program)
+        _keep_state(arguments, name, program, span)
         initial = initial_values(init, arguments, name)
         rows = None if batch is None else batch == "rows"
         text_of = arguments.text(wide)
@@ -187,10 +187,18 @@ def _parts(
     return {"parts": parts, "axis": axis}
 
 
-def _check_state(arguments: Arguments, name: str, program: Program) -> None:
+def _keep_state(arguments: Arguments, name: str, program: Program, span: Span) -> None:
+    """Keep collections of Flax linen; raise SpecError for other state that is trained."""
+
+    def is_trained(keys: Sequence[str]) -> bool:
+        return any(program.trains(f"{name}.{key}") for key in keys)
+
     for state in arguments.state:
         keys = arguments.keys_in(state.path)
-        if not any(program.trains(f"{name}.{key}") for key in keys):
+        if state.is_kept and is_trained(keys):
+            for pattern in arguments.patterns_of(state.path):
+                program.keep(f"{name}.{pattern}", span)
+        if not is_trained(keys):
             continue
         kept = ", ".join(
             f'{{"match": "{name}.{pattern}", "trainable": False}}'
@@ -198,8 +206,9 @@ def _check_state(arguments: Arguments, name: str, program: Program) -> None:
         )
         raise SpecError(
             f"{'.'.join(state.path)} {state.said}, but would be trained",
-            hint=f"to keep its values, write Program(parameters=[{kept}]), or read it"
-            " from a global name of the function's file instead of an argument",
+            hint=f"to keep its values, write Program(parameters=[{kept}, …]) before other"
+            " entries that match it; if the function returns its new value, name this"
+            " argument with state=",
         )
 
 

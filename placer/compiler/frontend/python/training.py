@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from msgspec.structs import fields
@@ -46,8 +46,29 @@ Rate = float | Mapping[str, Any]
 """A number, or a schedule such as `{"cosine": {"init": 0.01, "steps": 1000}}`."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings:
+    """The settings of every optimizer. `Optimizer` documents them."""
+
+    match: str | None = None
+    clip: Mapping[str, float] | None = None
+    update: Update = "sync"
+    shard_state: bool = False
+    all_reduce: Literal["direct", "ring"] = "direct"
+    sum: str | None = None
+
+    def changed_settings(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults."""
+        return {
+            key: value
+            for key in SETTINGS
+            if (value := getattr(self, key)) is not None
+            and value != getattr(OptimizerSettings, key)
+        }
+
+
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(OptimizerSettings):
     """An update rule with its settings: a class of `placer.optimizer`.
 
     All rules have these settings. A class adds the hyperparameters of its rule; `rule`
@@ -74,13 +95,6 @@ class Optimizer:
     rule: ClassVar[str]
 
     learning_rate: Rate
-    _: KW_ONLY
-    match: str | None = None
-    clip: Mapping[str, float] | None = None
-    update: Update = "sync"
-    shard_state: bool = False
-    all_reduce: Literal["direct", "ring"] = "direct"
-    sum: str | None = None
 
     def minimize(self, loss: Variable) -> None:
         """Train the program's parameters with this rule, to minimize the loss.
@@ -106,11 +120,11 @@ class Optimizer:
                 "derive it from a class of placer.optimizer, such as Adam",
             )
         defaults = {field.name: field.default for field in fields(RULES[rule])}
-        defaults |= {key: getattr(Optimizer, key) for key in SETTINGS}
         settings: dict[str, Any] = {"learning_rate": self.learning_rate}
         settings |= {
             key: value
             for key, default in defaults.items()
             if (value := getattr(self, key)) is not None and value != default
         }
+        settings |= self.changed_settings()
         current_program().minimize(loss, rule, settings)

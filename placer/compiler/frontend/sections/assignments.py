@@ -18,7 +18,7 @@ from placer.compiler.frontend.sections.parameters import Group
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.errors import did_you_mean
-from placer.plan.settings.training.optimizers import read_rule
+from placer.plan.settings.training.optimizers import OPTAX, read_rule
 from placer.plan.settings.training.update_modes import (
     OF_DENSE,
     Async,
@@ -43,6 +43,7 @@ def check_assignments(
     if not problems:
         assert isinstance(train, MappingNode)
         _check_decay(parameters, problems)
+        _check_optax_of_tables(parameters, problems)
         _check_settings_of_dense(parameters, train, problems)
 
 
@@ -77,6 +78,15 @@ def _check_decay(parameters: Parameters, problems: Problems) -> None:
         if rule.decay:
             continue
         groups = [each.group for each in parameters.trained if each.rule is rule]
+        if groups and all(each.attrs["rule"] == OPTAX for each in groups):
+            problems.add(
+                f"'decay: false' of {quote(rule.pattern.text or '*')} has no effect on an"
+                " optax optimizer",
+                rule.node.keys["decay"].span,
+                f"leave decay out, and exclude the parameters in {groups[0].attrs['fn']},"
+                " as with the mask of optax.adamw",
+            )
+            continue
         if any(decay for group in groups for decay, _ in _weight_decays(group)):
             continue
         kinds = ", ".join(dict.fromkeys(f"'{g.attrs['rule']}'" for g in groups))
@@ -116,8 +126,25 @@ def _weight_decays(group: Group) -> Iterator[tuple[float, MappingNode]]:
         assert isinstance(outer, MappingNode)
         rules.append((mode.outer, mode.outer["op"], outer))
     for hyper, rule, node in rules:
+        if rule == OPTAX:
+            continue
         default = read_rule(rule, {}).hyper.get("weight_decay", 0.0)
         yield hyper.get("weight_decay", default), node
+
+
+def _check_optax_of_tables(parameters: Parameters, problems: Problems) -> None:
+    """Report optax optimizers of sparse tables."""
+    for group in parameters.groups:
+        if group.attrs["rule"] != OPTAX:
+            continue
+        if any(each.is_sparse for each in _trained(group, parameters)):
+            problems.add(
+                "an optax optimizer cannot train sparse tables: it updates whole arrays,"
+                " not rows by key",
+                group.span,
+                "put an entry for the tables before this one, such as {match:"
+                " 'embedding.w', op: adagrad, learning_rate: 0.01}",
+            )
 
 
 def _check_settings_of_dense(

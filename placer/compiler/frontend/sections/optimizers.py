@@ -10,6 +10,7 @@ from msgspec import to_builtins
 
 from placer.compiler.frontend.entries.context import Context
 from placer.compiler.frontend.schema import Clip, Optimizer, Outer, Update
+from placer.compiler.frontend.sections.optax_optimizers import is_optax, read_optax
 from placer.compiler.frontend.sections.parameters import Group, Pattern
 from placer.compiler.frontend.sections.schedules import read_rate
 from placer.compiler.frontend.yaml.decode import decode, decode_fields
@@ -126,12 +127,13 @@ def _rule(
     struct. `batch` is the global batch for schedules; None after an error."""
     name = _rule_name(node, problems)
     # If the rule is unknown, any other key may be a hyperparameter.
-    others = optimizers.RULES[name].__struct_fields__ if name else node.entries
+    rule = optimizers.RULES.get(name or "")
+    others = rule.__struct_fields__ if rule else node.entries
     good = decode(node, struct, where, problems, others)
     rate = good.get("learning_rate")
     if rate is not None:
         rate = read_rate("learning_rate", rate, batch, problems)
-    hyper = _hyper(name, node, problems) if name else {}
+    hyper = _hyper(name, node, problems) if name and rule else {}
     return _Rule(name, rate, hyper), good
 
 
@@ -179,14 +181,20 @@ def read_group(
     node = problems.expect(entry, MappingNode, expected, hint)
     if node is None:
         return None
-    rule, good = _rule(node, Optimizer, where, batch, problems)
+    functions: dict[str, str] = {}
+    if is_optax(node):
+        functions, of_steps, good = read_optax(node, where, batch, context)
+        rule = _Rule(optimizers.OPTAX, of_steps, {})
+    else:
+        rule, good = _rule(node, Optimizer, where, batch, problems)
     clip = read_clip(good.get("clip"), f"{where}.clip", problems)
     attrs: dict[str, Any] = {
         "group": number,
         "rule": rule.name,
-        "learning_rate": rule.learning_rate,
+        **({} if (rate := rule.learning_rate) is None else {"learning_rate": rate}),
         "update": _update(good.get("update"), f"{where}.update", batch, problems),
         **rule.hyper,
+        **functions,
         **({"clip": clip} if clip else {}),
         **common,
     }
@@ -261,9 +269,9 @@ def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
     node = entry.get("op")
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return None  # `decode` reports it.
-    if node.value in optimizers.RULES:
+    if node.value in optimizers.RULE_NAMES:
         return node.value
-    hint = did_you_mean(node.value, sorted(optimizers.RULES))
+    hint = did_you_mean(node.value, optimizers.RULE_NAMES)
     problems.add(f"unknown optimizer '{node.value}'", node.inner_span, hint)
     return None
 

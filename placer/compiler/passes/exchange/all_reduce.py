@@ -32,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.optax_groups import is_kept_whole, reason_for_whole
 from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part
 from placer.compiler.passes.gradients.updates import owning_parameters
@@ -54,6 +55,9 @@ class _Exchange:
         self._rewriter = Rewriter(graph)
         self._updates = {op.operands[0]: op for op in updates}
         self._flats = divide(graph, updates)
+        for name, flat in self._flats.items():
+            if self._is_sharded(name) and is_kept_whole(graph, self._updates[name]):
+                self._flats[name] = replace(flat, whole=True)  # one node updates it
         self._owners = {
             value: parameter
             for value, parameter in owning_parameters(graph).items()
@@ -79,6 +83,9 @@ class _Exchange:
                 names = [p for name in op.operands for p in sums.get(name, (name,))]
                 op = op.with_operands(tuple(names))
             op = self._with_ranges(op)
+            if op.kind == "parameter" and op.result.flat and op.result.flat.whole:
+                why = reason_for_whole(self._graph, self._updates[op.name])
+                op = replace(op, why=why)
             rewriter.replace(op)
             if op.kind == "parameter" and op.result.layout == "F":
                 gathered = self._gathered(op.name, op.name, op.name)

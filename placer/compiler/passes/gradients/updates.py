@@ -39,6 +39,9 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
             span=optimizer_ops[next(iter(clips))].source,
             hint="keep one of them; train.clip is a single norm over all optimizers",
         )
+    for group, op in optimizer_ops.items():
+        if bound := _clip_of_chain(op, common_clip):
+            clips[group] = {"global_norm": bound}
     scales: dict[str, str] = {}
     if common_clip and any(modes.values()):
         if "global_norm" in common_clip and len(optimizer_ops) > 1:
@@ -68,6 +71,28 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
             yield from _update(parameter, optimizer, {}, None, gradient)
         else:
             yield from _update(parameter, optimizer, clip, scales.get(parameter.name))
+
+
+def _clip_of_chain(
+    optimizer: Op, common_clip: Mapping[str, float] | None
+) -> float | None:
+    """Return the bound of `clip_by_global_norm` at the top of an optax optimizer."""
+    # The passes compute this norm: the blocks of a parameter may be on several nodes.
+    transformation = optimizer.attrs.get("transformation")
+    if transformation is None or transformation.clip is None:
+        return None
+    for clip, what in (
+        (optimizer.attrs.get("clip"), "the clip of this optimizer"),
+        (common_clip, "train.clip"),
+    ):
+        if clip:
+            raise GraphError(
+                f"both {what} and {transformation.fn} clip the gradients",
+                span=optimizer.source,
+                hint=f"keep one of them: remove {what}, or optax.clip_by_global_norm",
+            )
+    bound: float = transformation.clip
+    return bound
 
 
 def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
@@ -116,7 +141,7 @@ def _update(
         attrs["decay"] = False
     place, source = optimizer.place, parameter.source
     scales = () if scale is None else (scale,)
-    if optimizers.RULES[rule].is_two_phase:
+    if optimizers.is_two_phase(rule):
         direction = f"{name}.direction"
         operands, results = (name, gradient, *scales), (Value(direction, value_type),)
         yield Op(f"{rule}.direction", operands, results, attrs, place, source)
@@ -133,7 +158,8 @@ def _check_rules(parameter: Op, optimizer: Op, mode: Mode | None) -> None:
     the outer optimizer."""
     name, own = parameter.name, optimizer.attrs["rule"]
     is_geo = isinstance(mode, Geo)
-    if optimizers.RULES[own].row_slot and parameter.kind != "sparse_table":
+    by_row = own != optimizers.OPTAX and optimizers.RULES[own].row_slot
+    if by_row and parameter.kind != "sparse_table":
         use = f"use {optimizers.nearest_dense(own)}"
         raise GraphError(
             f"parameter '{name}': '{own}' works only with sparse tables, since it keeps"

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.optax_groups import is_kept_whole, reason_for_whole
 from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.split_sums import combine_sums, sums_at_places
 from placer.compiler.graph.stored_bytes import stored_bytes
@@ -53,11 +54,18 @@ def slice_parameters(graph: Graph) -> Graph:
         if parameter in placements
     }
     partial_sums: dict[str, list[Op]] = {}  # sums of squares, by original name
+    why_whole = {
+        name: why
+        for update in graph.ops
+        if is_update(update.kind) and (name := update.operands[0]) in placements
+        if (why := reason_for_whole(graph, update))
+    }
     rewriter = Rewriter(graph)
     for op in rewriter:
         if op.kind == "parameter" and op.name in placements:
             wholes = assembled.get(op.name, {}).values()
-            rewriter.replace(*_parameter_ops(op, placements[op.name], wholes))
+            kept = replace(op, why=why_whole.get(op.name, op.why))
+            rewriter.replace(*_parameter_ops(kept, placements[op.name], wholes))
         elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
             if op.kind in ("sum_of_squares", "exact_squares"):
                 partial_sums[op.name] = _sums_of_squares(op, value_placements)
@@ -122,21 +130,29 @@ def _settings(graph: Graph, update: Op) -> Mapping[str, Any]:
 
 
 def _is_kept_whole(graph: Graph, update: Op) -> bool:
-    """Whether a parameter stays whole: its asynchronous update needs norms, and servers do
-    not wait for each other."""
+    """Whether a parameter stays whole: an optax optimizer needs all of it, or its
+    asynchronous update needs norms, and servers do not wait for each other."""
     group = update.attrs["group"]
-    rule = optimizers.RULES[graph.optimizers[group].attrs["rule"]]
-    return rule.is_two_phase and graph.modes[group] is not None
+    rule = graph.optimizers[group].attrs["rule"]
+    if optimizers.is_two_phase(rule):
+        return graph.modes[group] is not None
+    return is_kept_whole(graph, update)
 
 
 def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
     for op in updates:
         if _is_kept_whole(graph, op):
             optimizer = graph.optimizers[op.attrs["group"]]
-            mode = name_of(optimizer.attrs["update"])
+            kept = f"'{op.operands[0]}'"
+            if optimizer.attrs["rule"] == optimizers.OPTAX:
+                what = f"optax optimizer {optimizer.attrs['fn']}"
+            else:
+                mode = name_of(optimizer.attrs["update"])
+                what = f"'update: {mode}' with {optimizer.attrs['rule']}"
+                kept = "each parameter"
             raise GraphError(
-                f"'update: {mode}' with {optimizer.attrs['rule']} keeps each parameter on"
-                " one server, but 'dispatch: merged' slices all parameters as one",
+                f"{what} keeps {kept} on one server, but 'dispatch: merged' slices all"
+                " parameters as one",
                 span=optimizer.source,
                 hint="use dispatch: balanced",
             )

@@ -293,6 +293,16 @@ ROW_RULES = _by_name(RowwiseAdagrad, SharedAdagrad, RowwiseAdam)
 """The row-wise rules, for sparse tables only."""
 RULES: dict[str, type[Rule]] = {**DENSE_RULES, **ROW_RULES}
 """All update rules by name."""
+OPTAX: Final = "optax"
+"""The name of the rule that a user's function defines with optax. It has no `Rule`:
+`placer.plan.settings.training.transformations` describes its state and cost."""
+RULE_NAMES: Final = tuple(sorted([*RULES, OPTAX]))
+"""The names of all rules, and `optax`."""
+
+
+def is_two_phase(rule: str) -> bool:
+    """Whether a rule, or `optax`, first computes the update direction."""
+    return rule != OPTAX and RULES[rule].is_two_phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +349,7 @@ def check_init(rule: str, init: Any) -> Mistake | None:
 
     The message is a predicate of the rule, such as `needs …`.
     """
-    if not RULES[rule].begins_at_zero:
+    if rule == OPTAX or not RULES[rule].begins_at_zero:
         return None
     written = to_builtins(init)
     if written == "zeros" or (
@@ -353,6 +363,9 @@ def check_init(rule: str, init: Any) -> Mistake | None:
 def check_outer(name: str) -> Mistake | None:
     """Return why servers cannot use a rule as their outer optimizer, or None."""
     what = f"'{name}' cannot be an outer optimizer: it"
+    if name == OPTAX:
+        why = "is a function of the user, but servers apply only rules of placer"
+        return Mistake(("op",), f"{what} {why}", "use nesterov, sgd or adam")
     rule = RULES[name]
     if rule.is_two_phase:
         why = "needs norms of whole parameters, but servers store blocks of them"

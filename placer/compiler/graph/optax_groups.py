@@ -1,0 +1,47 @@
+"""Which parameters an optax optimizer needs as a whole, on one node."""
+
+from __future__ import annotations
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.plan.settings.training.optimizers import OPTAX
+from placer.plan.settings.training.transformations import Transformation
+
+
+def optax_optimizers(graph: Graph) -> list[Op]:
+    """Return the optimizers of a graph whose rule is an optax optimizer."""
+    return [op for op in graph.of_kind("optimizer") if op.attrs["rule"] == OPTAX]
+
+
+def rule_text(optimizer: Op) -> str:
+    """Return the rule of an optimizer for texts: `adam`, `optax optimizers:make`."""
+    rule, fn = optimizer.attrs["rule"], optimizer.attrs.get("fn")
+    return f"{rule} {fn}" if fn else str(rule)
+
+
+def transformation_of(graph: Graph, update: Op) -> Transformation | None:
+    """Return the optax optimizer of an update; None for other rules."""
+    attrs = graph.optimizers[update.attrs["group"]].attrs
+    transformation: Transformation | None = attrs.get("transformation")
+    return transformation
+
+
+def is_kept_whole(graph: Graph, update: Op) -> bool:
+    """Whether an optax optimizer needs the whole parameter of an update on one node."""
+    return bool(reason_for_whole(graph, update))
+
+
+def reason_for_whole(graph: Graph, update: Op) -> str:
+    """Return why the parameter of an update is not cut into blocks; empty if it may be."""
+    transformation = transformation_of(graph, update)
+    if transformation is None:
+        return ""
+    parameter, fn = update.operands[0], transformation.fn
+    for names in transformation.together:
+        if parameter in names:
+            return f"not cut for {fn}: its update depends on other parameters"
+    if parameter not in transformation.whole:
+        return ""
+    kept_whole = graph.optimizers[update.attrs["group"]].attrs.get("kept_whole", {})
+    if difference := kept_whole.get(parameter):
+        return f"not cut for {fn}: {difference}"
+    return f"not cut for {fn}: its update is not computed element by element"

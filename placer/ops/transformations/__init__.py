@@ -1,0 +1,1 @@
+"""Traces optax optimizers, and computes their updates on blocks of parameters."""
