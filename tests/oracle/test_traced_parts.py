@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -205,6 +206,40 @@ def test_parts_are_those_of_vmap(
     file = write(tmp_path / "run", **changes)
     compile(f"{file}:{which}", tmp_path / "build")
     check(plain(parts), tmp_path, run_in_threads(tmp_path / "build", options(tmp_path)))
+
+
+def plain_equinox(parts: int) -> list[float]:
+    """Return the losses of Equinox and plain JAX."""
+    module = load_module()
+
+    def to_wide(leaf: Any) -> Any:
+        is_float = equinox.is_inexact_array(leaf)
+        return leaf.astype(np.float64) if is_float else leaf
+
+    model, state = jax.tree.map(to_wide, (module.statistical(), module.start()))
+    trained, fixed = equinox.partition(model, equinox.is_inexact_array)
+
+    def loss(trained: Any, state: Any, key: Any, x: Any, y: Any) -> Any:
+        whole = equinox.combine(trained, fixed)
+        cut = x.reshape(parts, -1, 4)
+
+        def part(x: Any) -> Any:
+            return module.apply_equinox(whole, state, x)
+
+        results, states = jax.vmap(part, axis_name="parts")(cut)
+        return ((results.reshape(-1) - y) ** 2).mean(), states
+
+    return train(loss, trained, state)[0]
+
+
+def test_an_axis_of_equinox_is_inside_the_parts(tmp_path: Path) -> None:
+    file = write(tmp_path / "run", WORKERS=2)
+    compile(f"{file}:build_equinox", tmp_path / "build")
+    run_in_threads(tmp_path / "build", options(tmp_path))
+    losses = plain_equinox(2)
+    lines = map(json.loads, (tmp_path / "history.jsonl").read_text().splitlines())
+    got = [line["metrics"]["loss"] for line in lines if "metrics" in line]
+    assert got == pytest.approx(losses, rel=1e-12)
 
 
 def test_a_run_resumes_on_one_worker_with_the_same_parts(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """User code for tests of parts of a batch: normalization over all parts, and dropout."""
 
+import equinox
 import flax.linen
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,37 @@ def apply_linen(params, stats, x, key, training):
     return y, new["batch_stats"]
 
 
+# In Equinox, whose vmap has an axis of its own.
+class Statistical(equinox.Module):
+    first: equinox.nn.Linear
+    norm: equinox.nn.BatchNorm
+    last: equinox.nn.Linear
+
+    def __init__(self):
+        keys = jax.random.split(jax.random.key(0))
+        axes = ("parts", "batch")
+        self.first = equinox.nn.Linear(4, 6, key=keys[0])
+        self.norm = equinox.nn.BatchNorm(6, axes, mode="batch", momentum=0.9)
+        self.last = equinox.nn.Linear(6, "scalar", key=keys[1])
+
+    def __call__(self, x, state):
+        h, state = self.norm(self.first(x), state)
+        return self.last(jnp.tanh(h)), state
+
+
+def statistical():
+    return equinox.nn.make_with_state(Statistical)()[0]
+
+
+def start():
+    return equinox.nn.make_with_state(Statistical)()[1]
+
+
+def apply_equinox(model, state, x):
+    axes = {"in_axes": (0, None), "out_axes": (0, None)}
+    return jax.vmap(model, axis_name="batch", **axes)(x, state)
+
+
 def weights():
     return {"w": jnp.linspace(-1, 1, 12).reshape(4, 3), "scale": jnp.ones(3)}
 
@@ -99,6 +131,10 @@ def build():
 
 def build_linen():
     return build_by(apply_linen, params, statistics, state="stats")
+
+
+def build_equinox():
+    return build_by(apply_equinox, statistical, start, state="state", axis="parts")
 
 
 def build_by(fn, *models, **keywords):
