@@ -16,6 +16,7 @@ import jax
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
+from placer.errors import PlacerError
 from placer.ops.attributes import complete
 from placer.ops.functions.arguments import (
     Template,
@@ -68,6 +69,12 @@ class CallWriter:
 
     def _add_traced(self, op: Op) -> None:
         key = _name_of_trace(op)
+        if op.attrs.get("parts"):
+            raise PlacerError(
+                f"'{op.name.partition('.')[0]}' reduces over the parts of a batch also in evaluation, and an"
+                " exported model has no parts",
+                hint="reduce only in training, so that evaluation works row by row",
+            )
         if key not in self._calls:
             fn, text = self._load(op.attrs["fn"]), op.attrs["args"]
             self._calls[key] = TracedCall(fn, text, trace_function(fn, text, _ROWS), {})
