@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from placer.plan.modules import Modules
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.sources import ColumnMap, Source
@@ -31,8 +30,6 @@ class ReadOptions:
             limit.
         first_rows: the number of rows needed to check a source; None for all. A reader
             may return more.
-        modules: the modules that this process has imported from the folder, for a
-            `python:` source to share; None to import them again.
         to_predict: the rows are for a prediction. The source may be empty, and options
             of a `csv:` source may name missing columns, such as labels.
     """
@@ -43,7 +40,6 @@ class ReadOptions:
     report: Callable[[int], None] = ignore_progress
     nbytes: int | None = None
     first_rows: int | None = None
-    modules: Modules | None = None
     to_predict: bool = False
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from placer.errors import DataError, did_you_mean
@@ -44,7 +43,7 @@ def read(request: ReadRequest) -> Rows:
             f"{request.source.text}: there is no {path.name}",
             hint="put the module next to the spec",
         )
-    with _modules(request) as modules:
+    with modules_in(request.folder) as modules:
         function = _find_function(request, modules)
         with reader_errors(request, "at row 0"):
             data = function()
@@ -74,17 +73,6 @@ def read(request: ReadRequest) -> Rows:
         return MapStyleRows(request, modules, data, rows, values)
 
 
-@contextmanager
-def _modules(request: ReadRequest) -> Iterator[Modules]:
-    """Make the modules of the folder importable."""
-    if (modules := request.options.modules) is None:
-        with modules_in(request.folder) as modules:
-            yield modules
-    else:
-        with modules.importable():
-            yield modules
-
-
 def _is_dataset(data: object) -> bool:
     """Return True if rows are read by number, and are not in memory already."""
     is_indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
@@ -92,12 +80,10 @@ def _is_dataset(data: object) -> bool:
 
 
 def _find_function(request: ReadRequest, modules: Modules) -> Callable[..., Any]:
-    """Return the function. Run the module of the source, unless the process has run it."""
+    """Run the source's module, and return the function."""
     module_name, function_name = request.source.path.split(":")
-    alias = f"placer_source_{module_name}"  # another module may have the same name
-    loaded = modules.loaded.get(module_name) or modules.loaded.get(alias)
     with reader_errors(request, "to load"):
-        module = loaded or modules.load(module_name, alias)
+        module = modules.load(module_name, f"placer_source_{module_name}")
     function = getattr(module, function_name, None)
     if not callable(function):
         names = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]

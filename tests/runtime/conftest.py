@@ -25,10 +25,10 @@ def programs_loaded_once():
     loaded = {}
     load = program_file.load_program
 
-    def load_once(folder, plan, node, modules=None):
+    def load_once(folder, plan, node):
         key = folder, plan.digest, node.program
         if key not in loaded:
-            loaded[key] = load(folder, plan, node, modules)
+            loaded[key] = load(folder, plan, node)
         return loaded[key]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -116,7 +116,6 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
             # Joining the chunks of a column copies it, so half of the memory is kept for the copy.
             # All processes may run on this machine, so each process gets an equal part.
             nbytes=available_nbytes() // 2 // len(inputs),
-            modules=execution.modules,
             to_predict=phase == PREDICTION,
         ),
     )

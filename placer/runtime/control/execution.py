@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placer.channel.interface import Channel
-from placer.plan.modules import Modules
 from placer.plan.plan import NodePlan, Plan
 from placer.runtime.control.checkpoint_settings import (
     CheckpointSettings,
@@ -64,8 +63,6 @@ class Execution:
         state: the state of the node in words, for the launcher.
         step: the number of the last training step that was started.
         shared_rows: the rows of the node's process.
-        modules: the modules of the build that the node's process has imported. None if
-            sources import their own, because several processes run as threads.
         where: returns the position in the node's program, such as `step 3`. It may be
             called from any thread.
         table_counts: returns the counts of the node's sparse tables. It may be called from
@@ -94,7 +91,6 @@ class Execution:
     state: str = IMPORTING
     step: int = 0
     shared_rows: SharedRows = field(default_factory=SharedRows)
-    modules: Modules | None = None
     where: Callable[[], str] = lambda: ""
     table_counts: Callable[[], dict[str, TableCounts]] = dict
     staleness: Callable[[], dict[str, int]] = dict

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from placer.errors import BuildError
 from placer.plan.folder import read_file
 from placer.plan.hooks import HOOKS
-from placer.plan.modules import Modules, modules_in
+from placer.plan.modules import modules_in
 from placer.plan.plan import NodePlan, Plan
 from placer.runtime.node.node import Node
 
@@ -40,11 +40,8 @@ class Programs:
     Each program is loaded once. Threads share its functions, so JAX compiles them once.
     """
 
-    def __init__(
-        self, folder: Path, plan: Plan, modules: Modules | None = None
-    ) -> None:
+    def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder, self._plan = folder, plan
-        self._modules = modules
         self._loaded: dict[str, Hooks] = {}
         self._lock = threading.Lock()
 
@@ -52,19 +49,15 @@ class Programs:
         """Return the hooks of a node; raises the same errors as `load_program`."""
         with self._lock:
             if node.program not in self._loaded:
-                hooks = load_program(self._folder, self._plan, node, self._modules)
+                hooks = load_program(self._folder, self._plan, node)
                 self._loaded[node.program] = hooks
             return self._loaded[node.program]
 
 
-def load_program(
-    folder: Path, plan: Plan, node: NodePlan, modules: Modules | None = None
-) -> Hooks:
+def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
     """Run a node's program and return its hooks.
 
-    Only source code with the hash in the plan is run; bytecode files are ignored. The
-    program imports the user's code from `modules`, or, without them, from a new import
-    of the build.
+    Only source code with the hash in the plan is run; bytecode files are ignored.
 
     Raises:
         BuildError: for a program that has changed since it was compiled.
@@ -77,8 +70,7 @@ def load_program(
     module = ModuleType("placer_program")
     module.__file__ = file
     # Tracebacks, and the report of a failed op, show the file under this name.
-    # The build folder has copies of the spec's modules.
-    with modules.importable() if modules is not None else modules_in(folder):
+    with modules_in(folder):  # the build folder has copies of the spec's modules
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     step, *others = HOOKS
     return Hooks(getattr(module, step), *(getattr(module, n, None) for n in others))

@@ -29,7 +29,6 @@ from placer.channel.session import Session
 from placer.channel.thread_channel import thread_channels
 from placer.errors import PlacerError
 from placer.place.node_kinds import SERVER, NodeId
-from placer.plan.modules import Modules
 from placer.plan.plan import BASE_PORT, NodePlan, Plan, neighbours, read_plan
 from placer.plan.table_text import table_lines
 from placer.runtime.callbacks.event_queue import EventQueue, write_all
@@ -221,7 +220,7 @@ def run(
         )
         channel.on_abort = lambda cause: end_in_time()
         channels = thread_channels(channel)
-        rows, modules = SharedRows(), Modules(folder, plan)
+        rows = SharedRows()
         executions = [
             Execution(
                 plan,
@@ -231,7 +230,6 @@ def run(
                 options,
                 report,
                 shared_rows=rows,
-                modules=modules,
                 paced=paced,
             )
             for each in nodes

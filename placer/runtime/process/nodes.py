@@ -38,10 +38,7 @@ def run_nodes(
         Exception: the error of the node that failed first.
     """
     first, *others = executions
-    programs, threads = (
-        Programs(first.folder, first.plan, first.modules),
-        OwnedThreads(),
-    )
+    programs, threads = Programs(first.folder, first.plan), OwnedThreads()
     failures: list[BaseException] = []
 
     def run(execution: Execution) -> Outcome | None:

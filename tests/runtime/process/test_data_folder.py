@@ -80,27 +80,6 @@ def test_the_error_for_a_missing_file_mentions_the_data_folder(tmp_path):
     )
 
 
-def test_a_process_runs_a_module_once_for_the_model_and_all_sources(tmp_path):
-    (tmp_path / "spec").mkdir()
-    data = '{train: {source: "python:all:rows", batch: 4},'
-    data += ' eval: {source: "python:other:rows", batch: 4}}'
-    spec = SPEC.replace('{train: {source: "python:rows:rows", batch: 4}}', data)
-    spec = spec.replace("scaled:scaled", "all:scaled")
-    count = 'with open(placer.data_folder() / "runs", "a") as file:\n'
-    count += '    file.write(__name__ + " ")\n'
-    rows = 'def rows():\n    return [{"x": [1.0]}] * 4\n'
-    other = f"import placer, all\n{count}{rows}"
-    files = {"model.yaml": spec, "all.py": SCALED + count + rows, "other.py": other}
-    for name, text in files.items():
-        (tmp_path / "spec" / name).write_text(text)
-    (tmp_path / "spec/scale.txt").write_text("2")
-    placer.compile(tmp_path / "spec/model.yaml", tmp_path / "build")
-    (tmp_path / "spec/runs").unlink()
-    placer.run(tmp_path / "build", "worker:0", options=placer.Options(steps=1))
-    runs = (tmp_path / "spec/runs").read_text().split()
-    assert runs == ["all", "placer_source_other"]
-
-
 def test_outside_a_run_the_data_folder_is_that_of_the_calling_file():
     assert placer.data_folder() == Path(__file__).resolve().parent
 
