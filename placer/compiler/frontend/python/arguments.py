@@ -371,10 +371,7 @@ def parameters_in(
     is_parameter = regions.parameter_mask(opened)
     leaves = []
     for path, value in regions.leaves_with_paths(opened):
-        variable = regions.path_of_variable(value)
-        if variable and _joined((*path[:1], *variable)) in stored:
-            variable = (*path[:1], *variable)  # of one of several arguments
-        leaf = Leaf(value, (argument, *path), variable)
+        leaf = Leaf(value, (argument, *path), regions.path_of_variable(value))
         is_trained = getattr(value, "trainable", True)  # by Keras
         if not next(is_parameter) or not is_trained:
             is_number = regions.is_number_array(value)
