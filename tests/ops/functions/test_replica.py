@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from placer import place_guard
 from placer.errors import PlacerError
 from placer.ops.functions.batch_types import TRACE_BATCHES
 from placer.ops.functions.function import trace_function
@@ -159,6 +160,22 @@ def inner_slope(x: Any, w: Any) -> Any:
 
 def test_gradients_inside_the_function() -> None:
     check(inner_slope)
+
+
+def guarded(x: Any, w: Any) -> Any:
+    with place_guard("/node:worker:0"):
+        h = jnp.tanh(x @ w)
+        own = h.mean(0)
+        total = lax.pmean(own, "batch")
+    with place_guard("/node:worker:1"):
+        h = h - own + total
+        again = lax.psum(jnp.sin(h).mean(0), "batch")
+    with place_guard("/node:worker:0"):
+        return (h @ (w * 2) * again).sum(-1) + own.sum(), again + total
+
+
+def test_guards_and_reductions() -> None:
+    check(guarded)
 
 
 def in_calls(x: Any, w: Any) -> Any:
