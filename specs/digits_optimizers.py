@@ -7,7 +7,7 @@ from optax import contrib
 def schedule_free() -> optax.GradientTransformation:
     return optax.chain(
         optax.clip_by_global_norm(1.0),
-        contrib.schedule_free_adamw(0.02, warmup_steps=20, weight_decay=1e-4),
+        contrib.schedule_free_adamw(0.003, weight_decay=1e-4),
     )
 
 

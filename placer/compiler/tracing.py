@@ -37,8 +37,14 @@ from placer.ops.functions.batch_types import (
     TRACE_BATCHES,
     abstract_values,
     result_type,
+    trace_batches,
 )
-from placer.ops.functions.function import EVALUATION, Mode, fingerprint_of
+from placer.ops.functions.function import (
+    EVALUATION,
+    Mode,
+    fingerprint_of,
+    trace_function,
+)
 from placer.ops.functions.row_proof import is_by_rows
 from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
@@ -174,7 +180,9 @@ def _trace_call(
     attrs: Mapping[str, Any],
     batches: Sequence[int],
 ) -> dict[str, Any]:
-    """Return the traced attributes of a `call`; check `batch: rows`."""
+    """Return the traced attributes of a `call`; check `batch`."""
+    if attrs["parts"]:
+        _check_parts(fn, attrs)
     traced = _traced_attributes(fn, types, attrs)
     mode = Mode(training=attrs["training"])
     if attrs["batch"] == "rows" and not _is_proven(
@@ -196,6 +204,23 @@ def _trace_call(
                 "write batch: whole",
             )
     return traced
+
+
+def _check_parts(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> None:
+    """Check that a region has `batch: replica` if its results differ between parts."""
+    number = attrs["region"]
+    regions = trace_function(
+        fn, attrs["args"], TRACE_BATCHES[0], _mode_of(attrs)
+    ).cut.regions
+    if number >= len(regions):
+        return  # an error of `run_region`
+    needed = "whole" if regions[number].split is None else "replica"
+    if attrs["batch"] != needed:
+        raise PlacerError(
+            f"region {number} of {attrs['fn']} has batch: {attrs['batch']}, but needs"
+            f" batch: {needed}",
+            hint="let `placer to-yaml` write the regions of the function again",
+        )
 
 
 def _trace_metric(
@@ -236,13 +261,13 @@ def _traced_attributes(
     keywords = {**_keywords(fn, attrs), "saves": everything}
     forward = partial(function.forward, **keywords)
     args = attrs["args"]
-    traces = [
-        jax.eval_shape(forward, *abstract_values(types, size)) for size in TRACE_BATCHES
-    ]
+    sizes = trace_batches(attrs["parts"])
+    traces = [jax.eval_shape(forward, *abstract_values(types, size)) for size in sizes]
     outs = [jax.tree.leaves(out) for out, _ in traces]
     pairs = enumerate(zip(*outs, strict=True))
     results = [
-        result_type(f"result {index} of {attrs['fn']}", *pair) for index, pair in pairs
+        result_type(f"result {index} of {attrs['fn']}", small, large, sizes)
+        for index, (small, large) in pairs
     ]
     declared = list(CALL.infer(types, attrs))
     if results != declared:
@@ -263,8 +288,8 @@ def _traced_attributes(
     residuals = [each for _, each in traces]
     if len(residuals[0].extra) != len(residuals[1].extra):
         raise PlacerError(
-            f"{attrs['fn']} behaves differently for {TRACE_BATCHES[0]} rows and for"
-            f" {TRACE_BATCHES[1]} rows",
+            f"{attrs['fn']} behaves differently for {sizes[0]} rows and for"
+            f" {sizes[1]} rows",
             hint="make the function do the same for any number of rows",
         )
     extra = zip(residuals[0].extra, residuals[1].extra, strict=True)
@@ -272,7 +297,7 @@ def _traced_attributes(
     return {
         "saves": tuple(saves),
         "keeps": tuple(str(_residual_type(*pair)) for pair in extra),
-        **_costs(function, types, keywords),
+        **_costs(function, types, keywords, sizes),
         **({"same": _fingerprint(fn, attrs)} if args else {}),
     }
 
@@ -282,7 +307,8 @@ def _fingerprint(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> str:
 
 
 def _mode_of(attrs: Mapping[str, Any]) -> Mode:
-    return Mode(training=attrs["training"], by_rows=attrs["batch"] == "rows")
+    by_rows = attrs["batch"] == "rows"
+    return Mode(attrs["training"], by_rows, attrs["parts"], attrs["axis"])
 
 
 def _residual_type(small: Any, large: Any) -> TensorType:
@@ -299,11 +325,14 @@ def _residual_type(small: Any, large: Any) -> TensorType:
 
 
 def _costs(
-    function: Function, types: Sequence[TensorType], keywords: Mapping[str, Any]
+    function: Function,
+    types: Sequence[TensorType],
+    keywords: Mapping[str, Any],
+    sizes: tuple[int, int],
 ) -> dict[str, tuple[int, int]]:
     """Return the FLOPs as XLA counts them before optimization."""
     # `cost` is for the forward pass, `grad_cost` for the backward pass. Both hold the
-    # FLOPs for zero rows and per row, extrapolated from `TRACE_BATCHES`.
+    # FLOPs for zero rows and per row, extrapolated from the batches `sizes`.
 
     def both(*xs: jax.Array) -> Any:
         out, residuals = function.forward(*xs, **keywords)
@@ -313,17 +342,21 @@ def _costs(
         )
         return out, function.backward(residuals, *xs, *ones)
 
-    cost = _flops_of(partial(function, **keywords), types)
-    total = _flops_of(both, types)
+    cost = _flops_of(partial(function, **keywords), types, sizes)
+    total = _flops_of(both, types, sizes)
     difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
     return {"cost": cost, "grad_cost": difference}
 
 
-def _flops_of(fn: Callable[..., Any], types: Sequence[TensorType]) -> tuple[int, int]:
+def _flops_of(
+    fn: Callable[..., Any],
+    types: Sequence[TensorType],
+    sizes: tuple[int, int] = TRACE_BATCHES,
+) -> tuple[int, int]:
     """Return the FLOPs of a function for zero rows, and per row."""
-    small, large = (_flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES)
-    each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
-    return max(0, small - each * TRACE_BATCHES[0]), each
+    small, large = (_flops(fn, abstract_values(types, size)) for size in sizes)
+    each = (large - small) // (sizes[1] - sizes[0])
+    return max(0, small - each * sizes[0]), each
 
 
 def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:

@@ -20,6 +20,7 @@ from msgspec import structs
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.optax_groups import optax_optimizers
+from placer.compiler.passes.gradients.differentiate import trained_parameters
 from placer.compiler.tracing import describe_raised, load_function
 from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.ops.transformations.cut import differences_on_blocks
@@ -121,6 +122,8 @@ class _Functions:
         try:
             yield
         except PlacerError as error:
+            if error.span is not None:
+                raise
             message = f"optimizer {fn}: {error.message}"
             raise SpecError(message, span=op.source, hint=error.hint) from error
         except (Exception, SystemExit) as error:
@@ -163,8 +166,8 @@ class _Functions:
         group = op.attrs["group"]
         types = {
             each.name: self.graph.tensor_type(each.name)
-            for each in self.graph.parameters
-            if each.attrs.get("group") == group
+            for each in trained_parameters(self.graph)
+            if each.attrs["group"] == group
         }
         averaged = op.attrs.get("eval_params")
         keywords = {"averaged": averaged and self._load(averaged), "wide": self.is_wide}

@@ -16,6 +16,7 @@ import jax
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
+from placer.errors import PlacerError
 from placer.ops.attributes import complete
 from placer.ops.functions.arguments import (
     Template,
@@ -68,6 +69,12 @@ class CallWriter:
 
     def _add_traced(self, op: Op) -> None:
         key = _name_of_trace(op)
+        if op.attrs.get("parts"):
+            raise PlacerError(
+                f"'{op.name.partition('.')[0]}' reduces over the parts of a batch also in evaluation, and an"
+                " exported model has no parts",
+                hint="reduce only in training, so that evaluation works row by row",
+            )
         if key not in self._calls:
             fn, text = self._load(op.attrs["fn"]), op.attrs["args"]
             self._calls[key] = TracedCall(fn, text, trace_function(fn, text, _ROWS), {})
@@ -143,8 +150,9 @@ class CallWriter:
             if name is not None:
                 return expression(name)
             # no output depends on the value
-            sizes = "".join(f"{rows if d == 'batch' else d}, " for d in kind.shape)
-            return Expression(f'jnp.zeros(({sizes.rstrip()}), "{kind.dtype}")')
+            sizes = [rows if d == "batch" else str(d) for d in kind.shape]
+            shape = ", ".join(sizes) + ("," if len(sizes) == 1 else "")
+            return Expression(f'jnp.zeros(({shape}), "{kind.dtype}")')
 
         def argument(term: Mapping[str, Any]) -> Expression:
             ((key, content),) = term.items()

@@ -54,12 +54,14 @@ class ParamsKeeper:
         file: the file to which the run writes the parameters, or None.
         is_temporary: True if the file is removed after the run.
         elsewhere: True if the nodes run on other machines, where the file is.
+        state: the names of the parameters that are state.
     """
 
     options: Options
     file: Path | None = None
     is_temporary: bool = False
     elsewhere: bool = False
+    state: tuple[str, ...] = ()
 
     def attach(self, result: Result, history: StepHistory) -> None:
         """Add the history and the parameters of the run to its result."""
@@ -86,7 +88,7 @@ class ParamsKeeper:
                 hint="use placer.launch(…, return_params=True) or save_params=FILE",
             )
 
-        result.keep(history.read, read)
+        result.keep(history.read, read, self.state)
 
 
 @contextmanager
@@ -102,11 +104,12 @@ def params_keeper(
             are small.
         elsewhere: True if the nodes run on other machines.
     """
+    state = tuple(p.name for p in plan.parameters if p.state)
     if elsewhere:
         yield ParamsKeeper(options, elsewhere=True)
         return
     if options.save_params is not None:
-        yield ParamsKeeper(options, options.save_params)
+        yield ParamsKeeper(options, options.save_params, state=state)
         return
     if wanted is None:
         sizes = (math.prod(p.shape) * ITEM_BYTES[p.dtype] for p in plan.parameters)
@@ -116,7 +119,9 @@ def params_keeper(
         return
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
         file = Path(folder) / "params.safetensors"
-        yield ParamsKeeper(replace(options, save_params=file), file, is_temporary=True)
+        yield ParamsKeeper(
+            replace(options, save_params=file), file, is_temporary=True, state=state
+        )
 
 
 def _load(file: Path) -> Params:

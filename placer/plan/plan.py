@@ -380,6 +380,8 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     shape: tuple[Size, ...]
     init: Init
     trainable: bool = True
+    state: bool = False
+    """Training updates the value without an optimizer, such as running statistics."""
     holders: tuple[tuple[str, str, int], ...]
     """(node, table, index of the block in the table), in the order of the elements."""
     short_name: ValueName | None = None

@@ -51,8 +51,12 @@ def explain_repeat(graph: Graph, name: str) -> Iterator[str]:
 def _hint(each: RepeatedOp) -> str | None:
     """Return how to let the nodes split the rows of the batch, if possible."""
     op = each.op
-    if op.kind != "call" or op.attrs.get("state"):
+    if op.kind != "call" or op.attrs.get("state") or op.attrs.get("parts"):
         return None
-    rule = 'batch="rows"' if op.attrs.get("args") else "batch: rows"
     name = op.name.partition(".")[0]  # The op may be a region of this function.
-    return f"declare {rule} for '{name}' if each row is computed independently"
+    if not op.attrs.get("args"):
+        return f"declare batch: rows for '{name}' if each row is computed independently"
+    return (
+        f"declare batch=\"rows\" for '{name}' if each row is computed independently, or"
+        ' batch="replica" if it reduces over an axis of the batch'
+    )

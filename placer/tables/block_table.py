@@ -33,6 +33,8 @@ class BlockTable(ProgramTable, ABC):
 
     Attributes:
         blocks: the blocks. Sequences of arrays have the same order.
+        block_of_gradient: the number of the block for each gradient, by the gradient's
+            name.
         step: the number of updates so far.
         dtype: the dtype of values, slots and gradients.
         compute_dtype: the dtype of computations: float32 for half floats, which are rounded
@@ -42,6 +44,9 @@ class BlockTable(ProgramTable, ABC):
     def __init__(self, planned: Table, dtype: str) -> None:
         self.name = planned.name
         self.blocks = planned.blocks
+        self.block_of_gradient = {
+            block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
+        }
         self.dtype = np.dtype(dtype)
         self.compute_dtype = np.dtype("float32") if is_half_float(dtype) else self.dtype
         self.load_updates([0] * len(self.blocks))

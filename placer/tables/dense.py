@@ -45,10 +45,6 @@ class DenseTable(RuleTable):
         initial: the initial values, one array per block, of the block's shape.
         allocate: returns memory for a table that is updated in place. It is called once,
             and must return zeroed, 64-byte aligned bytes.
-
-    Attributes:
-        block_of_gradient: the number of the block for each gradient, by the gradient's
-            name.
     """
 
     def __init__(
@@ -59,9 +55,6 @@ class DenseTable(RuleTable):
         allocate: Allocate = allocate_private,
     ) -> None:
         super().__init__(planned, dtype)
-        self.block_of_gradient = {
-            block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
-        }
         self._record = record_of_numbers(self.compute_dtype)
         self._loops: dict[tuple[Kernel, bool, int], Loop] = {}
         self._offsets = _offsets(self.blocks, self.dtype)

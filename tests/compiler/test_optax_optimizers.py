@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 from support import optax_rules
 from support.builds import error_parts
 from support.small_models import load_model, two_layers
@@ -13,8 +14,11 @@ from support.small_models import load_model, two_layers
 from placer.command.cli import commands
 from placer.compiler.driver import compile_in_memory
 from placer.compiler.graph.text import parse_graphs, print_graph
-from placer.errors import PlacerError, SpecError
+from placer.errors import BuildError, PlacerError, SpecError
+from placer.plan.check import check_plan
 from placer.plan.plan import to_json
+from placer.plan.table_text import describe_optimizer
+from placer.runtime.metrics.learning_rates import rate_schedules
 
 RULES = inspect.getsource(optax_rules)
 SERVERS, WORKERS = "place: /node:ps/cpu", "place: /node:worker/cpu"
@@ -94,6 +98,17 @@ WRONG_KEYS = {
         "'decay: false' of '*.b' has no effect on an optax optimizer",
         "leave decay out, and exclude the parameters in rules:adan, as with the mask of"
         " optax.adamw",
+    ),
+    "staleness": (
+        spec_with(
+            "schedule_free",
+            SERVERS,
+            "update: {async: {staleness_scale: true}}",
+            rate="",
+        ),
+        "'staleness_scale' has no effect: it divides the learning rate, and this optax"
+        " optimizer takes none",
+        "leave staleness_scale out, or give the function a parameter learning_rate",
     ),
     "outer": (
         spec_with(
@@ -210,6 +225,20 @@ def test_an_optimizer_that_cannot_run_is_an_error_at_its_entry(
     assert caught.value.span.text.lstrip().startswith("optimizer: {op: optax")
     if hint is not None:
         assert caught.value.hint == hint
+
+
+UNUSED = "  - {name: unused, op: fc, in: x, size: 3}"
+
+
+def test_parameters_without_a_gradient_are_not_in_the_tree(folder):
+    """The optimizer does not update them, as with other rules."""
+    plan = compiled(spec_with("adan", extra=UNUSED), folder).plan
+    assert plan.transformations["0"].parameters == ("h.w", "h.b", "out.w", "out.b")
+    only = "{match: 'unused.*', op: optax, fn: 'rules:adan', learning_rate: 0.1}"
+    optimizers = f"[{only}, {{op: sgd, learning_rate: 0.1}}]"
+    with pytest.raises(PlacerError) as caught:
+        compiled(two_layers(optimizer=optimizers, extra=UNUSED), folder)
+    assert caught.value.message.startswith("this optimizer trains nothing: 'loss' does")
 
 
 def test_the_hints_of_these_errors_work(folder):
@@ -364,3 +393,77 @@ def test_a_rule_without_a_rate_has_none_in_the_plan(folder):
     assert to_json(plan).count('"learning_rate": null') == len(
         [table for node in plan.nodes for table in node.tables]
     )
+
+
+def test_tables_are_described_with_their_function_and_state(folder):
+    text = spec_with(
+        "schedule_free", SERVERS, "eval_params: 'rules:schedule_free_params'", rate=""
+    )
+    plan = compiled(text, folder).plan
+    (description,) = {
+        describe_optimizer(plan, table) for node in plan.nodes for table in node.tables
+    }
+    assert description.startswith("optax rules:schedule_free; state ")
+    assert description.endswith("; evaluations use rules:schedule_free_params")
+    with_rate = compiled(spec_with("adan", "update: async"), folder).plan
+    table = with_rate.node("ps:0").tables[0]
+    assert describe_optimizer(with_rate, table) == (
+        "optax rules:adan: learning rate 0.1; state 0.m, 0.v, 0.n, 0.g, 0.t; update async"
+    )
+
+
+def test_an_optimizer_without_a_rate_reports_none(folder):
+    plan = compiled(spec_with("schedule_free", rate=""), folder).plan
+    assert rate_schedules(plan) == {}
+    both = "[{match: '*.b', op: sgd, learning_rate: 0.5}, {op: optax, fn: 'rules:%s'}]"
+    plan = compiled(two_layers(optimizer=both % "schedule_free"), folder).plan
+    assert [*rate_schedules(plan)] == ["sgd"]
+    plan = compiled(spec_with("adan", rate="0.25"), folder).plan
+    assert {name: rate(7) for name, rate in rate_schedules(plan).items()} == {
+        "optax": 0.25
+    }
+
+
+def test_the_state_is_part_of_the_memory_of_servers(folder):
+    def bytes_of(optimizer):
+        plan = compiled(two_layers(optimizer=optimizer, width=64), folder).plan
+        return sum(node.table_bytes for node in plan.nodes)
+
+    # Each update makes new arrays of the values and of both moments.
+    adam = bytes_of("{op: optax, fn: 'rules:adam', learning_rate: 0.1}")
+    sgd = bytes_of("{op: sgd, learning_rate: 0.1}")
+    elements = 64 * 64 + 64 + 64 * 4 + 4
+    assert 5 * 4 * elements <= adam - sgd < 6 * 4 * elements
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"transformations": {}}, "the plan has no optax optimizer '0'"),
+        ({"modules": ()}, "its optimizer 'rules:adan' is not in a module of the plan"),
+    ],
+)
+def test_a_plan_without_the_optimizer_of_a_table_is_damaged(change, message, folder):
+    plan = structs.replace(compiled(spec_with("adan"), folder).plan, **change)
+    with pytest.raises(BuildError) as caught:
+        check_plan(plan, "plan.json")
+    assert message in str(caught.value)
+
+
+def test_a_parameter_that_its_optimizer_does_not_know_is_an_error(folder):
+    plan = compiled(spec_with("adan"), folder).plan
+    known = structs.replace(plan.transformations["0"], parameters=("h.w",))
+    with pytest.raises(BuildError) as caught:
+        check_plan(structs.replace(plan, transformations={"0": known}), "plan.json")
+    assert "its optimizer has no parameter 'h.b'" in str(caught.value)
+
+
+def test_a_program_with_an_optax_optimizer_has_yaml(program_file):
+    result = CliRunner().invoke(commands, ["to-yaml", f"{program_file}:by_object"])
+    assert result.exit_code == 0, result.output
+    entry = result.output[result.output.index("  optimizer:") :]
+    assert entry.split("\n")[1:4] == [
+        "    op: optax",
+        '    fn: "rules:schedule_free"',
+        '    eval_params: "rules:schedule_free_params"',
+    ]

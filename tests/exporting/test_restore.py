@@ -296,6 +296,17 @@ def test_a_result_and_a_checkpoint_restore_the_same_model(nets, tmp_path):
         kernel = model.layers[0].kernel[...]
         np.testing.assert_array_equal(kernel, result.params["net.layers_0_kernel"])
         assert not np.array_equal(kernel, nets.nnx_().layers[0].kernel[...])
+    assert result.state == {}
+
+
+def test_the_state_of_a_result_is_a_part_of_its_parameters(nets, tmp_path):
+    call = 'placer.trace(nets.apply_normed, (nets.normed, {"size": 4}), x, name="net")'
+    compile_call(tmp_path, call)
+    result = placer.launch(tmp_path / "build", in_process=True)
+    assert {*result.state} == {"net.norm_mean", "net.norm_var"}
+    for name, value in result.state.items():
+        assert value is result.params[name]
+        assert not np.array_equal(value, getattr(nets.normed().norm, name[9:])[...])
 
 
 def test_all_parameters_that_do_not_fit_are_in_one_error():

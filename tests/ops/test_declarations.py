@@ -20,7 +20,8 @@ from tools import op_reference
 
 KINDS = ops.kinds()
 GLOBALLY_TYPED = {"split_rows", "pad_rows"}  # their types are those of the global value
-COUNT_ROWS = {"pad_rows", "replica_norm"}  # none of their uses here is split by rows
+# None of their uses here is split by rows, or computes parts of a batch.
+COUNT_ROWS = {"pad_rows", "replica_norm", "call"}
 USER_FUNCTIONS = {"call", "metric"}  # tested in tests/spec
 
 

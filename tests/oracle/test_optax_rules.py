@@ -192,9 +192,7 @@ def cut_parameters(plan: Plan) -> set[str]:
 
 
 FAST = [
-    ("adafactor", "two servers"),
     ("decayed_matrices", "two servers"),
-    ("clipped", "shard_state"),
     ("muon", "shard_state"),
 ]
 EVERY = [(rule, placement) for rule in WHOLE for placement in PLACEMENTS]
@@ -227,3 +225,17 @@ def test_adam_of_optax_is_adam_of_placer(folder):
     np.testing.assert_allclose(of_optax[0], of_placer[0], rtol=1e-15)
     for name, values in of_placer[1].items():
         np.testing.assert_allclose(of_optax[1][name], values, rtol=0, atol=1e-15)
+
+
+@pytest.mark.slow
+def test_delay_compensation_corrects_the_gradients_of_an_optax_optimizer(folder):
+    nodes, places = PLACEMENTS["async"]
+    mode = {"async": {"max_staleness": 1, "compensate": 0.04}}
+    build = compile_with(folder, entry("adan", **{**places, "update": mode}), nodes)
+    losses, params = train(folder, build)
+    plain_losses, _ = train_plainly(folder, "adan")
+    assert losses[0] == pytest.approx(plain_losses[0], rel=1e-9)
+    start = load_file(folder / "start.safetensors")
+    for name, values in params.items():
+        assert np.isfinite(values).all()
+        assert not np.any(values == start[name])

@@ -5,7 +5,7 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def in_float64(quick_compilation):
+def in_float64():
     """Use float64 in all threads of the process: models read the setting."""
     jax.config.update("jax_enable_x64", True)
     yield

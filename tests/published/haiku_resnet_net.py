@@ -32,7 +32,8 @@ def losses(params, state, image, label, training):
 
 
 def by_group(call, args, kwargs, context):
-    deep = context.module.name in ("block_group_2", "block_group_3", "logits")
+    name = context.module.name if context.method_name == "__call__" else ""
+    deep = name in ("block_group_2", "block_group_3", "logits")
     with place_guard("/node:worker:1" if deep else ""):
         return call(*args, **kwargs)
 

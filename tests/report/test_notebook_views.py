@@ -72,7 +72,7 @@ def line(step: int, loss: float, **facts: Any) -> dict[str, Any]:
 def test_a_result_is_shown_with_its_curves_and_shares() -> None:
     result = msgspec.structs.replace(RESULT, shares={"worker:0": {"wait": 1.0}})
     history = [line(1, 0.5), line(2, float("nan")), line(3, 0.4, eval={"loss": 0.3})]
-    result.keep(lambda: history, dict)
+    result.keep(lambda: history, dict, ())
     html = result._repr_html_()
     assert html.startswith("<pre>Result: 3 steps")
     legend, loss, shares = pictures(html)

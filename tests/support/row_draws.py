@@ -49,6 +49,8 @@ def draw_by_row(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
                 out = [*carry, *out]
             elif eqn.primitive.name == "jit":
                 out = run(inner.jaxpr, inner.consts, xs)
+            elif eqn.primitive.name == "remat2":
+                out = run(inner, (), xs)
             else:
                 params = eqn.primitive.get_bind_params(params)
                 out = eqn.primitive.bind(*xs, **params)

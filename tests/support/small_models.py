@@ -5,6 +5,7 @@ from pathlib import Path
 from placer.compiler.frontend import load_text
 from placer.compiler.frontend.single_process import to_single_process
 from placer.compiler.graph.model import Model
+from placer.compiler.graph.optax_groups import optax_optimizers
 from placer.system.resources import find_file
 
 SPECS = find_file("specs")
@@ -17,6 +18,15 @@ def load_model(
     """Load the text of a spec as if it were a file in `folder`."""
     model = load_text(text, "model.yaml", folder, **options)
     return to_single_process(model) if single_process else model
+
+
+def with_optax(model: Model) -> Model:
+    """Return a model with the facts of its optax optimizers, which the passes need."""
+    if not optax_optimizers(model.graph):
+        return model
+    from placer.compiler.tracing_optax import describe_optimizers
+
+    return describe_optimizers(model)
 
 
 def two_layers(

@@ -56,6 +56,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
         yield Choice(what="batches of an evaluation", why=rows)
+    yield from _parts(step)
     yield from _idle(step)
     for op in step.ops:
         if why := op.why or _why_inserted(step, op):
@@ -73,6 +74,20 @@ def _why_inserted(step: Graph, op: Op) -> str:
         layout=op.results[0].layout if op.results else None,
         **op.attrs,
     )
+
+
+def _parts(step: Graph) -> Iterator[Choice]:
+    """Yield a choice for each function that computes parts of a batch."""
+    found = {
+        op.name.partition(".")[0]: op.attrs["parts"]
+        for op in step.ops
+        if op.attrs.get("parts")
+    }
+    for name, parts in found.items():
+        yield Choice(
+            what=f"{parts} parts of each batch of '{name}'",
+            why="the function computes each part, because the spec sets batch: replica",
+        )
 
 
 def _idle(step: Graph) -> Iterator[Choice]:

@@ -33,6 +33,7 @@ _UNBOUND = "training"
 """The attribute of a user's function that differs between training and evaluation."""
 _MEANINGS = {
     "batch": '"rows" if each row of the results depends on one row of the inputs',
+    "parts": 'the number of parts of a batch, which batch="replica" computes one by one',
     "stream": "seeds its random numbers",
     "region": "a part of the traced function",
     "same": "a digest of its equations",

@@ -166,6 +166,7 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
             shape=op.attrs.get("shape", kind.sizes(1)),
             init=in_build(op.attrs["init"]),
             trainable=name in trained,
+            state=op.attrs.get("state", False),
             holders=tuple(at for _, at in sorted(holders[name].items())),
             short_name=shorten_parts(name) if has_long_part(name) else None,
         )

@@ -340,6 +340,13 @@ class Region(Struct, forbid_unknown_fields=True):
     in_: Annotated[
         str | list[str] | None, doc("the operands: values and parameters")
     ] = msgspec.field(default=None, name="in")
+    batch: Annotated[
+        Literal["rows", "whole"] | None,
+        doc(
+            "in a function with `batch: replica`: whole if all results are equal in all"
+            " parts, rows in an evaluation that works row by row"
+        ),
+    ] = None
     place: PlaceText = None
 
 
@@ -386,7 +393,17 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         doc("by result, its values in training and in evaluation"),
     ] = None
     batch: Annotated[
-        Literal["rows", "whole"],
-        doc("rows: row i of every result depends only on row i of the inputs"),
+        Literal["rows", "whole", "replica"],
+        doc(
+            "rows: row i of every result depends only on row i of the inputs; replica:"
+            " the function computes each part of the batch"
+        ),
     ] = "whole"
+    parts: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        doc("with `batch: replica`, the number of parts of the batch"),
+    ] = None
+    axis: Annotated[
+        Name, doc("with `batch: replica`, the name of the axis over the parts")
+    ] = "batch"
     place: Annotated[str | None, doc("place of regions without a place")] = None

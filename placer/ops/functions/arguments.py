@@ -17,10 +17,10 @@ The text is a JSON list with one term for each argument:
 - `{"state": {"make": ...}}` is state without parameters. The function returns its results and
   a new value of this argument.
 
-Streams of random numbers of Flax and seed generators of Keras in a pytree do not keep their
-values: in each step, the i-th one has the key `fold_in(key of the step, i)` and the count 0.
-In evaluation, modules of the pytree are switched: dropout is off, and statistics are not
-updated.
+Streams of random numbers of Flax and seed generators of Keras do not keep their values: in
+each step, the i-th one of all arguments has the key `fold_in(key of the step, i)` and the
+count 0. In evaluation, modules of the pytree are switched: dropout is off, and statistics
+are not updated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import jax
@@ -134,7 +135,19 @@ def read_arguments(
         return templates[key]
 
     leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
-    return Template(structure, leaves)
+    return Template(structure, _numbered(leaves, count()))
+
+
+def _numbered(leaves: Sequence[Any], numbers: Iterator[int]) -> list[Any]:
+    """Return leaves in which the streams of all arguments have different numbers."""
+    numbered = []
+    for leaf in leaves:
+        if isinstance(leaf, Template):
+            leaf = replace(leaf, leaves=_numbered(leaf.leaves, numbers))
+        elif isinstance(leaf, StreamLeaf) and leaf.number is not None:
+            leaf = replace(leaf, number=next(numbers))
+        numbered.append(leaf)
+    return numbered
 
 
 def _parse(term: Mapping[str, Any], make: Callable[..., Template]) -> Any:

@@ -26,14 +26,25 @@ on the parity or a divisor of the batch size differ.
 """
 
 
+def trace_batches(parts: int) -> tuple[int, int]:
+    """Return the batch sizes to trace for a batch that is cut into parts; 0 for none."""
+    small, large = TRACE_BATCHES
+    return small * max(1, parts), large * max(1, parts)
+
+
 def abstract_values(types: Sequence[TensorType], rows: int) -> list[Any]:
     """Return abstract values, to trace a function for `rows` rows."""
     struct: Any = jax.ShapeDtypeStruct  # ShapeDtypeStruct has no type hints
     return [struct(kind.sizes(rows), kind.dtype) for kind in types]
 
 
-def result_type(what: str, small: Any, large: Any) -> TensorType:
-    """Return the type of a result from its abstract values for `TRACE_BATCHES`.
+def result_type(
+    what: str,
+    small: Any,
+    large: Any,
+    batches: tuple[int, int] = TRACE_BATCHES,
+) -> TensorType:
+    """Return the type of a result from its abstract values for two batch sizes.
 
     `what` names the result in errors. Raises PlacerError if a dimension changes with
     the batch but is not the batch.
@@ -42,13 +53,13 @@ def result_type(what: str, small: Any, large: Any) -> TensorType:
         raise PlacerError(f"the rank of {what} changes with the batch")
     shape: list[Dim] = []
     for axis, sizes in enumerate(zip(small.shape, large.shape, strict=True)):
-        if sizes != TRACE_BATCHES and sizes[0] != sizes[1]:
+        if sizes != batches and sizes[0] != sizes[1]:
             raise PlacerError(
                 f"dimension {axis} of {what} changes with the batch but is not the"
-                f" batch: {sizes[0]} for {TRACE_BATCHES[0]} rows, {sizes[1]} for"
-                f" {TRACE_BATCHES[1]}",
+                f" batch: {sizes[0]} for {batches[0]} rows, {sizes[1]} for"
+                f" {batches[1]}",
                 hint="every dimension must be the batch, or have the same size for"
                 " every batch",
             )
-        shape.append(BATCH if sizes == TRACE_BATCHES else sizes[0])
+        shape.append(BATCH if sizes == batches else sizes[0])
     return TensorType(str(small.dtype), tuple(shape))

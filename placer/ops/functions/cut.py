@@ -9,7 +9,7 @@ equations that were traced before and after equations of other places.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jax.extend import core
@@ -17,14 +17,17 @@ from jax.extend import core
 from placer.errors import PlacerError
 from placer.ops.functions.complex_values import with_real_boundary
 from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards, source_line
+from placer.ops.functions.replica import Parted
+from placer.ops.functions.replica_regions import Split, split_of
 
 OUTSIDE, RANDOM = -1, -2
 
 ValueSource = tuple[int, int]
 """The source of a value: result `k` of region `r`, (OUTSIDE, input `k`) or `STEP_KEY`."""
 
-STEP_KEY, ROW_NUMBERS = (RANDOM, 0), (RANDOM, 1)
-"""The key of the step, and the numbers of the rows in the global batch.
+STEP_KEY, ROW_NUMBERS, PART_NUMBER = (RANDOM, 0), (RANDOM, 1), (RANDOM, 2)
+"""The key of the step, the numbers of the rows in the global batch, and the number of the
+part of the batch.
 
 They are the last inputs of a jaxpr, and are no values of the graph.
 """
@@ -37,10 +40,12 @@ class Region:
     Attributes:
         guards: the guards around the equations, outermost first.
         operands: the sources of the region's inputs, in order.
-        random: `STEP_KEY`, `ROW_NUMBERS` or both, if the region draws random numbers.
+        random: those of `STEP_KEY`, `ROW_NUMBERS` and `PART_NUMBER` that it needs.
         closed: its closed jaxpr, with real arrays in place of complex inputs and results.
             Its inputs are the operands, then `random`.
         written: its jaxpr as the function was traced, for messages.
+        split: if the region computes each part of the batch, how its operands and results
+            relate to the parts. `closed` then computes one part.
     """
 
     guards: Guards
@@ -48,6 +53,7 @@ class Region:
     random: tuple[ValueSource, ...]
     closed: Any
     written: Any
+    split: Split | None = None
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Compute the results of the region."""
@@ -76,7 +82,9 @@ class Cut:
     results: tuple[ValueSource, ...]
 
 
-def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
+def cut(
+    flat: FlatJaxpr, rows: Sequence[bool], debug: Any, parted: Parted | None = None
+) -> Cut:
     """Cut a function into regions.
 
     Equations that depend on no input, or only on the key of the step and the row numbers,
@@ -86,8 +94,10 @@ def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
 
     Args:
         rows: whether each value has rows of the batch. Further inputs of the jaxpr are
-            `STEP_KEY` and `ROW_NUMBERS`.
+            `STEP_KEY`, `ROW_NUMBERS` and `PART_NUMBER`.
         debug: the debug info for the jaxprs of the regions.
+        parted: given if `flat` computes one part of a batch. A sum over the parts ends a
+            region, and values that are equal in all parts leave regions of their own.
 
     Raises:
         PlacerError: if a result is a constant.
@@ -99,7 +109,7 @@ def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
                 f"a result is {value}, whatever the arguments of the function are",
                 hint="do not return it from the function",
             )
-    flow = _Dataflow(flat, rows)
+    flow = _Dataflow(flat, rows, parted)
     separate: set[int] = set()
     # A separate region changes other regions, so more results may leave them. Repeat
     # until nothing else has to be separated.
@@ -112,12 +122,19 @@ def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
 
 
 CONSTANT, PARAMETERS, BATCH = 0, 1, 2
-"""The dependence of a value: on no input, on parameters only, or on the batch."""
+"""The dependence of a value: on no input, on parameters only, or on the batch.
+
+In a function of one part, `PARAMETERS` are all values that are equal in all parts, and
+`BATCH` the others. The key and the number of the part are constants.
+"""
 
 
 class _Dataflow:
-    def __init__(self, flat: FlatJaxpr, rows: Sequence[bool]) -> None:
+    def __init__(
+        self, flat: FlatJaxpr, rows: Sequence[bool], parted: Parted | None
+    ) -> None:
         self.flat = flat
+        self.parted = parted
         self.producer = {
             v: i for i, s in enumerate(flat.equations) for v in s.eqn.outvars
         }
@@ -128,10 +145,25 @@ class _Dataflow:
         for var, has_rows in zip(flat.invars, rows, strict=False):
             of_values[var] = BATCH if has_rows else PARAMETERS
         self.dependence: list[int] = []
-        for equation in flat.equations:
+        for i, equation in enumerate(flat.equations):
             operands = (of_values[v] for v in equation.operands)
-            self.dependence.append(max(operands, default=CONSTANT))
-            of_values |= dict.fromkeys(equation.eqn.outvars, self.dependence[-1])
+            level = max(operands, default=CONSTANT)
+            if parted is not None and self._is_of_part(i, level, parted):
+                level = BATCH
+            self.dependence.append(level)
+            of_results = PARAMETERS if self.is_sum(i) else level
+            of_values |= dict.fromkeys(equation.eqn.outvars, of_results)
+
+    def _is_of_part(self, equation: int, level: int, parted: Parted) -> bool:
+        """Whether an equation must be computed for each part."""
+        outvars = self.flat.equations[equation].eqn.outvars
+        is_varying = any(v not in parted.equal for v in outvars)
+        is_used = level != CONSTANT or equation in self.results
+        return equation in parted.sums or (is_varying and is_used)
+
+    def is_sum(self, equation: int) -> bool:
+        """Return True if an equation is a sum over the parts, which ends its region."""
+        return self.parted is not None and equation in self.parted.sums
 
     def with_producers(
         self, equations: Iterable[int], is_needed: Callable[[int], bool]
@@ -167,9 +199,10 @@ def _assign_regions(
         is_copied = flow.dependence[i] == CONSTANT and i not in flow.results
         if is_copied and equation.eqn.outvars:
             continue
-        after = [homes[j] for j in flow.producers(i) if j in homes]
+        before = [j for j in flow.producers(i) if j in homes]
+        after = [homes[j] for j in before]
         key = equation.guards or (keys[after[0]][0] if after else ()), i in separate
-        first = max(after, default=0)
+        first = max((homes[j] + flow.is_sum(j) for j in before), default=0)
         at = next((k for k in range(first, len(keys)) if keys[k] == key), len(keys))
         if at == len(keys):
             keys.append(key)
@@ -187,7 +220,9 @@ def _find_separate(flow: _Dataflow, homes: RegionNumbers) -> set[int]:
         i for i in leaving
         if flow.dependence[i] < BATCH and homes.get(i) in batch_regions
     ]  # fmt: skip
-    return flow.with_producers(mixed, lambda j: j in homes)
+    return flow.with_producers(
+        mixed, lambda j: j in homes and flow.dependence[j] < BATCH
+    )
 
 
 def _build_regions(
@@ -211,10 +246,13 @@ def _build_regions(
     regions = []
     for at, indices in enumerate(members):
         with_constants = flow.with_producers(indices, lambda j: j not in homes)
-        eqns = [flat.equations[i].eqn for i in sorted(with_constants)]
-        inside = {v for eqn in eqns for v in eqn.outvars}
+        written = [flat.equations[i].eqn for i in sorted(with_constants)]
+        inside = {v for eqn in written for v in eqn.outvars}
         operands = dict.fromkeys(
-            v for eqn in eqns for v in FlatEquation(eqn, ()).operands if v not in inside
+            v
+            for eqn in written
+            for v in FlatEquation(eqn, ()).operands
+            if v not in inside
         )
         random = [v for v in flow.random if v in operands]
         values = [v for v in operands if v not in flat.consts and v not in random]
@@ -223,12 +261,25 @@ def _build_regions(
             v for i in indices for v in flat.equations[i].eqn.outvars if v in leaving
         ]
         sources.update({v: (at, k) for k, v in enumerate(outvars)})
+        # A region returns the operands of its sums.
+        summed = {
+            flat.equations[i].eqn.outvars[0]: flat.equations[i].eqn.invars[0]
+            for i in indices
+            if flow.is_sum(i)
+        }
+        eqns = [eqn for eqn in written if summed.keys().isdisjoint(eqn.outvars)]
         effects: frozenset[Any] = frozenset().union(*(eqn.effects for eqn in eqns))
-        jaxpr = core.Jaxpr(constvars, [*values, *random], outvars, eqns, effects, debug)
+        inputs, returned = [*values, *random], [summed.get(v, v) for v in outvars]
+        jaxpr = core.Jaxpr(constvars, inputs, returned, eqns, effects, debug)
         closed = core.ClosedJaxpr(jaxpr, [flat.consts[v] for v in constvars])
+        shown = core.Jaxpr(constvars, inputs, outvars, written, effects, debug)
         operands_of, random_of = (
             tuple(sources[v] for v in each) for each in (values, random)
         )
         closed = with_real_boundary(closed)
-        regions.append(Region(guards[at], operands_of, random_of, closed, jaxpr))
+        region = Region(guards[at], operands_of, random_of, closed, shown)
+        if flow.parted and any(flow.dependence[i] == BATCH for i in indices):
+            split = split_of(values, outvars, summed, flow.parted, region)
+            region = replace(region, split=split)
+        regions.append(region)
     return Cut(tuple(regions), tuple(sources[v] for v in flat.outvars))

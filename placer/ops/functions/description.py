@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from safetensors.numpy import save
 
 from placer.errors import PlacerError
-from placer.ops.functions.batch_types import TRACE_BATCHES, result_type
+from placer.ops.functions.batch_types import (
+    TRACE_BATCHES,
+    result_type,
+    trace_batches,
+)
 from placer.ops.functions.cut import OUTSIDE, Region, ValueSource
 from placer.ops.functions.fingerprint import fingerprint
 from placer.ops.functions.flatten import Guards
@@ -26,19 +30,28 @@ from placer.ops.functions.function import (
     trace_function,
 )
 from placer.ops.functions.row_proof import is_by_rows
-from placer.place.types import ITEM_BYTES, TensorType
+from placer.place.types import BATCH, ITEM_BYTES, TensorType
 
-Pair = tuple[TracedFunction, TracedFunction]
-"""The traces of a function for `TRACE_BATCHES`."""
+
+class Pair(NamedTuple):
+    """The traces of a function for `TRACE_BATCHES`."""
+
+    small: TracedFunction
+    large: TracedFunction
+    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
 class RegionDescription:
-    """A region: its guards, the names of its operands, and its results with types."""
+    """A region: its guards, the names of its operands, and its results with types.
+
+    `batch` is `rows` or `whole` if it differs from the rule of the function.
+    """
 
     guards: Guards
     operands: list[str]
     results: dict[str, TensorType]
+    batch: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,8 @@ def describe(
     state: Sequence[str] = (),
     rows: bool | None,
     wide: bool,
+    parts: int = 0,
+    axis: str = "",
 ) -> FunctionDescription:
     """Trace and cut a function for the op `name`.
 
@@ -87,40 +102,64 @@ def describe(
         rows: whether row i of the results depends only on row i of the inputs; None
             tries to prove it.
         wide: whether the precision is float64.
+        parts: if not 0, the function computes one of this many parts of the batch.
+        axis: the name of the axis over the parts.
 
     Raises:
         PlacerError: if the function cannot be cut. Errors of the function propagate.
     """
     with jax.enable_x64(wide):
         modes = [EVALUATION]
-        if may_differ(fn, args):
+        if parts:
+            modes = _modes_of_parts(fn, args, parts, axis)
+        elif may_differ(fn, args):
             modes = [TRAINING, EVALUATION]
         for mode in modes:
             _check_traces(fn, args, mode)
-        if rows is None:
+        if rows is None and not parts:
             rows = all(is_by_rows(fn, args, mode=mode) for mode in modes)
-        traces = [_traces(fn, args, replace(mode, by_rows=rows)) for mode in modes]
-        if len(traces) > 1 and _same_regions(*(small for small, _ in traces)):
+        if rows:
+            modes = [replace(mode, by_rows=True) for mode in modes]
+        traces = [_traces(fn, args, mode) for mode in modes]
+        if len(traces) > 1 and _same_regions(*traces):
             traces = traces[1:]
-        if not any(small.cut.regions for small, _ in traces):
+        if not any(trace.small.cut.regions for trace in traces):
             raise PlacerError("it computes nothing from its arguments")
-        return _Describer(name, values, state, rows).describe(*traces)
+        return _Describer(name, values, state, bool(rows)).describe(*traces)
 
 
-def assigned_state(fn: Callable[..., Any], args: str, wide: bool) -> list[str]:
-    """Return the paths of leaves of arguments that a function changes in training."""
+def _modes_of_parts(
+    fn: Callable[..., Any], args: str, parts: int, axis: str
+) -> list[Mode]:
+    """Return the modes of training and of evaluation for a function of parts.
+
+    An evaluation that works row by row needs no parts, so it can have any batch.
+    """
+    training = Mode(training=True, parts=parts, axis=axis)
+    if is_by_rows(fn, args, mode=EVALUATION):
+        return [training, replace(EVALUATION, by_rows=True)]
+    return [training, replace(training, training=False)]
+
+
+def assigned_state(
+    fn: Callable[..., Any], args: str, wide: bool, parts: int = 0, axis: str = ""
+) -> list[str]:
+    """Return the paths of leaves of arguments that a function changes in training.
+
+    `parts` and `axis` are those of `describe`.
+    """
     with jax.enable_x64(wide):
-        return assigned_paths(fn, args)
+        return assigned_paths(fn, args, replace(TRAINING, parts=parts, axis=axis))
 
 
 def _traces(fn: Callable[..., Any], args: str, mode: Mode) -> Pair:
     small, large = (trace_function(fn, args, size, mode) for size in TRACE_BATCHES)
-    return small, large
+    return Pair(small, large, mode)
 
 
 def _check_traces(fn: Callable[..., Any], args: str, mode: Mode) -> None:
-    small, large = _traces(fn, args, mode)
-    if _structure(small) != _structure(large):
+    pair = _traces(fn, args, mode)
+    if _structure(pair.small) != _structure(pair.large):
         raise PlacerError(
             "its regions depend on the number of rows",
             hint="perform the same operations for any number of rows",
@@ -133,8 +172,9 @@ def _check_traces(fn: Callable[..., Any], args: str, mode: Mode) -> None:
         )
 
 
-def _same_regions(one: TracedFunction, other: TracedFunction) -> bool:
-    if one.state or other.state:
+def _same_regions(training: Pair, evaluation: Pair) -> bool:
+    one, other = training.small, evaluation.small
+    if one.state or other.state or training.mode.parts != evaluation.mode.parts:
         return False
     prints = [[fingerprint(each) for each in x.cut.regions] for x in (one, other)]
     return prints[0] == prints[1] and _structure(one) == _structure(other)
@@ -150,6 +190,7 @@ class _Describer:
         self._values = values
         self._state = state
         self._rows = rows
+        self._is_parted = False
         self._intermediates = 0
         self._types: dict[str, TensorType] = {}
 
@@ -158,8 +199,9 @@ class _Describer:
     ) -> FunctionDescription:
         """Describe a function by its traces; with `evaluation`, `first` is of training."""
         name, tree = self._name, _tree(first)
+        self._is_parted = first.mode.parts > 0
         if evaluation is None:
-            computed = _computed(first[0])
+            computed = _computed(first.small)
             named = self._results(computed, "out", name)
             regions, results = self._regions(first, named)
             return FunctionDescription(regions, None, {}, {}, self._rows, results, tree)
@@ -170,7 +212,7 @@ class _Describer:
             )
         (training_regions, of_training), (regions, of_evaluation) = (
             self._regions(
-                pair, self._results(_computed(pair[0]), word, f"{name}.{word}")
+                pair, self._results(_computed(pair.small), word, f"{name}.{word}")
             )
             for pair, word in ((first, "training"), (evaluation, "evaluation"))
         )
@@ -178,7 +220,7 @@ class _Describer:
         new = dict(zip(self._state, of_training[count:], strict=True))
         pairs = list(zip(of_training[:count], of_evaluation, strict=True))
         switched = dict.fromkeys(pair for pair in pairs if len({*pair}) == 2)
-        self._check_types(switched, first[0].arguments.types)
+        self._check_types(switched, first.small.arguments.types)
         names = {
             pair: name if len(switched) == 1 else f"{name}.out{i}"
             for i, pair in enumerate(switched)
@@ -219,7 +261,7 @@ class _Describer:
         """Return the regions of a function, and the names of its results."""
         names = {(OUTSIDE, i): value for i, value in enumerate(self._values)}
         names.update(named)
-        small, large = traces
+        small, large, mode = traces
         if small.state:
             news = small.cut.results[-small.state :]
             for value, source in zip(self._state, news, strict=True):
@@ -234,7 +276,7 @@ class _Describer:
             zip(small.cut.regions, large.cut.regions, strict=True)
         ):
             avals = zip(one.closed.out_avals, other.closed.out_avals, strict=True)
-            types = [_result_type(one, k, *pair) for k, pair in enumerate(avals)]
+            types = [_result_type(one, k, *pair, mode) for k, pair in enumerate(avals)]
             if not types:
                 raise PlacerError(
                     f"the results of the region of {one.describe_start()} are not used",
@@ -244,17 +286,26 @@ class _Describer:
                 if (at, k) not in names:
                     names[at, k] = f"{self._name}.mid{self._intermediates}"
                     self._intermediates += 1
-            if self._rows:
+            if mode.by_rows:
                 _check_rows(one, types, [names[at, k] for k in range(len(types))])
             results = {names[at, k]: kind for k, kind in enumerate(types)}
             self._types |= results
             operands = [names[source] for source in one.operands]
-            regions.append(RegionDescription(one.guards, operands, results))
+            batch = self._batch_of(one, mode)
+            regions.append(RegionDescription(one.guards, operands, results, batch))
         return regions, [names[source] for source in small.cut.results]
+
+    def _batch_of(self, region: Region, mode: Mode) -> str | None:
+        """Return the batch rule of a region, if it differs from that of the function."""
+        if not self._is_parted:
+            return None
+        if not mode.parts:
+            return "rows"
+        return "whole" if region.split is None else None
 
 
 def _tree(traces: Pair) -> Any:
-    return jax.tree.structure(traces[0].results)
+    return jax.tree.structure(traces.small.results)
 
 
 def _computed(trace: TracedFunction) -> list[ValueSource]:
@@ -263,11 +314,32 @@ def _computed(trace: TracedFunction) -> list[ValueSource]:
     return list(dict.fromkeys(s for s in results if s[0] != OUTSIDE))
 
 
-def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
-    """Return a safetensors file with these arrays; equal arrays give equal bytes."""
-    ordered = {n: np.ascontiguousarray(np.asarray(arrays[n])) for n in sorted(arrays)}
+def pack_arrays(arrays: Mapping[str, Any], integers: Mapping[str, str]) -> bytes:
+    """Return a safetensors file with these arrays; equal arrays give equal bytes.
+
+    `integers` has the dtypes of integers and booleans by name. Raises PlacerError if an
+    array has other values than its dtype.
+    """
+    converted = {n: _convert(n, arrays[n], integers.get(n)) for n in sorted(arrays)}
+    ordered = {n: np.ascontiguousarray(array) for n, array in converted.items()}
     shaped = {n: ordered[n].reshape(np.shape(arrays[n])) for n in ordered}
     return bytes(save(shaped))
+
+
+def _convert(name: str, value: Any, dtype: str | None) -> Any:
+    array = np.asarray(value)
+    if dtype is None:
+        return array
+    with np.errstate(invalid="ignore"):
+        converted = array.astype(dtype)
+    if not np.array_equal(converted, array):
+        raise PlacerError(
+            f"the initial values of '{name}' are no values of {dtype}",
+            hint="with precision='float64', a program has 64-bit integers"
+            if dtype in ("int32", "uint32")
+            else f"pass values of {dtype}",
+        )
+    return converted
 
 
 def _structure(trace: TracedFunction) -> object:
@@ -278,14 +350,22 @@ def _structure(trace: TracedFunction) -> object:
     return regions, trace.cut.results, jax.tree.structure(trace.results)
 
 
-def _result_type(region: Region, index: int, small: Any, large: Any) -> TensorType:
+def _result_type(
+    region: Region, index: int, small: Any, large: Any, mode: Mode
+) -> TensorType:
     what = f"the result of {region.describe_result(index)}, which another place needs,"
     if str(small.dtype) not in ITEM_BYTES or str(small.dtype) == "key":
         raise PlacerError(
             f"{what} is {small.dtype}, which cannot be sent in a message",
             hint="compute and use it inside one guard",
         )
-    return result_type(what, small, large)
+    kind = "equal" if region.split is None else region.split.results[index]
+    if kind in ("equal", "sum"):
+        return result_type(what, small, large, trace_batches(mode.parts))
+    type_ = result_type(what, small, large)
+    if kind == "value":
+        return TensorType(type_.dtype, (BATCH, *type_.shape))
+    return type_
 
 
 def _check_rows(

@@ -26,7 +26,10 @@ def fingerprint(region: Region) -> str:
     absolute values of each constant array. A complex array has two sums: of its real and
     of its imaginary parts. Machines may round these sums differently.
     """
-    return fingerprint_of_jaxpr(region.closed, repr((region.guards, region.operands)))
+    start = repr((region.guards, region.operands))
+    if region.split is not None:
+        start += repr((region.split, region.random))
+    return fingerprint_of_jaxpr(region.closed, start)
 
 
 def fingerprint_of_jaxpr(closed: Any, start: str = "") -> str:

@@ -7,7 +7,7 @@ equation.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -51,8 +51,12 @@ class FlatJaxpr:
     consts: Mapping[Any, Any]
 
 
-def flatten(closed: Any) -> FlatJaxpr:
+def flatten(
+    closed: Any, is_split: Callable[[Any], bool] = lambda eqn: False
+) -> FlatJaxpr:
     """Flatten a closed jaxpr, without unused equations.
+
+    `is_split` returns whether a call must be inlined although it has no guards.
 
     Raises PlacerError for an equation that cannot be placed: it has an ordered effect,
     or an inner guard with another place than its outer guards.
@@ -60,12 +64,12 @@ def flatten(closed: Any) -> FlatJaxpr:
     jaxpr = closed.jaxpr
     consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     new: dict[Any, Any] = {}
-    equations = list(_flatten_equations(jaxpr.eqns, (), new, consts))
+    equations = list(_flatten_equations(jaxpr.eqns, (), new, consts, is_split))
     outvars = [_substitute(v, new) for v in jaxpr.outvars]
     live = {v for v in outvars if not isinstance(v, core.Literal)}
     needed = []
     for equation in reversed(equations):
-        if equation.eqn.effects or any(v in live for v in equation.eqn.outvars):
+        if _effects(equation.eqn) or any(v in live for v in equation.eqn.outvars):
             _check_placeable(equation)
             live.update(equation.operands)
             needed.append(equation)
@@ -73,13 +77,18 @@ def flatten(closed: Any) -> FlatJaxpr:
 
 
 def _flatten_equations(
-    eqns: Sequence[Any], outer: Guards, new: dict[Any, Any], consts: dict[Any, Any]
+    eqns: Sequence[Any],
+    outer: Guards,
+    new: dict[Any, Any],
+    consts: dict[Any, Any],
+    is_split: Callable[[Any], bool],
 ) -> Iterator[FlatEquation]:
     """Yield the equations, inlining calls that contain guards; `new` renames variables."""
     for eqn in eqns:
         guards = nest_guards(outer, parse_name_stack(str(eqn.source_info.name_stack)))
         operands = [_substitute(x, new) for x in eqn.invars]
-        if eqn.primitive.name in CALLS and any(_inner_guards(eqn)):
+        has_guards = eqn.primitive.name in CALLS and any(_inner_guards(eqn))
+        if has_guards or (eqn.primitive.name in CALLS and is_split(eqn)):
             body = eqn.params["jaxpr"]
             values = getattr(body, "consts", ())
             body = getattr(body, "jaxpr", body)
@@ -87,7 +96,9 @@ def _flatten_equations(
             for var, value in zip(body.constvars, values, strict=True):
                 inner_new[var] = core.Var(var.aval)
                 consts[inner_new[var]] = value
-            yield from _flatten_equations(body.eqns, guards, inner_new, consts)
+            yield from _flatten_equations(
+                body.eqns, guards, inner_new, consts, is_split
+            )
             for var, atom in zip(eqn.outvars, body.outvars, strict=True):
                 new[var] = _substitute(atom, inner_new)
             continue
@@ -109,9 +120,14 @@ def _inner_guards(eqn: Any) -> Iterator[Guards]:
                 yield from (nest_guards(guards, each) for each in deeper or [()])
 
 
+def _effects(eqn: Any) -> set[str]:
+    """Return the effects of an equation, besides its use of a named axis."""
+    return {type(effect).__name__ for effect in eqn.effects} - {"NamedAxisEffect"}
+
+
 def _check_placeable(equation: FlatEquation) -> None:
     eqn = equation.eqn
-    effects = {type(effect).__name__ for effect in eqn.effects} - ALLOWED_EFFECTS
+    effects = _effects(eqn) - ALLOWED_EFFECTS
     if effects:
         raise PlacerError(
             f"'{eqn.primitive.name}'{source_line(eqn)} has an effect"

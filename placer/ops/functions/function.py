@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,11 +28,13 @@ from placer.ops.functions.fingerprint import fingerprint, has_fingerprint
 from placer.ops.functions.flatten import FlatJaxpr, flatten, source_line
 from placer.ops.functions.paths import leaves_with_paths
 from placer.ops.functions.random_draws import (
-    FIXED,
     FROM_BATCH,
     FROM_KEY,
     check_draws,
 )
+from placer.ops.functions.replica import make_parted
+from placer.ops.functions.replica_axis import inner_collective, refuse_second_binding
+from placer.ops.functions.replica_regions import compute_parts, shape_of_parts
 from placer.ops.functions.row_draws import draw_by_row, draws_random_numbers
 from placer.ops.functions.state import (
     Leaves,
@@ -42,7 +44,7 @@ from placer.ops.functions.state import (
     state_change_error,
     watch_state,
 )
-from placer.place.types import TensorType
+from placer.place.types import BATCH, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,14 @@ class Mode:
     Attributes:
         training: for training steps, not for evaluations.
         by_rows: random numbers are drawn for each row of the batch.
+        parts: if not 0, the function computes one of this many parts of the batch.
+        axis: the name of the axis over the parts.
     """
 
     training: bool = False
     by_rows: bool = False
+    parts: int = 0
+    axis: str = ""
 
 
 EVALUATION, TRAINING = Mode(), Mode(training=True)
@@ -99,7 +105,8 @@ def trace_function(
     """Trace a function for a batch of `rows` rows, and cut it into regions.
 
     Draws that have rows are found by comparison with the trace for `other_rows` rows. Pass
-    a number for which the function is traced anyway.
+    a number for which the function is traced anyway. If the mode has parts, both are
+    numbers of rows of one part.
 
     `text` holds its arguments (`placer.ops.functions.arguments`). A parameter `key` or
     `training` of the function that the arguments leave open is passed as well: the key of
@@ -107,8 +114,7 @@ def trace_function(
     cannot be cut. Errors of the function propagate.
     """
     if other_rows is None or other_rows == rows:
-        small, large = TRACE_BATCHES
-        other_rows = large if rows == small else small
+        other_rows = next(each for each in TRACE_BATCHES if each != rows)
     return _cut_function(fn, text, rows, mode, other_rows, _widest())
 
 
@@ -116,10 +122,11 @@ def is_deterministic(
     fn: Callable[..., Any], text: str, rows: int, mode: Mode = EVALUATION
 ) -> bool:
     """Return True if a second trace of the function has the same equations."""
-    first = _trace(fn, text, rows, mode.training, _widest())
-    again = _trace.__wrapped__(fn, text, rows, mode.training, "")
+    other = next(each for each in TRACE_BATCHES if each != rows)
+    first = _trace(fn, text, rows, _unsplit(mode), _widest())
+    again = _trace.__wrapped__(fn, text, rows, _unsplit(mode), "")
     of_first, of_second = (
-        [fingerprint(each) for each in _cut(one, one.flat).cut.regions]
+        [fingerprint(each) for each in _cut(one, fn, text, (rows, other), mode).regions]
         for one in (first, again)
     )
     return of_first == of_second
@@ -134,44 +141,85 @@ def _widest() -> str:
 def _cut_function(
     fn: Callable[..., Any], text: str, rows: int, mode: Mode, other: int, widest: str
 ) -> TracedFunction:
-    trace = _trace(fn, text, rows, mode.training, widest)
-    flat = trace.flat
-    if mode.by_rows and draws_random_numbers(flat):
-        twin = _trace(fn, text, other, mode.training, widest)
-        flat = draw_by_row(flat, twin.flat, (rows, other))
-    return _cut(trace, flat)
-
-
-def _cut(trace: _Trace, flat: FlatJaxpr) -> TracedFunction:
-    regions = cut(flat, trace.has_rows, trace.debug)
+    del widest  # widest is only part of the cache key
+    trace = _trace(fn, text, rows, _unsplit(mode), _widest())
+    regions = _cut(trace, fn, text, (rows, other), mode)
     return TracedFunction(regions, trace.arguments, trace.results, trace.state)
+
+
+def _unsplit(mode: Mode) -> Mode:
+    """Return the mode that a trace before the cut depends on."""
+    return replace(mode, by_rows=False)
+
+
+def _cut(
+    trace: _Trace,
+    fn: Callable[..., Any],
+    text: str,
+    batches: tuple[int, int],
+    mode: Mode,
+) -> Cut:
+    """Cut a trace for `batches[0]` rows by comparison with one for `batches[1]` rows."""
+    flat, has_rows = trace.flat, trace.has_rows
+    if mode.parts:
+        twin = _trace(fn, text, batches[1], _unsplit(mode), _widest())
+        parted = make_parted(
+            flat, twin.flat, has_rows, mode.parts, mode.axis, trace.state
+        )
+        return cut(parted.flat, has_rows, trace.debug, parted)
+    if mode.by_rows and draws_random_numbers(flat):
+        twin = _trace(fn, text, batches[1], _unsplit(mode), _widest())
+        flat = draw_by_row(flat, twin.flat, batches)
+    return cut(flat, has_rows, trace.debug)
 
 
 @lru_cache(maxsize=64)
 def _trace(
-    fn: Callable[..., Any], text: str, rows: int, training: bool, widest: str
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
 ) -> _Trace:
     del widest  # widest is only part of the cache key
+    training = mode.training
     arguments = read_arguments(fn, text, training)
+    if mode.parts:
+        _check_first_axes(arguments)
     state = state_paths(fn, text)
     with watch_state() as state_errors:
         at = state_argument(text)
         closed, results, changes = _make_jaxpr(
-            fn, arguments, rows, training, state if training else (), at
+            fn, arguments, rows, mode, state if training else (), at
         )
     has_rows = [kind.has_batch for kind in arguments.types]
-    origins = [FROM_BATCH if each else FIXED for each in has_rows]
+    # Parameters and state differ between steps.
+    origins = [FROM_BATCH if each else FROM_KEY for each in has_rows]
     check_draws(closed, [*origins, FROM_KEY], training)
     if training or not may_differ(fn, text):  # an evaluation drops changes
         if state_errors and at is None:
             raise state_errors[0]
         lost = [path for path in changes if path not in state]
         if lost:
-            line = _change_line(fn, arguments, rows, training, at, lost[0])
+            line = _change_line(fn, arguments, rows, mode, at, lost[0])
             raise state_change_error(lost[0], line, hint_of_change(arguments.pytrees()))
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     count = len(state) if training else 0
-    return _Trace(flatten(closed), arguments, results, count, has_rows, debug)
+    flat = flatten(closed, _is_split(mode))
+    return _Trace(flat, arguments, results, count, has_rows, debug)
+
+
+def _is_split(mode: Mode) -> Callable[[Any], bool]:
+    """Return whether a call must be inlined, because it reduces over the parts."""
+    if not mode.parts:
+        return lambda eqn: False
+    return lambda eqn: inner_collective(eqn, mode.axis) is not None
+
+
+def _check_first_axes(arguments: Template) -> None:
+    for kind in arguments.types:
+        if kind.has_batch and (not kind.has_rows or kind.shape.count(BATCH) > 1):
+            raise PlacerError(
+                f"an argument is {kind}, but parts of a batch need the batch as the first"
+                " axis, and only there",
+                hint="transpose it before the call",
+            )
 
 
 def may_differ(fn: Callable[..., Any], text: str) -> bool:
@@ -179,11 +227,13 @@ def may_differ(fn: Callable[..., Any], text: str) -> bool:
     return '{"make"' in text or bool(open_parameters(fn, len(json.loads(text))))
 
 
-def assigned_paths(fn: Callable[..., Any], text: str) -> list[str]:
+def assigned_paths(
+    fn: Callable[..., Any], text: str, mode: Mode = TRAINING
+) -> list[str]:
     """Return the paths of leaves of arguments that a function changes in training."""
     arguments = read_arguments(fn, text, training=True)
     at = state_argument(text)
-    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], True, state_at=at)
+    _, _, changes = _make_jaxpr(fn, arguments, TRACE_BATCHES[0], mode, state_at=at)
     return list(changes)
 
 
@@ -191,7 +241,7 @@ def _make_jaxpr(
     fn: Callable[..., Any],
     arguments: Template,
     rows: int,
-    training: bool,
+    mode: Mode,
     state: Sequence[str] = (),
     state_at: int | None = None,
     *,
@@ -204,6 +254,7 @@ def _make_jaxpr(
     new value of this leaf.
     """
     changed: Leaves = {}
+    training = mode.training
     # The unfilled arguments have a `StreamLeaf` for each seed generator of Keras.
     unfilled, _ = leaves_by_path(fn, arguments.fill(iter(arguments.types)))
     seeds = {path for path, x in unfilled.items() if isinstance(x, StreamLeaf)}
@@ -230,9 +281,15 @@ def _make_jaxpr(
 
     # JAX's messages name the traced function and its line; let them name `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
-    traced = jax.make_jaxpr(of_values, return_shape=True)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    closed, returned = traced(*abstract_values(arguments.types, rows), key)
+    inputs = *abstract_values(arguments.types, rows), key
+    if mode.parts:
+        axes = [(mode.axis, mode.parts)]
+        traced = jax.make_jaxpr(of_values, axis_env=axes, return_shape=True)
+        with refuse_second_binding(fn, mode.axis):
+            closed, returned = traced(*inputs)
+    else:
+        closed, returned = jax.make_jaxpr(of_values, return_shape=True)(*inputs)
     results = returned if change is not None else returned[0]
     return closed, results, changed
 
@@ -285,15 +342,13 @@ def _change_line(
     fn: Callable[..., Any],
     arguments: Template,
     rows: int,
-    training: bool,
+    mode: Mode,
     state_at: int | None,
     path: str,
 ) -> str:
     """Return the line that changes an argument; empty if it is unknown."""
     try:
-        closed, _, _ = _make_jaxpr(
-            fn, arguments, rows, training, (), state_at, change=path
-        )
+        closed, _, _ = _make_jaxpr(fn, arguments, rows, mode, (), state_at, change=path)
     except (TypeError, jax.errors.JAXTypeError):
         return ""
     changed = set(map(id, closed.jaxpr.outvars))
@@ -333,14 +388,18 @@ def run_region(
     expected: str,
     mode: Mode = EVALUATION,
     random: Callable[[ValueSource], Any] | None = None,
+    count: int = 1,
 ) -> list[jax.Array]:
     """Compute the results of a region.
 
     Args:
         text: the arguments of `fn`.
+        rows: the number of rows; if the mode has parts, of each part.
+        count: the number of parts in `inputs`.
         expected: the fingerprint of the compiled region (`fingerprint_of`), or empty.
         random: returns the key of the step (`STEP_KEY`), or the numbers of the rows
-            (`ROW_NUMBERS`), for regions that draw random numbers.
+            (`ROW_NUMBERS`), for regions that draw random numbers. If the mode has parts,
+            it returns the key or the number (`PART_NUMBER`) of each part.
 
     Raises:
         PlacerError: if the region has another fingerprint, or the function has no such
@@ -360,7 +419,13 @@ def run_region(
         )
     chosen = regions[region]
     values = chosen.closed.in_avals[: len(chosen.operands)]
-    wanted = [TensorType(str(x.dtype), x.shape) for x in values]
+    split = chosen.split
+    shapes = [x.shape for x in values]
+    if split is not None:
+        kinds = zip(shapes, split.operands, strict=True)
+        shapes = [shape_of_parts(*pair, count, rows) for pair in kinds]
+    pairs = zip(values, shapes, strict=True)
+    wanted = [TensorType(str(x.dtype), shape) for x, shape in pairs]
     actual = [TensorType(str(x.dtype), x.shape) for x in inputs]
     if wanted != actual:
         types = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, actual))}"
@@ -368,10 +433,11 @@ def run_region(
             f"region {region} of {fn.__name__} takes {types} for {rows} rows",
             hint=_ROWS_HINT,
         )
-    if not chosen.random:
-        return chosen(*inputs)
-    assert random is not None, "the region draws random numbers"
-    return chosen(*inputs, *map(random, chosen.random))
+    assert random is not None or not chosen.random, "the region draws random numbers"
+    drawn = [random(each) for each in chosen.random] if random is not None else []
+    if split is None:
+        return chosen(*inputs, *drawn)
+    return compute_parts(chosen.closed, split, count, rows, inputs, drawn)
 
 
 def fingerprint_of(

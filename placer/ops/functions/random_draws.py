@@ -22,7 +22,8 @@ DRAWS = {
 """Primitives that return random numbers; the first operand is their key."""
 
 FIXED, FROM_KEY, FROM_BATCH = 0, 1, 2
-"""What a value depends on: on no input, on the key of the step, or on the batch."""
+"""What a value depends on: on no input, on the step (its key, parameters, state), or on
+the batch."""
 
 Origins = list[int]
 """For each value, what it depends on."""

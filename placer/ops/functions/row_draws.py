@@ -9,7 +9,6 @@ batch. Other draws are the same on all nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from placer.ops.functions.flatten import (
     scan_counts,
     source_line,
 )
+from placer.ops.functions.inserted_equations import equation_of
 from placer.ops.functions.row_states import NotProvenError, Rows, state_of_sizes
 
 ROW_DRAWS = frozenset(("random_bits", "random_split", "random_gamma"))
@@ -145,24 +145,7 @@ def _replaced(
         ]
         return _results(eqn, draws, numbers, inputs)
 
-    avals = [_abstract(var.aval) for var in operands]
-    call = jax.jit(by_row, compiler_options=None)  # only for an outermost call
-    traced = jax.make_jaxpr(call)(_abstract(rows.aval), *avals)
-    inputs = dict(zip(traced.jaxpr.invars, [rows, *operands], strict=True))
-    for var, value in zip(traced.jaxpr.constvars, traced.consts, strict=True):
-        inputs[var] = core.Var(var.aval)
-        consts[inputs[var]] = value  # an array that the call closes over
-    (call,) = traced.jaxpr.eqns
-    invars = [x if isinstance(x, core.Literal) else inputs[x] for x in call.invars]
-    at = eqn.source_info
-    return replace(
-        equation, eqn=call.replace(invars=invars, outvars=eqn.outvars, source_info=at)
-    )
-
-
-def _abstract(aval: Any) -> Any:
-    struct: Any = jax.ShapeDtypeStruct  # ShapeDtypeStruct has no type hints
-    return struct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    return equation_of(by_row, [rows, *operands], equation, consts, eqn.outvars)
 
 
 def _results(eqn: Any, draws: Draws, numbers: Any, inputs: Sequence[Any]) -> list[Any]:

@@ -60,7 +60,7 @@ CALL = Declaration(
     " spec's seed, the op, the step and the row.",
     _OPERANDS,
     _infer,
-    lambda types, attrs: attrs["batch"],
+    lambda types, attrs: "whole" if attrs["batch"] == "whole" else "rows",
     lambda types, attrs: _cost("cost", types, attrs),
     lambda types, attrs, wrt: _cost("grad_cost", types, attrs) if wrt else 0,
     attrs=(
@@ -72,10 +72,18 @@ CALL = Declaration(
         Attr(
             "batch",
             str,
-            "`rows` if row i of each output depends only on row i of the inputs",
+            "`rows` if row i of each output depends only on row i of the inputs;"
+            " `replica` if a traced function computes each part of the batch",
             default="whole",
-            choices=("rows", "whole"),
+            choices=("rows", "whole", "replica"),
         ),
+        Attr(
+            "parts",
+            int,
+            "for a traced function: the number of parts of the batch; 0 without parts",
+            default=0,
+        ),
+        Attr("axis", str, "the name of the axis over the parts", default=""),
         Attr(
             "args",
             str,
@@ -113,6 +121,7 @@ CALL = Declaration(
     residuals=lambda types, attrs: tuple(
         TensorType.parse(text) for text in attrs["keeps"]
     ),
+    takes_count=lambda types, attrs: attrs["parts"] > 0,
     inserted=True,
     formula="outputs, state = fn(params, state, *inputs, rng=rng, training=training)",
     cases=(

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.functions.cut import STEP_KEY, ValueSource
+from placer.ops.functions.cut import PART_NUMBER, STEP_KEY, ValueSource
 from placer.ops.functions.function import Mode, run_region, trace_function
+from placer.ops.functions.replica_regions import Parts, parts_of
 
 from .random_jax import jax_keys, step_key_of
 
@@ -26,21 +27,27 @@ def call(
     args: str = "",
     region: int = 0,
     same: str = "",
+    parts: int = 0,
+    axis: str = "",
+    count: int | None = None,
 ) -> Any:
-    count = len(inputs) - 1
+    last = len(inputs) - 1
     if args:
-        mode = Mode(training=training, by_rows=batch == "rows")
-        position = inputs[count]
+        mode = Mode(training, batch == "rows", parts, axis)
+        position = inputs[last]
+        own = Parts(1, len(position), ())
+        if parts:
+            own = parts_of(position, parts, count, _name(fn))
         return _call_region(
-            inputs[:count], position, fn, args, region, same, mode, stream
+            inputs[:last], position, fn, args, region, same, mode, stream, own
         )
-    first_state = count - len(state)
+    first_state = last - len(state)
     first_param = first_state - len(params)
     values = dict(zip(params, inputs[first_param:first_state], strict=True))
-    states = dict(zip(state, inputs[first_state:count], strict=True))
-    if batch == "rows" and not len(inputs[count]):
+    states = dict(zip(state, inputs[first_state:last], strict=True))
+    if batch == "rows" and not len(inputs[last]):
         return _empty_results(fn, values, inputs[:first_param], training)
-    keys = jax_keys(inputs[count], stream)
+    keys = jax_keys(inputs[last], stream)
     returned = fn(
         values,
         states,
@@ -68,16 +75,24 @@ def _call_region(
     same: str,
     mode: Mode,
     stream: int,
+    own: Parts,
 ) -> Any:
     """Return the results of one region; without rows, types come from a one-row trace."""
 
     def random(source: ValueSource) -> jax.Array:
-        if source == STEP_KEY:
-            return step_key_of(stream, position[0, 0])
-        return position[:, 1]
+        if source == PART_NUMBER:
+            return jnp.asarray(own.numbers)
+        if source != STEP_KEY:
+            return position[:, 1]
+        key = step_key_of(stream, position[0, 0])
+        if not mode.parts:
+            return key
+        return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, own.numbers)
 
-    if rows := len(position):
-        results = run_region(fn, args, region, rows, inputs, same, mode, random)
+    if len(position):
+        results = run_region(
+            fn, args, region, own.rows, inputs, same, mode, random, own.count
+        )
     else:
         outs = trace_function(fn, args, 1, mode).cut.regions[region].closed.out_avals
         results = [jnp.zeros((0, *out.shape[1:]), out.dtype) for out in outs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,8 +22,8 @@ Params: TypeAlias = "dict[str, np.ndarray]"
 class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=True):
     """The result of a training run, which the control node reports as an event.
 
-    The result of `placer.launch` also has `history`, `params`, `best_eval`, `best_step`
-    and `folder`, which are not part of the event.
+    The result of `placer.launch` also has `history`, `params`, `state`, `best_eval`,
+    `best_step` and `folder`, which are not part of the event.
 
     Attributes:
         steps: the number of training steps.
@@ -59,6 +59,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             the same dicts.
         params: the parameters after the last step, by name. With `eval_params` of an optax
             optimizer, they are the values for evaluations.
+        state: the part of `params` that training updates without an optimizer, such as
+            running statistics. Empty for a model without state.
         best_eval: the metrics of the best evaluation; empty if the run does not compare its
             evaluations.
         best_step: the step of the best evaluation, or None.
@@ -116,9 +118,13 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         self,
         history: Callable[[], list[dict[str, Any]]],
         params: Callable[[], Params],
+        state: Sequence[str],
     ) -> None:
-        """Set the functions that read the history and the parameters when they are used."""
-        self.__dict__.update(_read_history=history, _read_params=params)
+        """Set the functions that read the history and the parameters when they are used.
+
+        `state` has the names of the parameters that are state.
+        """
+        self.__dict__.update(_read_history=history, _read_params=params, _state=state)
 
     def keep_record(
         self, folder: Path | None, best_eval: Metrics, best_step: int | None
@@ -150,6 +156,11 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     @cached_property
     def params(self) -> Params:
         return self._kept("_read_params")  # type: ignore[no-any-return]
+
+    @property
+    def state(self) -> Params:
+        params = self.params
+        return {name: params[name] for name in self.__dict__["_state"]}
 
     def _kept(self, name: str) -> Any:
         if name not in self.__dict__:

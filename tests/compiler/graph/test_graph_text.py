@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.marks import slow_but
+from support.small_models import with_optax
 
 from placer.compiler.driver import lower_model
 from placer.compiler.frontend import load
@@ -34,7 +35,7 @@ def round_trip(text):
 @pytest.mark.parametrize("nodes", slow_but([None], [None, {"worker": 4}]))
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_graph_of_every_spec_round_trips(spec, nodes):
-    model = load(find_file(f"specs/{spec}.yaml"), nodes=nodes)
+    model = with_optax(load(find_file(f"specs/{spec}.yaml"), nodes=nodes))
     graphs = [model.graph]
     lower_model(model, lambda name, graph: graphs.append(graph))
     assert len(graphs) >= 7

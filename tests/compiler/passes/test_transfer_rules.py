@@ -5,7 +5,7 @@ cycle."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.small_models import load_model, two_layers
+from support.small_models import load_model, two_layers, with_optax
 
 from placer.compiler.driver import lower_model
 from placer.compiler.frontend import load
@@ -99,7 +99,7 @@ def finishes(graph):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_specs_send_each_value_once_without_deadlock(name):
-    model = load(find_file(f"specs/{name}.yaml"))
+    model = with_optax(load(find_file(f"specs/{name}.yaml")))
     for graph in segmented(model):
         check(graph)
         assert finishes(graph)

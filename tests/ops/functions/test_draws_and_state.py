@@ -210,6 +210,16 @@ def with_key_in_training(x: jax.Array, *, key: jax.Array, training: bool) -> jax
     return with_key(x, key) if training else jnp.sin(x)
 
 
+def seeds() -> Any:
+    return {"seed": jnp.zeros((), jnp.uint32)}
+
+
+def with_a_seed(state: Any, x: jax.Array) -> Any:
+    key = jax.random.fold_in(KEY, state["seed"])
+    x = x + jax.random.normal(key, (4,))  # line: with_a_seed
+    return x, {"seed": state["seed"] + 1}
+
+
 def of_the_data(x: jax.Array) -> jax.Array:
     keys = jax.vmap(jax.random.key)(x[:, 0].astype(int))
     return x + jax.vmap(lambda key: jax.random.normal(key, (4,)))(keys)
@@ -347,6 +357,14 @@ def test_modules_of_other_libraries_are_switched_as_by_eval() -> None:
     model = OwnNet()
     assert in_evaluation(model).norm.use_running_average
     assert not model.norm.use_running_average
+
+
+def test_a_key_of_the_state_differs_in_each_step() -> None:
+    args = json.dumps([{"state": {"make": {"fn": "seeds", "state": ["seed"]}}}, X])
+    assert trace_function(with_a_seed, args, 14, TRAINING).state == 1
+    with pytest.raises(PlacerError, match="in evaluation") as caught:
+        trace_function(with_a_seed, args, 14)
+    assert f"(test_draws_and_state.py:{line('with_a_seed')})" in caught.value.message
 
 
 def test_state_of_equinox_is_not_trained() -> None:

@@ -67,7 +67,7 @@ def run(
     untrained = {
         k: jnp.asarray(v) for k, v in initial.items() if k not in trained_names
     }
-    recipe = read_recipe(spec, trained, steps)
+    recipe = read_recipe(spec, trained, steps, functions)
 
     def loss(
         trained: Arrays, untrained: Arrays, rows: Arrays, step: Any, training: bool
@@ -126,11 +126,13 @@ def run(
                 _batch_rows(eval_rows, tests, 1, i)
                 for i in range(tests.steps_per_epoch)
             ]
+            evaluated = recipe.evaluated(state, trained)
             trace.evaluations[number] = numbers(
-                [predict(trained, untrained, batch, number) for batch in batches],
+                [predict(evaluated, untrained, batch, number) for batch in batches],
                 [len(next(iter(batch.values()))) for batch in batches],
             )
-    trace.parameters = {k: np.asarray(v) for k, v in {**trained, **untrained}.items()}
+    saved = {**recipe.evaluated(state, trained), **untrained}
+    trace.parameters = {k: np.asarray(v) for k, v in saved.items()}
     return trace
 
 
@@ -160,6 +162,7 @@ def predict(
     }
 
 
+_FUNCTIONS = ("fn", "eval_params")
 _EVAL = {"shuffle": False, "seed": 0, "remainder": "keep"}
 
 
@@ -181,18 +184,23 @@ def _batch_rows(rows: Arrays, order: Order, epoch: int, index: int) -> dict[str,
 def read_functions(spec: Mapping[str, Any], folder: Path | None) -> Functions:
     """Return the functions that the spec calls, from its modules."""
     functions = {}
-    for entry in flatten_ops(spec["graph"]):
-        if entry["op"] == "call":
-            module, _, name = entry["fn"].partition(":")
-            assert folder is not None
-            module_spec = importlib.util.spec_from_file_location(
-                f"{module}_of_the_plain_program", folder / f"{module}.py"
-            )
-            assert module_spec is not None
-            assert module_spec.loader is not None
-            loaded = importlib.util.module_from_spec(module_spec)
-            module_spec.loader.exec_module(loaded)
-            functions[entry["fn"]] = getattr(loaded, name)
+    optimizers = spec["train"]["optimizer"]
+    entries = [
+        *(each for each in flatten_ops(spec["graph"]) if each["op"] == "call"),
+        *([optimizers] if isinstance(optimizers, dict) else optimizers),
+    ]
+    paths = [entry[key] for entry in entries for key in _FUNCTIONS if key in entry]
+    for path in paths:
+        module, _, name = path.partition(":")
+        assert folder is not None
+        module_spec = importlib.util.spec_from_file_location(
+            f"{module}_of_the_plain_program", folder / f"{module}.py"
+        )
+        assert module_spec is not None
+        assert module_spec.loader is not None
+        loaded = importlib.util.module_from_spec(module_spec)
+        module_spec.loader.exec_module(loaded)
+        functions[path] = getattr(loaded, name)
     return functions
 
 

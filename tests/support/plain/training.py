@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,11 +20,15 @@ Transform = optax.GradientTransformation
 
 @dataclass(frozen=True)
 class OptimizerGroup:
-    """The parameters of one optimizer, with its clipping and its update."""
+    """The parameters of one optimizer, with its clipping and its update.
+
+    `averaged` returns the parameters for evaluations, given the state and the parameters.
+    """
 
     names: tuple[str, ...]
     clip: Callable[[Arrays], Arrays]
     update: Transform
+    averaged: Callable[[Any, Arrays], Arrays] = lambda state, params: params
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,41 @@ class Recipe:
             states.append(group_state)
         return new, states
 
+    def evaluated(self, state: list[Any], trained: Arrays) -> dict[str, Any]:
+        """Return the parameters for evaluations."""
+        return {
+            name: value
+            for group, group_state in zip(self.groups, state, strict=True)
+            for name, value in group.averaged(
+                group_state, _select(group.names, trained)
+            ).items()
+        }
+
 
 def _select(names: tuple[str, ...], arrays: Arrays) -> dict[str, Any]:
     return {name: arrays[name] for name in names}
 
 
-def read_recipe(spec: Mapping[str, Any], trained: Arrays, steps: int) -> Recipe:
-    """Read the section `train` of a spec, for these parameters and `steps` steps."""
+def read_recipe(
+    spec: Mapping[str, Any],
+    trained: Arrays,
+    steps: int,
+    functions: Mapping[str, Callable[..., Any]],
+) -> Recipe:
+    """Read the section `train` of a spec, for these parameters and `steps` steps.
+
+    `functions` has the functions of optax optimizers.
+    """
     groups = []
     for entry, names in optimizer_groups(spec, trained):
+        if entry["op"] == "optax":
+            assert "learning_rate" not in entry
+            update = functions[entry["fn"]]()
+            group = OptimizerGroup(names, read_clip(entry), update)
+            if "eval_params" in entry:
+                group = replace(group, averaged=functions[entry["eval_params"]])
+            groups.append(group)
+            continue
         decays = {n: parameter_rule(spec, n).get("decay", True) for n in names}
         rates = [schedule(entry["learning_rate"])(step) for step in range(steps)]
         groups.append(

@@ -248,6 +248,7 @@ class Parameters:
             self.problems.add(message, span)
         else:
             mistake = initializers.check_shape(init, type_.sizes(1))
+            mistake = mistake or initializers.check_dtype(init, type_.dtype)
             if mistake := mistake or self.weights.check(init, name, type_):
                 self._report_init(what, mistake, rule, span)
         attrs: dict[str, Any] = {"init": init}

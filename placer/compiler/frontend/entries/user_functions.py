@@ -94,7 +94,16 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     args = encode_arguments(node.entries["args"], name, types, problems)
     if args is None:
         return False
-    by_rows = good["batch"] == "rows"
+    if good["batch"] == "replica" and good.get("parts") is None:
+        problems.add(
+            f"{entry.where} has batch: replica, but no 'parts'",
+            node.entries["batch"].span,
+            "write the number of parts of a batch, such as parts: 2",
+        )
+        return False
+    batch: dict[str, Any] = {
+        key: good[key] for key in ("batch", "parts", "axis") if key in good
+    }
     modes: list[tuple[list[RegionNode], dict[str, Any]]] = [(regions, {})]
     if (written := node.get_non_null("evaluation")) is not None:
         evaluation = read_regions(written, name, problems, "evaluation")
@@ -105,7 +114,7 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     for of_mode, more in modes:
         for number, region in enumerate(of_mode):
             attrs = {"fn": good["fn"], "args": args, "region": number, **more}
-            if not _add_region(entry, region, by_rows, attrs, context):
+            if not _add_region(entry, region, batch, attrs, context):
                 return False
     for key, _ in state:
         old, new_value = f"{name}.{key}", f"{name}.{key}.new"
@@ -141,7 +150,7 @@ def _add_switches(entry: OpEntry, context: Context) -> bool:
 def _add_region(
     entry: OpEntry,
     region: RegionNode,
-    by_rows: bool,
+    batch: Mapping[str, Any],
     attrs: Mapping[str, Any],
     context: Context,
 ) -> bool:
@@ -155,11 +164,16 @@ def _add_region(
             message = f"op '{entry.name}': the result '{out}' of a region"
             context.problems.add(f"{message} already exists", region.node.span)
             return False
+    written = region.node.get_non_null("batch")
+    rule = batch["batch"] if written is None else str(written.value)
+    if batch["batch"] == "replica" and rule != "rows":
+        attrs = {**attrs, "parts": batch["parts"], "axis": batch.get("axis", "batch")}
     # A region computes no rows if no result has a batch dimension.
-    by_rows = by_rows and any(type_.has_rows for _, type_ in region.results)
+    if rule == "rows" and not any(type_.has_rows for _, type_ in region.results):
+        rule = "whole"
     attrs = {
         **attrs,
-        "batch": "rows" if by_rows else "whole",
+        "batch": rule,
         "out": tuple(str(type_) for _, type_ in region.results),
     }
     inputs = [operand.text for operand, _ in operands]

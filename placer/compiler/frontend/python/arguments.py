@@ -357,12 +357,13 @@ _RESERVED = re.compile(r"(out|mid)[0-9]+|new|(training|evaluation)[0-9]*")
 
 
 def parameters_in(
-    pytree: Any, argument: str, state: Collection[str] = ()
+    pytree: Any, argument: str, stored: Collection[str] = ()
 ) -> list[Leaf]:
     """Return the parameters and the state of a model.
 
     They have the keys that `placer.trace` gives them if the model is its only argument with
-    parameters. `state` has the keys of all values that may be state.
+    parameters, or a dict from the names of its arguments. `stored` has the keys of the values
+    that exist; state without a value is left out.
     """
     from placer.ops.functions import arguments as regions
 
@@ -374,7 +375,7 @@ def parameters_in(
         is_trained = getattr(value, "trainable", True)  # by Keras
         if not next(is_parameter) or not is_trained:
             is_number = regions.is_number_array(value)
-            leaf.is_state = is_number and _key_of(leaf, True) in state
+            leaf.is_state = is_number and _key_of(leaf, True) in stored
             if not leaf.is_state:
                 continue
         leaves.append(leaf)

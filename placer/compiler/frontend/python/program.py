@@ -45,7 +45,8 @@ from placer.compiler.frontend.yaml.tree import (
 )
 from placer.compiler.graph.graph import Op
 from placer.compiler.graph.model import Model
-from placer.errors import Span, SpecError, did_you_mean
+from placer.errors import PlacerError, Span, SpecError, did_you_mean
+from placer.place import Place
 from placer.place.guard import GuardEntry, OpCall, merge_entries, places_around
 from placer.place.types import TensorType
 from placer.plan.settings.checks import describe_value
@@ -273,6 +274,21 @@ class Program:
         type_ = values.inputs.get(name) or values.types.get(name)
         assert type_ is not None, name
         return type_
+
+    def count_nodes(self, place: str | None) -> int:
+        """Return the number of nodes of a place; of the default nodes without one.
+
+        Raises PlacerError if the program has no section `nodes` yet.
+        """
+        if "nodes" not in self._sections:
+            raise PlacerError(
+                "the program has no nodes yet",
+                hint="pass nodes to Program before this call, or parts= to this call",
+            )
+        cluster = self._live_context().cluster
+        assert cluster is not None, "the section exists and is valid"
+        at = Place() if place is None else Place.parse(place)
+        return len(cluster.nodes(cluster.complete(at, Place(cluster.default.name))))
 
     def trains(self, parameter: str) -> bool:
         """Return True if the section `parameters` lets a parameter train."""

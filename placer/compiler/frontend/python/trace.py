@@ -38,7 +38,9 @@ def trace(
     fn: Callable[..., Any],
     *args: Any,
     name: str | None = None,
-    batch: Literal["rows", "whole"] | None = None,
+    batch: Literal["rows", "whole", "replica"] | None = None,
+    parts: int | None = None,
+    axis: str = "batch",
     init: Init | Any = None,
     state: str | None = None,
 ) -> Any:
@@ -60,6 +62,12 @@ def trace(
             Several results are called `NAME.out0`, `NAME.out1`, ….
         batch: `"rows"` if row i of every result depends only on row i of the inputs,
             else `"whole"`. By default `"rows"` if the function's equations prove it.
+            `"replica"` cuts the batch into equal parts and maps the function over them,
+            as `jax.vmap(fn, axis_name=axis)` does.
+        parts: With `"replica"`, the number of parts. By default each node of the place
+            of this call computes one part.
+        axis: With `"replica"`, the name of the axis over the parts. The function reduces
+            over it, such as by `jax.lax.pmean(x, axis)`.
         init: The initializer of arrays that are `jax.ShapeDtypeStruct`. Or the initial
             values of all parameters, such as pretrained ones: a pytree like the argument
             that has parameters, or a dict from the names of several arguments to their
@@ -95,11 +103,12 @@ def trace(
     try:
         text = function_path(fn, program, "placer.trace")
         wide = program.precision == "float64"
+        cut = _parts(batch, parts, axis, name, program)
         arguments = collect_arguments(fn, args, wide, (), state)
         if could_be := arguments.assignable:
             # Values that are no state are traced as constants.
             all_state = collect_arguments(fn, args, wide, could_be, state)
-            changed = assigned_state(fn, all_state.text(wide), wide)
+            changed = assigned_state(fn, all_state.text(wide), wide, **cut)
             if state_paths := could_be.intersection(changed):
                 arguments = collect_arguments(fn, args, wide, state_paths, state)
         names = [
@@ -112,7 +121,7 @@ def trace(
         rows = None if batch is None else batch == "rows"
         text_of = arguments.text(wide)
         function = describe(
-            fn, text_of, names, name, state=states, rows=rows, wide=wide
+            fn, text_of, names, name, state=states, rows=rows, wide=wide, **cut
         )
     except PlacerError as error:
         if error.span is not None:
@@ -129,6 +138,10 @@ def trace(
     entry: dict[str, Any] = {"fn": text, "args": arguments.named_terms()}
     entry |= {"in": one_or_list([*inputs.values()])} if inputs else {}
     entry |= {"batch": "rows"} if function.is_by_rows else {}
+    if cut:
+        entry |= {"batch": "replica", **cut}
+        if axis == "batch":
+            del entry["axis"]
     params, files = _parameter_entries(arguments, name, init, initial, wide, span)
     kept = {key: params.pop(key) for key in arguments.state_keys()}
     entry |= {"params": params} if params else {}
@@ -150,6 +163,28 @@ def trace(
         for value in function.results
     ]
     return function.unflatten(values)
+
+
+def _parts(
+    batch: str | None, parts: int | None, axis: str, name: str, program: Program
+) -> dict[str, Any]:
+    """Return the parts of a batch and the name of their axis; empty without parts."""
+    if batch != "replica":
+        if parts is not None:
+            raise PlacerError(
+                "parts needs batch='replica'", hint='pass batch="replica" as well'
+            )
+        return {}
+    if parts is None:
+        entries = places_around(OpCall("call", name, (), {}))
+        place = merge_entries(entries)
+        parts = program.count_nodes(None if place is None else str(place))
+    if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1:
+        raise PlacerError(
+            f"parts must be a whole number of parts, not {parts!r:.40}",
+            hint="pass the number of workers, such as parts=2",
+        )
+    return {"parts": parts, "axis": axis}
 
 
 def _keep_state(arguments: Arguments, name: str, program: Program, span: Span) -> None:
@@ -191,6 +226,7 @@ def _parameter_entries(
     """
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
+    integers: dict[str, str] = {}
     file = f"{name}.safetensors"
     for leaf in arguments.leaves:
         if (key := leaf.key) is None:
@@ -198,6 +234,8 @@ def _parameter_entries(
         kind = leaf.type(wide=False)
         kind = kind if kind.is_float else leaf.type(wide)
         params[key] = {"shape": kind.shape, "init": {"file": file}}
+        if not kind.is_float:
+            integers[f"{name}.{key}"] = kind.dtype
         if values is not None and (key in values or not leaf.is_state):
             arrays[f"{name}.{key}"] = values[key]
         elif hasattr(leaf.value, "__array__"):
@@ -219,12 +257,17 @@ def _parameter_entries(
         return params, {}
     from placer.ops.functions.description import pack_arrays
 
-    return params, {file: pack_arrays(arrays)}
+    try:
+        return params, {file: pack_arrays(arrays, integers)}
+    except PlacerError as error:
+        message = f"trace '{name}': {error.message}"
+        raise SpecError(message, span=span, hint=error.hint) from error
 
 
 def _region_entry(region: Any, place: object | None) -> dict[str, Any]:
     entry: dict[str, Any] = {} if place is None else {"place": place}
     entry |= {"in": one_or_list(region.operands)} if region.operands else {}
+    entry |= {"batch": region.batch} if region.batch else {}
     results = [{name: str(type_)} for name, type_ in region.results.items()]
     return entry | {"out": results}
 

@@ -43,7 +43,7 @@ def check_assignments(
     if not problems:
         assert isinstance(train, MappingNode)
         _check_decay(parameters, problems)
-        _check_optax_of_tables(parameters, problems)
+        _check_optax(parameters, problems)
         _check_settings_of_dense(parameters, train, problems)
 
 
@@ -132,11 +132,23 @@ def _weight_decays(group: Group) -> Iterator[tuple[float, MappingNode]]:
         yield hyper.get("weight_decay", default), node
 
 
-def _check_optax_of_tables(parameters: Parameters, problems: Problems) -> None:
-    """Report optax optimizers of sparse tables."""
+def _check_optax(parameters: Parameters, problems: Problems) -> None:
+    """Report optax optimizers of sparse tables, and `staleness_scale` without a learning
+    rate to divide.
+    """
     for group in parameters.groups:
         if group.attrs["rule"] != OPTAX:
             continue
+        mode = group.attrs["update"]
+        has_scale = isinstance(mode, Async) and mode.staleness_scale
+        if has_scale and "learning_rate" not in group.attrs:
+            problems.add(
+                "'staleness_scale' has no effect: it divides the learning rate, and this"
+                " optax optimizer takes none",
+                _settings_node(group, "async").keys["staleness_scale"].span,
+                "leave staleness_scale out, or give the function a parameter"
+                " learning_rate",
+            )
         if any(each.is_sparse for each in _trained(group, parameters)):
             problems.add(
                 "an optax optimizer cannot train sparse tables: it updates whole arrays,"

@@ -58,6 +58,19 @@ def differentiate(graph: Graph) -> Graph:
     return graph.with_ops([*forward, *backward, *update_ops(graph, minimize, trained)])
 
 
+def trained_parameters(graph: Graph) -> list[Op]:
+    """Return the parameters that the optimizers of a written graph update.
+
+    Raises GraphError if an optimizer has nothing to update.
+    """
+    ((loss,),) = (op.operands for op in graph.of_kind("minimize"))
+    trainable = {op.name for op in graph.weights if "group" in op.attrs}
+    uses = _uses(graph, _active_operands(graph, loss, trainable))
+    trained = [op for op in graph.weights if op.name in uses]
+    _check_groups(graph, loss, trained)
+    return trained
+
+
 def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
     """Raise GraphError if an optimizer has nothing to update."""
     used_groups = {op.attrs["group"] for op in trained}

@@ -41,6 +41,7 @@ from placer.compiler.passes.exchange.independent_workers import (
     has_pushes,
     pushing_nodes,
 )
+from placer.compiler.passes.messages.check_parts import check_parts
 from placer.errors import GraphError
 from placer.place import HETER, WORKER, Place
 from placer.place.layouts import Layout
@@ -83,6 +84,7 @@ def lay_out(graph: Graph) -> Graph:
             layouts[value.name] = layout
     laid_out = _insert_conversions(graph, layouts, needed)
     check_rows(laid_out)
+    check_parts(laid_out)
     check_independent_workers(laid_out)
     return laid_out
 

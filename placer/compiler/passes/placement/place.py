@@ -152,6 +152,12 @@ def _user_places(graph: Graph, name: str, placed: Mapping[Op, Place]) -> list[Pl
     return [placed[op] for op in users if op.is_computed and op in placed]
 
 
+def _writer_places(graph: Graph, name: str, placed: Mapping[Op, Place]) -> list[Place]:
+    """Return the places of the ops that compute the new value of a state."""
+    stores = (op for op in graph.uses.get(name, ()) if op.kind == "store")
+    return [placed[graph.producers[op.operands[1]]] for op in stores]
+
+
 _ON_ONE_SERVER = "unsliced, on the only server that uses it"
 
 
@@ -205,7 +211,8 @@ def _parameter_places(
     for op in graph.weights:
         if op in places:
             continue
-        used_at = _user_places(graph, op.name, placed)
+        written_at = _writer_places(graph, op.name, placed)
+        used_at = written_at or _user_places(graph, op.name, placed)
         if op.kind == "sparse_table" and servers is not None:
             places[op] = cluster.complete(servers)
             whys[op] = "not trained: its rows are on the servers"
@@ -215,6 +222,8 @@ def _parameter_places(
         if "group" in op.attrs:
             trained += ", since the loss does not depend on it"
         where = "it follows the first op that uses it" if used_at else "no op uses it"
+        if written_at:
+            where = "it follows the op that computes its new value"
         whys[op] = f"{trained}: {where}"
     return places, whys
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from placer.place.types import FLOATS
 from placer.plan.settings.mistake import Mistake, refuse
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -262,6 +263,31 @@ def check_shape(init: Init, shape: tuple[int, ...]) -> Mistake | None:
             return None
     message = f"'{name_of(init)}' needs {needed}, not {list(shape)}"
     return Mistake(("init",), message)
+
+
+def check_dtype(init: Init, dtype: str) -> Mistake | None:
+    """Return why an initializer cannot give values of a dtype, or None."""
+    if dtype in FLOATS or file_of(init) is not None:
+        return None
+    full = BARE[init] if isinstance(init, str) else init
+    value = full.constant
+    low, high = _LIMITS[dtype]
+    if value is not None and value.is_integer() and low <= value <= high:
+        return None
+    name = name_of(init) if value is None else f"{value:g}"
+    message = f"'{name}' gives no value of {dtype}"
+    hint = f"write zeros, ones, or {{constant: N}} with a whole N from {low} to {high}"
+    return Mistake(("init",), message, hint)
+
+
+_LIMITS = {"bool": (0, 1)} | {
+    f"{sign}int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if not sign
+    else (0, 2**bits - 1)
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
+}
+"""The smallest and the largest value of each integer dtype."""
 
 
 def check_rows(init: Init, rows: int | None) -> Mistake | None:

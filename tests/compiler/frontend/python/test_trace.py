@@ -1016,6 +1016,7 @@ def test_the_hint_names_all_variables_that_keras_does_not_train(keras: Path) -> 
 
 STATED = """\
 import jax.numpy as jnp
+import numpy as np
 
 
 def stats():
@@ -1040,6 +1041,14 @@ def shaped(stats, x):
 
 def counting(stats, x):
     return x + stats["mean"], {"count": stats["count"] * 0.5}
+
+
+def wide(start):
+    return {"count": np.full((), start, np.int64)}
+
+
+def counted(stats, x):
+    return x * stats["count"], {"count": stats["count"] + 1}
 
 
 def good(stats, x):
@@ -1114,3 +1123,32 @@ def test_a_state_may_have_a_long_name(tmp_path: Path) -> None:
     plan = placer.compile(program, tmp_path / "build")
     (state,) = (each for each in plan.parameters if each.name == f"net.{name}")
     assert state.short_name is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "start", "dtype"),
+    [
+        ("", 7, "int32"),
+        ("", 2**40, None),
+        ("precision='float64',", 2**40, "int64"),
+    ],
+)
+def test_integers_of_state_have_32_bits_unless_the_program_has_64(
+    first: str, start: int, dtype: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "stated.py").write_text(STATED)
+    call = f"placer.trace(stated.counted, (stated.wide, {{'start': {start}}}), x, "
+    call += "state='stats', name='net') @ layers.parameter([4, 4], 'ones')"
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = f"import stated\n{HEAD}".replace("with Program(", f"with Program({first}")
+    (tmp_path / "model.py").write_text(text.replace("CALL", call))
+    if dtype is None:
+        with pytest.raises(PlacerError) as caught:
+            run_builder(f"{tmp_path / 'model.py'}:build")
+        message = "the initial values of 'net.count' are no values of int32"
+        assert message in caught.value.message
+        assert "precision='float64'" in str(caught.value.hint)
+        return
+    program = run_builder(f"{tmp_path / 'model.py'}:build")
+    assert parameters(program)["net.count"] == f"{dtype}[]"
+    assert load(program.files["net.safetensors"])["net.count"] == start
