@@ -79,6 +79,12 @@ def optimizer(keys: str, says: str) -> Refused:
     )
 
 
+def optax(keys: str, says: str) -> Refused:
+    return Refused(
+        two_layers(optimizer=f"{{op: optax, fn: 'made:rows', {keys}}}"), says
+    )
+
+
 def servers(keys: str, says: str) -> Refused:
     return optimizer(f"place: /node:ps/cpu, {keys}", says)
 

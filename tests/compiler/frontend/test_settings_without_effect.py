@@ -22,6 +22,7 @@ from support.refusals import (
     keyed,
     npz,
     of_other_kinds,
+    optax,
     parameters,
     params_of,
     rows,
@@ -318,6 +319,35 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             ),
         ),
         "learning_rate": "required; 0 in every step is a warning",
+    },
+    "OptaxOptimizer": {
+        "op": _REQUIRED,
+        "fn": _REQUIRED,
+        "learning_rate": "refused if the function takes none, which tracing finds",
+        "eval_params": "other values in evaluations and exports",
+        "place": _PLACE,
+        "update": optax(
+            "place: /node:ps/cpu, update: {async: {staleness_scale: true}}",
+            "'staleness_scale' has no effect: it divides the learning rate",
+        ),
+        "match": optax("match: q", "no parameter matches 'q'"),
+        "clip": Refused(
+            two_layers(
+                train="  clip: {value: 1.0}",
+                optimizer="{op: optax, fn: 'made:rows', clip: {norm: 1.0}}",
+            ),
+            "both train.clip and the clip of an optimizer",
+        ),
+        **{
+            key: optax(
+                f"place: /node:ps/cpu, {key}: {value}", "an optimizer on several"
+            )
+            for key, value in {
+                "shard_state": "true",
+                "all_reduce": "ring",
+                "sum": "/node:ps/cpu",
+            }.items()
+        },
     },
     "Optimizer": {
         "op": _REQUIRED,
