@@ -106,6 +106,13 @@ def _functions(model: Model) -> Iterator[_Functions]:
         yield _Functions(model.graph, modules, is_wide)
 
 
+_NUMBERS = (
+    "while placer traces the function, learning_rate and arrays have no values for 'if' or"
+    " float(): give a schedule of optax its numbers, and leave learning_rate out of the"
+    " function and the optimizer"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Functions:
     """The functions of the optax optimizers of a spec."""
@@ -129,6 +136,8 @@ class _Functions:
         except (Exception, SystemExit) as error:
             message = f"optimizer {describe_raised(fn, error, self.modules)}"
             hint = missing_package_hint(error)
+            if isinstance(error, jax.errors.ConcretizationTypeError):
+                hint = _NUMBERS
             raise SpecError(message, span=op.source, hint=hint) from error
 
     def describe(self, op: Op) -> Any:
@@ -151,6 +160,12 @@ class _Functions:
             raise PlacerError(
                 "'learning_rate' has no effect: the function does not take it",
                 hint=f"write def {name}(learning_rate): …, or leave learning_rate out",
+            )
+        mode = self.graph.modes[op.attrs["group"]]
+        if mode is not None and mode.staleness_scale and not transformation.takes_rate:
+            raise PlacerError(
+                "'staleness_scale' has no effect: the function does not take learning_rate",
+                hint="leave staleness_scale out, or let the function take learning_rate",
             )
         return transformation
 

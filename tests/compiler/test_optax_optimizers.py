@@ -182,6 +182,23 @@ REFUSED = {
         " norm of all gradients works on several nodes if optax.clip_by_global_norm is"
         " first in the chain",
     ),
+    "a schedule of the rate": (
+        spec_with("warm_up_to", SERVERS),
+        "rules:warm_up_to raised TracerBoolConversionError: ",
+        "while placer traces the function, learning_rate and arrays have no values for 'if'"
+        " or float(): give a schedule of optax its numbers, and leave learning_rate out of"
+        " the function and the optimizer",
+    ),
+    "staleness without a rate": (
+        spec_with(
+            "schedule_free",
+            SERVERS,
+            "update: {async: {staleness_scale: true}}",
+            rate="",
+        ),
+        "'staleness_scale' has no effect: the function does not take learning_rate",
+        "leave staleness_scale out, or let the function take learning_rate",
+    ),
     "merged": (
         spec_with("muon", SERVERS, train="  slicing: {dispatch: merged}"),
         "optax optimizer rules:muon keeps 'h.w' on one server, but 'dispatch: merged'"

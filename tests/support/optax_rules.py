@@ -123,3 +123,7 @@ def of_the_loss():
 
 def adam(learning_rate):
     return optax.adam(learning_rate)
+
+
+def warm_up_to(learning_rate):
+    return optax.adam(optax.warmup_cosine_decay_schedule(0.0, learning_rate, 2, 5))

@@ -44,9 +44,11 @@ def without_clip(traced: Traced, wide: bool) -> Traced:
         with jax.enable_x64(wide):
             pattern = flatten(jax.make_jaxpr(clipped)(structs))
         found = match_equations(pattern, update, inputs.gradients)
-        if found is None:
+        if not any(var in found for var in pattern.results):
             continue
-        after = [found[var] for var in pattern.results]
+        # The update does not compute a clipped gradient that it does not use, such as that of
+        # a frozen parameter.
+        after = [found.get(var) or core.Var(var.aval) for var in pattern.results]
         rest = update.part(
             update.results, [*after, *inputs.leaves, *inputs.values, *inputs.rate]
         )
@@ -56,14 +58,18 @@ def without_clip(traced: Traced, wide: bool) -> Traced:
 
 
 def _bounds(update: Equations) -> Iterator[float]:
-    """Yield the numbers that could be the bound of a norm: those compared with a scalar."""
+    """Yield the numbers that could be the bound of a norm: those compared with a scalar.
+
+    The op that clips accepts only finite numbers above 0.
+    """
     seen = set()
     for eqn in update.eqns:
         if eqn.primitive.name == "lt" and eqn.outvars[0].aval.shape == ():
-            bound = eqn.invars[1]
-            if isinstance(bound, core.Literal) and float(bound.val) not in seen:
-                seen.add(float(bound.val))
-                yield float(bound.val)
+            literal = eqn.invars[1]
+            bound = float(literal.val) if isinstance(literal, core.Literal) else 0.0
+            if 0 < bound < float("inf") and bound not in seen:
+                seen.add(bound)
+                yield bound
 
 
 def _is_complete(equations: Equations) -> bool:

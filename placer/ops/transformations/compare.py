@@ -181,7 +181,7 @@ def _is_same_param(one: Any, other: Any) -> bool:
 
 def match_equations(
     pattern: Equations, equations: Equations, inputs: Sequence[Any]
-) -> dict[Any, Any] | None:
+) -> dict[Any, Any]:
     """Find the equations of a function among others.
 
     Args:
@@ -190,7 +190,7 @@ def match_equations(
         inputs: their variables for the inputs of `pattern`.
 
     Returns:
-        For each variable of `pattern`, the variable that equals it; None if it is not found.
+        For each variable of `pattern` that is found, the variable that equals it.
     """
     found = dict(zip(pattern.inputs, inputs, strict=True))
     users: dict[Any, list[int]] = {}
@@ -205,6 +205,8 @@ def match_equations(
     ]
     for eqn in pattern.eqns:
         operands = [a for a in eqn.invars if not isinstance(a, core.Literal)]
+        if any(operand not in found for operand in operands):
+            continue
         candidates = users.get(found[operands[0]], []) if operands else literals
         for position in candidates:
             other = equations.eqns[position]
@@ -214,6 +216,4 @@ def match_equations(
                 continue
             found.update(zip(eqn.outvars, other.outvars, strict=True))
             break
-        else:
-            return None
     return found

@@ -325,6 +325,13 @@ class _Tracer:
                     f"the state of '{self._name}' has complex numbers at {at}",
                     hint="keep the real and the imaginary parts in two arrays",
                 )
+            dtype = jnp.result_type(_plain(leaf))
+            if dtype.isbuiltin != 1 and dtype != jnp.bfloat16:
+                raise PlacerError(
+                    f"the state of '{self._name}' has {dtype} at {at}, which a checkpoint"
+                    " cannot store",
+                    hint="keep it as bfloat16 or int8, and convert it in the update",
+                )
 
     def _check_tree(self, tree: Any, what: str) -> list[Any]:
         if not isinstance(tree, Mapping) or tree.keys() != self._params.keys():

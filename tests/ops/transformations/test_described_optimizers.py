@@ -107,6 +107,32 @@ def test_a_clip_of_the_norm_of_all_gradients_is_found_at_the_top(dtype, rate):
     assert not differences_on_blocks(make, types, {"w": (2, 3), "b": (1,)}, wide=True)
 
 
+@pytest.mark.parametrize("bound", [0.0, -1.0, np.inf])
+def test_a_clip_by_a_bound_that_placer_has_not_stays_in_the_chain(bound):
+    found = described(
+        lambda: optax.chain(optax.clip_by_global_norm(bound), optax.sgd(0.1))
+    )
+    assert (found.clip, found.together) == (None, (("w", "b"),))
+
+
+def test_a_clip_before_frozen_parameters_is_found():
+    rules = {"trained": optax.adam(0.1), "frozen": optax.set_to_zero()}
+    rest = optax.multi_transform(rules, {"w": "trained", "b": "frozen"})
+    found = described(lambda: optax.chain(optax.clip_by_global_norm(0.25), rest))
+    assert (found.clip, found.whole, found.together) == (0.25, (), ())
+
+
+def test_a_clip_of_all_but_one_gradient_is_kept():
+    def update(gradients, state, params):
+        del params
+        clipped, state = clip.update(gradients, state)
+        return clipped | {"b": gradients["b"]}, state
+
+    clip = optax.clip_by_global_norm(0.25)
+    found = described(lambda: optax.GradientTransformation(clip.init, update))
+    assert (found.clip, found.together) == (None, (("w", "b"),))
+
+
 def test_a_clip_is_kept_if_other_equations_use_the_gradients():
     def with_gradients():
         clip = optax.clip_by_global_norm(0.25)

@@ -54,6 +54,14 @@ ERRORS = {
         of(lambda g, s, p: (g, s), lambda p: {"z": jnp.zeros(3, complex)}),
         "has complex numbers at z",
     ),
+    "float8 state": (
+        of(lambda g, s, p: (g, s), lambda p: {"m": jnp.zeros(3, jnp.float8_e5m2)}),
+        "has float8_e5m2 at m, which a checkpoint cannot store",
+    ),
+    "int4 state": (
+        of(lambda g, s, p: (g, s), lambda p: {"m": jnp.zeros(3, jnp.int4)}),
+        "has int4 at m, which a checkpoint cannot store",
+    ),
     "another structure": (
         of(lambda g, s, p: (g, {"a": s["a"]}), lambda p: {"a": 1, "b": 2}),
         "changes the structure of its state, first at b",
