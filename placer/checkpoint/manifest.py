@@ -315,6 +315,8 @@ class Manifest(Struct, frozen=True):
         progress: the position of the run.
         machines: the facts about each node's machine.
         written: the time of writing, in seconds since 1970.
+        parts: the number of parts of a batch that each traced function computes, as in the
+            plan.
         digest: the SHA-256 of all other fields; empty in version 1.
     """
 
@@ -334,4 +336,5 @@ class Manifest(Struct, frozen=True):
     machines: dict[NodeName, Machine]
     sparse: dict[str, StoredSparse] = {}
     written: Seconds = 0.0
+    parts: dict[str, Count] = {}
     digest: str = ""

@@ -445,6 +445,9 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     parameters: tuple[Parameter, ...] = ()
     sparse_tables: tuple[SparseTable, ...] = ()
     choices: tuple[Choice, ...] = ()
+    parts: dict[ValueName, int] = {}
+    """The number of parts of a batch that each traced function with `batch: replica`
+    computes, by the name of the op."""
     untrained: dict[ValueName, tuple[str, ...]] = {}
     """The arrays that are not trained in the arguments of each traced function, such as
     `model.count int32[2]`, by the name of the op."""

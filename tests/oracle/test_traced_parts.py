@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 import placer
 from placer.compiler.driver import compile
-from placer.errors import GraphError, PlacerError, SpecError
+from placer.errors import CheckpointError, GraphError, PlacerError, SpecError
 from placer.ops.functions.arguments import leaves_with_paths
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
@@ -252,6 +252,22 @@ def test_a_run_resumes_on_one_worker_with_the_same_parts(tmp_path: Path) -> None
     given = options(tmp_path, resume=saves)
     outcome = run_in_threads(tmp_path / "other", given)
     check(plain_nnx(2), tmp_path, outcome, STEPS // 2)
+
+
+def test_a_run_does_not_resume_with_another_number_of_parts(tmp_path: Path) -> None:
+    file = write(tmp_path / "run", WORKERS=2, PARTS=None)
+    compile(f"{file}:build", tmp_path / "build")
+    saves = tmp_path / "checkpoints"
+    given = Options(steps=1, checkpoint=saves, deadline=300.0)
+    run_in_threads(tmp_path / "build", given)
+    file = write(tmp_path / "one", WORKERS=1, PARTS=None)
+    compile(f"{file}:build", tmp_path / "other")
+    why = (
+        "'net' computes each batch in 1 part, but the run of the checkpoint in 2 parts"
+    )
+    with pytest.raises(CheckpointError, match=why) as raised:
+        run_in_threads(tmp_path / "other", options(tmp_path, resume=saves))
+    assert raised.value.hint == "pass parts=2 to placer.trace"
 
 
 def test_one_process_computes_all_parts(tmp_path: Path) -> None:

@@ -76,14 +76,17 @@ def _why_inserted(step: Graph, op: Op) -> str:
     )
 
 
-def _parts(step: Graph) -> Iterator[Choice]:
-    """Yield a choice for each function that computes parts of a batch."""
-    found = {
+def parts_of_functions(step: Graph) -> dict[str, int]:
+    """Return the number of parts of each traced function that computes parts of a batch."""
+    return {
         op.name.partition(".")[0]: op.attrs["parts"]
         for op in step.ops
         if op.attrs.get("parts")
     }
-    for name, parts in found.items():
+
+
+def _parts(step: Graph) -> Iterator[Choice]:
+    for name, parts in parts_of_functions(step).items():
         yield Choice(
             what=f"{parts} parts of each batch of '{name}'",
             why="the function computes each part, because the spec sets batch: replica",

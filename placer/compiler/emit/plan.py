@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import structs
 
 import placer
-from placer.compiler.emit.choices import explain_choices
+from placer.compiler.emit.choices import explain_choices, parts_of_functions
 from placer.compiler.emit.names import has_long_part, shorten_parts
 from placer.compiler.emit.optax_tables import transformations_of
 from placer.compiler.emit.programs import Programs
@@ -120,6 +120,7 @@ def make_plan(
         parameters=_parameters(step, nodes),
         sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
         choices=explain_choices(model, step),
+        parts=parts_of_functions(step),
         untrained=dict(model.untrained),
         transformations=transformations_of(step),
         modules=model.modules,

@@ -327,6 +327,7 @@ class Checkpoints:
             sparse=stored_sparse(plan),
             machines=self._facts.machines,
             written=time.time(),
+            parts=plan.parts,
         )
         self._before_commit()
         if self._is_failed:

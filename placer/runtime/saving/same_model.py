@@ -27,6 +27,10 @@ _SHOWN = 8
 """The largest number of names in an error."""
 
 
+def _parts(count: int) -> str:
+    return f"{count} part{'s' * (count != 1)}"
+
+
 def _outer_state(plan: Plan, parameter: Parameter) -> OptimizerState:
     """Return the state of the servers' optimizer, if workers train with their own."""
     planned = holding_table(plan, parameter)
@@ -46,9 +50,17 @@ def check_same_model(
         partial: allow missing and additional parameters, and other optimizer state.
 
     Raises:
-        CheckpointError: if a shape or dtype differs; also, unless `partial` is true, if the
-            set of parameters or the optimizer state differs.
+        CheckpointError: if a shape, a dtype or the number of parts of a batch differs;
+            also, unless `partial` is true, if the set of parameters or the optimizer state
+            differs.
     """
+    for name, count in plan.parts.items():
+        if (before := manifest.parts.get(name, count)) != count:
+            raise CheckpointError(
+                f"'{name}' computes each batch in {_parts(count)}, but the run of the"
+                f" checkpoint in {_parts(before)}",
+                hint=f"pass parts={before} to placer.trace",
+            )
     missing, changed, without_state = [], [], []
     for parameter in plan.parameters:
         stored = manifest.parameters.get(parameter.name)
