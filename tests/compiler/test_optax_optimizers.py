@@ -56,6 +56,11 @@ def compiled(text, folder):
     return compile_in_memory(load_model(text, folder))
 
 
+STAGES = {
+    "nodes": "{worker: {count: 2}}",
+    "first": "/node:worker:0/cpu",
+    "second": "/node:worker:1/cpu",
+}
 WRONG_KEYS = {
     "hyperparameter": (
         spec_with("adan", "b1: 0.8"),
@@ -188,6 +193,13 @@ REFUSED = {
         "'staleness_scale' has no effect: the function does not take learning_rate",
         "leave staleness_scale out, or let the function take learning_rate",
     ),
+    "stages of a pipeline": (
+        spec_with("together", **STAGES),
+        "together, but they are on worker:0-1",
+        "place the optimizer on one node, as with place: /node:worker:0/cpu; a limit of"
+        " the norm of all gradients works on several nodes if optax.clip_by_global_norm is"
+        " first in the chain",
+    ),
     "merged": (
         spec_with("muon", SERVERS, train="  slicing: {dispatch: merged}"),
         "optax optimizer rules:muon keeps 'h.w' on one server, but 'dispatch: merged'"
@@ -236,6 +248,7 @@ def test_an_optimizer_that_cannot_run_is_an_error_at_its_entry(
 def test_the_hints_of_these_errors_work(folder):
     compiled(spec_with("together", "place: /node:ps:0/cpu"), folder)
     compiled(spec_with("together", WORKERS, width=64), folder)
+    compiled(spec_with("together", "place: /node:worker:0/cpu", **STAGES), folder)
     compiled(spec_with("clipped", SERVERS), folder)
 
 
