@@ -130,6 +130,7 @@ class StoredParameter(Struct, frozen=True):
         leaves: the arrays of the state that belong to the whole parameter, by name.
         averaged: whether each block also has the values for evaluations and exports, in
             the array `AVERAGED`.
+        fn: the function of an optax optimizer, as `MODULE:NAME`.
     """
 
     dtype: str
@@ -143,6 +144,7 @@ class StoredParameter(Struct, frozen=True):
     slot_dtypes: dict[str, str] = {}
     leaves: dict[str, StoredLeaf] = {}
     averaged: bool = False
+    fn: str = ""
 
     @property
     def arrays(self) -> tuple[str, ...]:

@@ -68,6 +68,10 @@ class OptaxTable(BlockTable):
         described: the optimizer in the plan.
         functions: computes the updates of these blocks.
         wide: whether the precision is float64.
+
+    Attributes:
+        block_of_gradient: the number of the block for each gradient, by the gradient's
+            name; used by `compensate`.
     """
 
     def __init__(
@@ -82,6 +86,9 @@ class OptaxTable(BlockTable):
         wide: bool,
     ) -> None:
         super().__init__(planned, dtype)
+        self.block_of_gradient = {
+            block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
+        }
         self._put = put
         self._is_host = planned.devices == MEMORY
         self._wide = wide

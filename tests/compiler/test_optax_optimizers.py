@@ -56,6 +56,11 @@ def compiled(text, folder):
     return compile_in_memory(load_model(text, folder))
 
 
+STAGES = {
+    "nodes": "{worker: {count: 2}}",
+    "first": "/node:worker:0/cpu",
+    "second": "/node:worker:1/cpu",
+}
 WRONG_KEYS = {
     "hyperparameter": (
         spec_with("adan", "b1: 0.8"),
@@ -199,6 +204,13 @@ REFUSED = {
         "'staleness_scale' has no effect: the function does not take learning_rate",
         "leave staleness_scale out, or let the function take learning_rate",
     ),
+    "stages of a pipeline": (
+        spec_with("together", **STAGES),
+        "together, but they are on worker:0-1",
+        "place the optimizer on one node, as with place: /node:worker:0/cpu; a limit of"
+        " the norm of all gradients works on several nodes if optax.clip_by_global_norm is"
+        " first in the chain",
+    ),
     "merged": (
         spec_with("muon", SERVERS, train="  slicing: {dispatch: merged}"),
         "optax optimizer rules:muon keeps 'h.w' on one server, but 'dispatch: merged'"
@@ -261,6 +273,7 @@ def test_parameters_without_a_gradient_are_not_in_the_tree(folder):
 def test_the_hints_of_these_errors_work(folder):
     compiled(spec_with("together", "place: /node:ps:0/cpu"), folder)
     compiled(spec_with("together", WORKERS, width=64), folder)
+    compiled(spec_with("together", "place: /node:worker:0/cpu", **STAGES), folder)
     compiled(spec_with("clipped", SERVERS), folder)
 
 

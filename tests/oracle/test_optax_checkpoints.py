@@ -41,6 +41,14 @@ def adam(learning_rate):
     )
 
 
+def slow_adam():
+    return optax.chain(
+        optax.clip_by_global_norm(0.5),
+        optax.scale_by_adam(b1=0.99, mu_dtype=jnp.float32),
+        optax.scale(-0.01),
+    )
+
+
 class Mean(NamedTuple):
     averaged: Any
     value: jax.Array
@@ -445,6 +453,19 @@ def test_another_structure_of_the_state_is_an_error(whole, folder, tmp_path):
     momentum = compile_placed(folder, "momentum", "two servers", learning_rate=0.1)
     with pytest.raises(CheckpointError, match=r"h.w \(optax, not momentum\)"):
         run_in_threads(momentum, Options(steps=STEPS, resume=step(out, STOP)))
+
+
+def test_another_function_with_the_same_state_is_a_warning(whole, folder, capsys):
+    out, _ = whole("adam", "two servers")
+    resume = Options(steps=STEPS, resume=step(out, STOP))
+    run_in_threads(compile_placed(folder, "adam", "two servers"), resume)
+    assert "was optimizers" not in capsys.readouterr().err
+    fn = "optimizers:slow_adam"
+    run_in_threads(compile_placed(folder, "slow_adam", "two servers", fn=fn), resume)
+    assert (
+        "the optimizer of h.w was optimizers:adam and is optimizers:slow_adam, which"
+        " continues with the state of the checkpoint"
+    ) in capsys.readouterr().err
 
 
 def test_a_state_that_the_checkpoint_lacks_begins_with_the_loaded_values(

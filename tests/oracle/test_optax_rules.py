@@ -217,6 +217,16 @@ def test_a_rule_of_optax_gives_the_same_as_plain_optax(rule, placement, folder):
         np.testing.assert_allclose(values, plain[name], rtol=1e-7, atol=1e-9)
 
 
+def test_servers_compensate_late_gradients(folder):
+    update = {"async": {"compensate": 0.1, "max_staleness": 1}}
+    nodes = {"worker": {"count": 1}, "ps": {"count": 2}}
+    places = {"place": "/node:ps", "update": update}
+    losses, _ = train(folder, compile_with(folder, entry("yogi", **places), nodes))
+    plain_losses, _ = train_plainly(folder, "yogi")
+    assert losses[0] == pytest.approx(plain_losses[0], rel=1e-9)
+    assert np.isfinite(losses).all()
+
+
 def test_adam_of_optax_is_adam_of_placer(folder):
     nodes, places = PLACEMENTS["two servers"]
     of_optax = train(folder, compile_with(folder, entry("adam", **places), nodes))

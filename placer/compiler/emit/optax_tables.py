@@ -35,9 +35,10 @@ def check_optax_tables(step: Graph, tables: Tables) -> None:
             node: [each for each in of_node if each.transformation == number]
             for node, of_node in tables.items()
         }
-        span = step.optimizers[int(number)].source
+        optimizer = step.optimizers[int(number)]
+        span, is_divided = optimizer.source, bool(optimizer.attrs.get("shard_state"))
         for names in transformation.together:
-            if problem := _apart(names, of_nodes):
+            if problem := _apart(names, of_nodes, is_divided):
                 message, hint = problem
                 raise GraphError(f"{transformation.fn} {message}", span=span, hint=hint)
         at_workers = any(
@@ -57,9 +58,12 @@ def check_optax_tables(step: Graph, tables: Tables) -> None:
 
 
 def _apart(
-    names: Sequence[str], tables: Mapping[str, Sequence[Table]]
+    names: Sequence[str], tables: Mapping[str, Sequence[Table]], is_divided: bool
 ) -> tuple[str, str] | None:
-    """Return an error and its hint if no table has all of these parameters."""
+    """Return an error and its hint if no table has all of these parameters.
+
+    `is_divided`: the optimizer has `shard_state`.
+    """
     holders: dict[str, list[str]] = {}  # by table with a part of the parameters
     for node, each in tables.items():
         for table in each:
@@ -76,8 +80,11 @@ def _apart(
         message = f"updates {listed} together, but {nodes} has them in several tables"
         return message, "give these parameters the same dtype and devices"
     where = "place the optimizer on one server, as with place: /node:ps:0/cpu"
-    if any(NodeId(node).kind == WORKER for node in holders):
+    if is_divided:
         where = "leave shard_state out, so that each worker updates all parameters"
+    elif any(NodeId(node).kind == WORKER for node in holders):
+        node = next(iter(holders))
+        where = f"place the optimizer on one node, as with place: /node:{node}/cpu"
     return f"updates {listed} together, but they are on {nodes}", (
         f"{where}; a limit of the norm of all gradients works on several nodes if"
         " optax.clip_by_global_norm is first in the chain"

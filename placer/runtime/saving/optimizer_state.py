@@ -19,11 +19,13 @@ class OptimizerState:
         rule: the update rule; None for a parameter that is not trained.
         slots: the dtype of each slot. Blocks divide slots like the parameter.
         leaves: the types of the arrays that belong to the whole parameter.
+        fn: the function of an optax optimizer, as `MODULE:NAME`.
     """
 
     rule: str | None = None
     slots: Mapping[str, str] = field(default_factory=dict)
     leaves: Mapping[str, StoredLeaf] = field(default_factory=dict)
+    fn: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,14 +36,15 @@ class OptimizerState:
 def planned_state(plan: Plan, table: Table, parameter: Parameter) -> OptimizerState:
     """Return the state that a table keeps for a parameter."""
     if table.transformation:
-        leaves = plan.transformations[table.transformation].leaves_of(parameter.name)
+        transformation = plan.transformations[table.transformation]
+        leaves = transformation.leaves_of(parameter.name)
         slots = {each.name: each.dtype for each in leaves if each.kind == "slot"}
         others = {
             each.name: StoredLeaf(each.dtype, each.shape)
             for each in leaves
             if each.kind != "slot"
         }
-        return OptimizerState(table.rule, slots, others)
+        return OptimizerState(table.rule, slots, others, transformation.fn)
     return OptimizerState(
         table.rule, dict.fromkeys(slots_of(table), parameter.dtype), {}
     )
@@ -50,7 +53,7 @@ def planned_state(plan: Plan, table: Table, parameter: Parameter) -> OptimizerSt
 def stored_state(stored: StoredParameter) -> OptimizerState:
     """Return the state of a parameter's optimizer in a checkpoint."""
     slots = {each: stored.type_of(each).dtype for each in stored.slots}
-    return OptimizerState(stored.rule, slots, stored.leaves)
+    return OptimizerState(stored.rule, slots, stored.leaves, stored.fn)
 
 
 def stored_outer_state(stored: StoredParameter) -> OptimizerState:

@@ -62,6 +62,7 @@ def check_same_model(
                 hint=f"pass parts={before} to placer.trace",
             )
     missing, changed, without_state = [], [], []
+    other_functions: dict[tuple[str, str], str] = {}  # each with its first parameter
     for parameter in plan.parameters:
         stored = manifest.parameters.get(parameter.name)
         if stored is None:
@@ -75,6 +76,8 @@ def check_same_model(
         state = planned_state(plan, training_table(plan, parameter), parameter)
         if difference := first_difference(stored_state(stored), state):
             without_state.append(f"{parameter.name} ({difference})")
+        elif stored.fn and state.fn and stored.fn != state.fn:
+            other_functions.setdefault((stored.fn, state.fn), parameter.name)
         outer = _outer_state(plan, parameter)
         if first_difference(stored_outer_state(stored), outer):
             without_state.append(f"{parameter.name} (outer {outer.rule})")
@@ -99,6 +102,13 @@ def check_same_model(
             "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN]),
             hint="start a new run with --init-params CHECKPOINT instead of --resume; it"
             " loads the values and rows that fit",
+        )
+    for (before, now), name in other_functions.items():
+        report(
+            NodeWarning(
+                f"the optimizer of {name} was {before} and is {now}, which continues with"
+                " the state of the checkpoint"
+            )
         )
     if not parts:
         return

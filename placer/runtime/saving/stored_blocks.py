@@ -93,6 +93,7 @@ def stored_parameters(
             },
             leaves=dict(state.leaves),
             averaged=training.averages,
+            fn=state.fn,
         )
     return stored
 
