@@ -55,11 +55,11 @@ def check_same_model(
             differs.
     """
     for name, count in plan.parts.items():
-        if (before := manifest.parts.get(name, count)) != count:
+        if (cut := manifest.parts.get(name, count)) != count:
             raise CheckpointError(
                 f"'{name}' computes each batch in {_parts(count)}, but the run of the"
-                f" checkpoint in {_parts(before)}",
-                hint=f"pass parts={before} to placer.trace",
+                f" checkpoint in {_parts(cut)}",
+                hint=f"pass parts={cut} to placer.trace",
             )
     missing, changed, without_state = [], [], []
     other_functions: dict[tuple[str, str], str] = {}  # each with its first parameter
