@@ -161,12 +161,6 @@ class _Functions:
                 "'learning_rate' has no effect: the function does not take it",
                 hint=f"write def {name}(learning_rate): …, or leave learning_rate out",
             )
-        mode = self.graph.modes[op.attrs["group"]]
-        if mode is not None and mode.staleness_scale and not transformation.takes_rate:
-            raise PlacerError(
-                "'staleness_scale' has no effect: the function does not take learning_rate",
-                hint="leave staleness_scale out, or let the function take learning_rate",
-            )
         return transformation
 
     def differences(self, op: Op, shapes: _Shapes) -> dict[str, str]:

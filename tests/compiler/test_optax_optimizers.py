@@ -201,8 +201,8 @@ REFUSED = {
             "update: {async: {staleness_scale: true}}",
             rate="",
         ),
-        "'staleness_scale' has no effect: the function does not take learning_rate",
-        "leave staleness_scale out, or let the function take learning_rate",
+        "'staleness_scale' has no effect: it divides the learning rate, and this optax",
+        "leave staleness_scale out, or give the function a parameter learning_rate",
     ),
     "stages of a pipeline": (
         spec_with("together", **STAGES),
