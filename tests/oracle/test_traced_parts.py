@@ -182,14 +182,16 @@ def options(folder: Path, **changes: Any) -> Options:
 @pytest.mark.parametrize(
     ("which", "plain", "parts", "workers", "place"),
     [
-        ("build", plain_nnx, 2, 1, None),
+        pytest.param("build", plain_nnx, 2, 1, None, marks=pytest.mark.slow),
         ("build", plain_nnx, 2, 2, SERVERS),
-        ("build", plain_nnx, 4, 1, SERVERS),
+        pytest.param("build", plain_nnx, 4, 1, SERVERS, marks=pytest.mark.slow),
         ("build", plain_nnx, 4, 2, None),
-        ("build", plain_nnx, 4, 4, None),
-        ("build_linen", plain_linen, 2, 2, None),
-        ("build_linen", plain_linen, 4, 2, SERVERS),
-        ("build_contrast", plain_contrast, 4, 1, None),
+        pytest.param("build", plain_nnx, 4, 4, None, marks=pytest.mark.slow),
+        pytest.param("build_linen", plain_linen, 2, 2, None, marks=pytest.mark.slow),
+        pytest.param("build_linen", plain_linen, 4, 2, SERVERS, marks=pytest.mark.slow),
+        pytest.param(
+            "build_contrast", plain_contrast, 4, 1, None, marks=pytest.mark.slow
+        ),
         ("build_contrast", plain_contrast, 4, 2, SERVERS),
     ],
 )
@@ -278,6 +280,7 @@ def test_one_process_computes_all_parts(tmp_path: Path) -> None:
     check(plain_nnx(2), tmp_path, outcome)
 
 
+@pytest.mark.slow
 def test_microbatches_compute_their_parts(tmp_path: Path) -> None:
     file = write(tmp_path / "run", WORKERS=2, PARTS=4)
     text = file.read_text().replace("epochs=8,", "epochs=8, microbatches=2,")

@@ -158,6 +158,7 @@ MODELS = [
     ("build_linen", plain_linen),
     ("build_equinox", plain_equinox),
 ]
+SLOW_MODELS = [pytest.param(*each, marks=pytest.mark.slow) for each in MODELS[1:]]
 
 
 def check(
@@ -187,7 +188,7 @@ def test_statistics_are_those_of_the_library(
     check(plain(), history, saved, run_in_threads(tmp_path / "build", options))
 
 
-@pytest.mark.parametrize(("which", "plain"), MODELS)
+@pytest.mark.parametrize(("which", "plain"), [MODELS[0], *SLOW_MODELS])
 def test_a_run_resumes_with_its_statistics(
     which: str, plain: Any, tmp_path: Path
 ) -> None:
@@ -237,8 +238,8 @@ def made(which: str) -> Any:
     ("which", "evaluate"),
     [
         ("build", evaluate_nnx),
-        ("build_linen", evaluate_linen),
-        ("build_equinox", evaluate_equinox),
+        pytest.param("build_linen", evaluate_linen, marks=pytest.mark.slow),
+        pytest.param("build_equinox", evaluate_equinox, marks=pytest.mark.slow),
     ],
 )
 def test_an_exported_model_reads_its_statistics(

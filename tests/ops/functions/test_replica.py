@@ -96,6 +96,7 @@ def gathered(x: Any, w: Any) -> Any:
     return (h * means[at]).sum(-1) + last[0].sum(), tiled.sum(), (means**2).sum()
 
 
+@pytest.mark.slow
 def test_gathered_values() -> None:
     check(gathered)
 
@@ -109,6 +110,7 @@ def contrasted(x: Any, w: Any) -> Any:
     return -jax.nn.log_softmax(logits)[jnp.arange(len(h)), own] + h @ apart
 
 
+@pytest.mark.slow
 def test_gathered_rows() -> None:
     check(contrasted)
 
@@ -158,6 +160,7 @@ def inner_slope(x: Any, w: Any) -> Any:
     return lax.pmean(first, "batch"), lax.psum(second, "batch")
 
 
+@pytest.mark.slow
 def test_gradients_inside_the_function() -> None:
     check(inner_slope)
 
@@ -194,6 +197,7 @@ def complex_sums(x: Any, w: Any) -> Any:
     return jnp.abs(z - total + own).sum(-1)
 
 
+@pytest.mark.slow
 def test_complex_values() -> None:
     check(complex_sums)
 
