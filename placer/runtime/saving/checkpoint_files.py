@@ -32,7 +32,7 @@ from placer.plan.settings.training.optimizers import VALUES
 from placer.runtime.control.barrier import FILE_PART, STORED, receive_json, send_json
 from placer.runtime.control.byte_messages import receive_parts, send_parts
 from placer.runtime.control.execution import Execution
-from placer.runtime.saving.optimizer_state import array_of, leaves_of
+from placer.runtime.saving.optimizer_state import array_of, states_of_blocks
 from placer.runtime.saving.row_files import (
     Saves,
     file_of_rows,
@@ -171,11 +171,11 @@ def _write_blocks(
     tensors: dict[str, Any] = {}
     state: dict[str, Any] = {}
     for table in execution.me.tables:
-        leaves = leaves_of(execution.plan, table)
+        states = states_of_blocks(execution.plan, table)
         for array, values in job.snapshots.get(table.name, {}).items():
             for index, value in zip(held[table.name], values, strict=True):
                 block = table.blocks[index]
-                if value is None or (array in leaves[index] and block.start):
+                if value is None or (array in states[index].leaves and block.start):
                     continue  # a leaf is stored once, with the first block
                 name = block.name
                 if array != VALUES:
