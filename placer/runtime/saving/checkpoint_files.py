@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from placer.channel.interface import Key
 from placer.checkpoint.finite import find_nan, find_not_finite
-from placer.checkpoint.manifest import AVERAGED, Progress, Stored
+from placer.checkpoint.manifest import Progress, Stored
 from placer.checkpoint.writing import (
     describe_file,
     pieces_of_file,
@@ -180,7 +180,7 @@ def _write_blocks(
                 name = block.name
                 if array != VALUES:
                     name += f"/{array_of(table, array)}"
-                is_state = table.transformation and array not in (VALUES, AVERAGED)
+                is_state = table.transformation and array in states[index].names
                 (state if is_state else tensors)[name] = np.asarray(value)
     if not tensors:
         return Report(), ()
