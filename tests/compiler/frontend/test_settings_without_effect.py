@@ -446,8 +446,8 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "CallState": "shape init dtype",
             "ParameterOp": "shape init dtype name op",
             "CallOp": "name op fn out in params state batch place",
-            "TraceOp": "name op fn args regions evaluation results state in params batch place",
-            "Region": "out in place",
+            "TraceOp": "name op fn args regions evaluation results state parts axis in params batch place",
+            "Region": "out in batch place",
         }.items()
     },
     "BloomKeys": dict.fromkeys(("count", "bytes"), _REQUIRED),

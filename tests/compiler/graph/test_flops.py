@@ -128,8 +128,8 @@ def xla_flops(monkeypatch):
 
         return call
 
-    def load_and_count(folder, plan, node, modules=None):
-        hooks = load_program(folder, plan, node, modules)
+    def load_and_count(folder, plan, node):
+        hooks = load_program(folder, plan, node)
         program = hooks[0].__globals__
         for name, value in [*program.items()]:
             if hasattr(value, "lower") and hasattr(value, "trace"):

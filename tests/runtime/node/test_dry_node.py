@@ -15,7 +15,7 @@ from placer.runtime.node.node import Node
 from placer.runtime.process.threads import run_in_threads
 from placer.runtime.timeline.traced_node import methods
 
-WITHOUT_EFFECT = """parameters memcpy_h2d memcpy_d2d memcpy_d2h cut
+WITHOUT_EFFECT = """parameters evaluation_parameters memcpy_h2d memcpy_d2d memcpy_d2h cut
     send_and_recv microbatches keep_values load_values pop_values sum_microbatches
     join_microbatches one_microbatch microbatch_totals split_microbatches
     first_microbatch distinct_keys sum_by_key exact_squares rounded_sum"""

@@ -27,8 +27,8 @@ def programs(monkeypatch):
     functions = {}
     load_program = program_file.load_program
 
-    def load_and_record(folder, plan, node, modules=None):
-        hooks = load_program(folder, plan, node, modules)
+    def load_and_record(folder, plan, node):
+        hooks = load_program(folder, plan, node)
         for name, value in hooks[0].__globals__.items():
             if hasattr(value, "_cache_size"):
                 functions[node.name, name] = value
