@@ -36,7 +36,7 @@ def find_nan(arrays: Mapping[str, Any]) -> str:
     An optax optimizer may begin with infinity, as a running minimum does.
     """
     for name, array in arrays.items():
-        if not _is_number(array):
+        if _has_nan(array):
             return f"'{name}' contains nan"
     return ""
 
@@ -66,8 +66,8 @@ def _is_finite(array: Any) -> bool:
     return all(np.isfinite(part).all() for part in _parts(array))
 
 
-def _is_number(array: Any) -> bool:
-    return not any(np.isnan(part).any() for part in _parts(array))
+def _has_nan(array: Any) -> bool:
+    return any(np.isnan(part).any() for part in _parts(array))
 
 
 def _parts(array: Any) -> Iterator[Any]:

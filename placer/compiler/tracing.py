@@ -1,8 +1,9 @@
 """Traces user functions of a spec at compile time.
 
 Only this module of the compiler and `tracing_optax` import JAX, and only for specs with
-`call`, `trace` or `metric` ops, or with optax optimizers. Functions are traced, not compiled. Tracing checks the result types, and
-records the residuals of the backward pass and the FLOPs of both passes in the graph.
+`call`, `trace` or `metric` ops, or with optax optimizers. Functions are traced, not
+compiled. Tracing checks the result types, and records the residuals of the backward pass
+and the FLOPs of both passes in the graph.
 A function with `batch: rows`, and a metric, must work row by row. Unless its equations
 prove this, the function runs on a few rows, once together and once in two halves.
 """
@@ -213,7 +214,7 @@ def _check_parts(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> None:
         fn, attrs["args"], TRACE_BATCHES[0], _mode_of(attrs)
     ).cut.regions
     if number >= len(regions):
-        return  # an error of `run_region`
+        return  # `run_region` reports it
     needed = "whole" if regions[number].split is None else "replica"
     if attrs["batch"] != needed:
         raise PlacerError(
@@ -372,7 +373,7 @@ def _is_proven(
     instead: str,
     mode: Mode = EVALUATION,
 ) -> bool:
-    """Whether a function's equations prove that it works row by row."""
+    """Whether the equations of a function prove that it works row by row."""
     # PlacerError is raised if the proof fails only for one of the model's batch sizes, with
     # `instead` as hint.
     if not args or not is_by_rows(fn, args, mode=mode):

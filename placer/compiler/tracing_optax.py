@@ -28,7 +28,10 @@ from placer.ops.transformations.describe import describe
 from placer.place.types import TensorType
 from placer.plan.modules import Modules, modules_in
 from placer.plan.plan import Table
-from placer.plan.settings.training.transformations import shape_on_block
+from placer.plan.settings.training.transformations import (
+    Transformation,
+    shape_on_block,
+)
 
 _Shapes = Mapping[str, set[tuple[int, ...]]]
 """The shapes of the blocks of each cut parameter."""
@@ -48,15 +51,14 @@ def describe_optimizers(model: Model) -> Model:
 
 
 def keep_whole(model: Model, tables: Mapping[str, Sequence[Table]]) -> Model:
-    """Return the model with more parameters kept whole: those whose update by blocks
-    differs from the update of the whole parameter.
+    """Keep more parameters whole if their update by blocks differs from the whole update.
 
     Args:
         model: The model with the facts of its optimizers.
         tables: The tables of each node, with the blocks.
 
     Returns:
-        The same model if all blocks can be updated.
+        A new model, or the same one if all blocks can be updated.
     """
     kept = {}
     with _functions(model) as functions:
@@ -140,7 +142,7 @@ class _Functions:
                 hint = _NUMBERS
             raise SpecError(message, span=op.source, hint=hint) from error
 
-    def describe(self, op: Op) -> Any:
+    def describe(self, op: Op) -> Transformation:
         has_rate = "learning_rate" in op.attrs
         make, types, keywords = self._arguments(op)
         transformation = describe(

@@ -71,8 +71,8 @@ class CallWriter:
         key = _name_of_trace(op)
         if op.attrs.get("parts"):
             raise PlacerError(
-                f"'{op.name.partition('.')[0]}' reduces over the parts of a batch also in evaluation, and an"
-                " exported model has no parts",
+                f"'{op.name.partition('.')[0]}' reduces over the parts of a batch also in"
+                " evaluation, and an exported model has no parts",
                 hint="reduce only in training, so that evaluation works row by row",
             )
         if key not in self._calls:

@@ -619,7 +619,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
         )
 
     @property
-    def servers_of_first(self) -> tuple[str, ...]:
+    def servers_of_fastest(self) -> tuple[str, ...]:
         """The servers that sum the gradients of the fastest workers."""
         sums = [edge for edge in self.step_edges if edge.takes_first]
         names = (node.name for node in self.nodes)
@@ -679,7 +679,7 @@ def _neighbours_of_node(plan: Plan, name: str) -> frozenset[str]:
                 # At a drain, each receiver takes the sums of the first receiver.
                 found |= _to_first(name, edge.targets)
     # With backup workers, the first server tells the others which workers a step takes.
-    found |= _to_first(name, plan.servers_of_first)
+    found |= _to_first(name, plan.servers_of_fastest)
     for table in plan.node(name).tables:
         if table.per_worker:
             found |= _to_first(name, plan.state_holders(table.name))

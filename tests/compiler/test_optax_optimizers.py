@@ -194,16 +194,6 @@ REFUSED = {
         " or float(): give a schedule of optax its numbers, and leave learning_rate out of"
         " the function and the optimizer",
     ),
-    "staleness without a rate": (
-        spec_with(
-            "schedule_free",
-            SERVERS,
-            "update: {async: {staleness_scale: true}}",
-            rate="",
-        ),
-        "'staleness_scale' has no effect: it divides the learning rate, and this optax",
-        "leave staleness_scale out, or give the function a parameter learning_rate",
-    ),
     "stages of a pipeline": (
         spec_with("together", **STAGES),
         "together, but they are on worker:0-1",

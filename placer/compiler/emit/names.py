@@ -28,8 +28,8 @@ RESERVED_FOR_FIELDS = _KEYWORDS.union(n for n in dir(tuple) if not n.startswith(
 
 
 MAX_PART = 64
-"""The maximum length of a part of a value's name in a program. Only parameters have longer
-ones, because libraries choose the names on the path of a traced model's parameter."""
+"""The maximum length of a part of a value's name in a program. Only names of parameters have
+longer parts: libraries choose the names on the path of a traced model's parameter."""
 _KEPT = 24
 SHORTENED = "NAME_DIGEST_NAME"
 """The convention of a shortened name."""

@@ -1,4 +1,4 @@
-"""Which parameters an optax optimizer needs as a whole, on one node."""
+"""Finds the parameters that an optax optimizer needs as a whole, on one node."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ def transformation_of(graph: Graph, update: Op) -> Transformation | None:
     attrs = graph.optimizers[update.attrs["group"]].attrs
     transformation: Transformation | None = attrs.get("transformation")
     return transformation
-
-
-def is_kept_whole(graph: Graph, update: Op) -> bool:
-    """Whether an optax optimizer needs the whole parameter of an update on one node."""
-    return bool(reason_for_whole(graph, update))
 
 
 def reason_for_whole(graph: Graph, update: Op) -> str:

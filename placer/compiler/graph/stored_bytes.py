@@ -60,7 +60,7 @@ def state_bytes(
     """
     return sum(
         (numel if leaf.kind == "slot" and numel is not None else prod(leaf.shape))
-        * ITEM_BYTES.get(leaf.dtype, ITEM_BYTES["key"])
+        * ITEM_BYTES[leaf.dtype]
         for leaf in transformation.leaves_of(parameter)
     )
 

@@ -172,7 +172,7 @@ def _parse(term: Mapping[str, Any], make: Callable[..., Template]) -> Any:
 
 
 def open_parameters(fn: Callable[..., Any], count: int) -> list[str]:
-    """Return which of `key` and `training` a call with `count` arguments leaves open."""
+    """Return the names among `key` and `training` that `count` arguments leave open."""
     kinds = {p.name: p.kind for p in inspect.signature(fn).parameters.values()}
     both, only = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     left = [*kinds][count:]
@@ -253,9 +253,9 @@ def make_template(
 
 
 def _template_of_values(split: Callable[[], Template]) -> Template:
-    """Return the template of a function's pytree, made in another thread: JAX traces
-    nothing there, so the pytree has values."""
-    # Equinox's error_if fails inside jax.ensure_compile_time_eval.
+    """Return the template of a function's pytree, with the values of its arrays."""
+    # JAX traces nothing in another thread. Equinox's error_if fails inside
+    # jax.ensure_compile_time_eval.
     wide = str(jax.dtypes.canonicalize_dtype("float64")) == "float64"
     context = copy_context()
     with ThreadPoolExecutor(1, thread_name_prefix="placer model") as thread:

@@ -23,13 +23,14 @@ from placer.ops.functions.replica_regions import Split, split_of
 OUTSIDE, RANDOM = -1, -2
 
 ValueSource = tuple[int, int]
-"""The source of a value: result `k` of region `r`, (OUTSIDE, input `k`) or `STEP_KEY`."""
+"""The source of a value: result `k` of region `r`, (OUTSIDE, input `k`), or one of
+`STEP_KEY`, `ROW_NUMBERS` and `PART_NUMBER`."""
 
 STEP_KEY, ROW_NUMBERS, PART_NUMBER = (RANDOM, 0), (RANDOM, 1), (RANDOM, 2)
 """The key of the step, the numbers of the rows in the global batch, and the number of the
 part of the batch.
 
-They are the last inputs of a jaxpr, and are no values of the graph.
+They are the last inputs of a jaxpr. The graph has no values for them.
 """
 
 
@@ -40,7 +41,8 @@ class Region:
     Attributes:
         guards: the guards around the equations, outermost first.
         operands: the sources of the region's inputs, in order.
-        random: those of `STEP_KEY`, `ROW_NUMBERS` and `PART_NUMBER` that it needs.
+        random: the sources that it needs among `STEP_KEY`, `ROW_NUMBERS` and
+            `PART_NUMBER`.
         closed: its closed jaxpr, with real arrays in place of complex inputs and results.
             Its inputs are the operands, then `random`.
         written: its jaxpr as the function was traced, for messages.

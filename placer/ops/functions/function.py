@@ -206,9 +206,10 @@ def _trace(
 
 
 def _is_split(mode: Mode) -> Callable[[Any], bool]:
-    """Return whether a call must be inlined, because it reduces over the parts."""
+    """Return a function that says whether a call must be inlined."""
     if not mode.parts:
         return lambda eqn: False
+    # A reduction over the parts cuts the function, so no call may contain it.
     return lambda eqn: inner_collective(eqn, mode.axis) is not None
 
 
@@ -298,7 +299,7 @@ def _check_pair(fn: Callable[..., Any], returned: Any) -> tuple[Any, Any]:
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise PlacerError(
             f"'{fn.__name__}' must return its results and its new state",
-            hint="write return results, new_state",
+            hint="end the function with `return results, new_state`",
         )
     return returned
 

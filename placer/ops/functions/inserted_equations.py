@@ -24,7 +24,7 @@ def equation_of(
     Args:
         operands: variables.
         like: an equation with the guards and the line of the new one.
-        consts: gets the arrays that the function closes over.
+        consts: receives the arrays that the function closes over.
         results: the variables of the results; by default new ones.
     """
     call = jax.jit(function, compiler_options=None)  # only for an outermost call

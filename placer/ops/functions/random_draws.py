@@ -30,10 +30,10 @@ Origins = list[int]
 
 
 def check_draws(closed: Any, origins: Sequence[int], training: bool) -> None:
-    """Raise PlacerError if a result depends on random numbers that cannot be drawn.
+    """Raise PlacerError if a result depends on random numbers that must not be drawn.
 
-    These are numbers that every step repeats, because their key is fixed, and in
-    evaluation those of the key of the step. `origins` says what each input depends on.
+    Every step would repeat numbers with a fixed key. An evaluation must not use the key of
+    the step. `origins` says what each input depends on.
     """
     jaxpr = closed.jaxpr
     live, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))

@@ -267,9 +267,8 @@ class _Rewriter:
         """Return a value of all parts, with a first axis over the parts."""
         parts, axes, shape = self._parts, self._axes_of(x), x.aval.shape
         if (axes and not self._is_of_rows(x)) or not _is_number(x):
-            raise self._refusal(
-                equation, f"of {x.aval.str_short()} with rows on axes {axes}"
-            )
+            rows = f" with rows on axes {axes}" if axes else ""
+            raise self._refusal(equation, f"of {x.aval.str_short()}{rows}")
 
         def fill(value: Any, part: Any) -> Any:
             own = jnp.arange(parts).reshape(parts, *(1,) * value.ndim) == part

@@ -54,7 +54,7 @@ def _arrays(
 
 
 def _is_plain_array(leaf: Any) -> bool:
-    """Return True for an array; parameters are types here, and random keys no numbers."""
+    """Return True for an array of numbers. Parameters are types in a template."""
     if not isinstance(leaf, jax.Array) and type(leaf).__module__ != "numpy":
         return False
     return not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)

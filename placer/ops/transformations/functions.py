@@ -120,11 +120,9 @@ def block_functions(
         )
     units = _block_units(make, types, blocks, averaged, wide)
 
-    def with_values(
-        old: Sequence[Any], each: _BlockUnit, results: Sequence[Any]
-    ) -> None:
+    def put_values(values: list[Any], each: _BlockUnit, results: Sequence[Any]) -> None:
         for i, value in zip(each.blocks, results, strict=True):
-            old[i] = jnp.reshape(value, blocks[i].shape)  # type: ignore[index]
+            values[i] = jnp.reshape(value, blocks[i].shape)
 
     def init(values: Sequence[Any]) -> Leaves:
         leaves: Leaves = [
@@ -142,7 +140,7 @@ def block_functions(
             inputs = [*each.arrays(gradients), *each.read(leaves), *each.arrays(values)]
             results = each.unit.update.function()(*inputs, rate)
             count = len(each.blocks)
-            with_values(new_values, each, results[:count])
+            put_values(new_values, each, results[:count])
             each.store(results[count:], new_leaves)
         return new_values, new_leaves
 
@@ -151,7 +149,7 @@ def block_functions(
         for each in units:
             assert each.unit.averaged is not None
             inputs = [*each.read(leaves), *each.arrays(values)]
-            with_values(new_values, each, each.unit.averaged.function()(*inputs))
+            put_values(new_values, each, each.unit.averaged.function()(*inputs))
         return new_values
 
     return BlockFunctions(init, update, for_evaluation if averaged else None)

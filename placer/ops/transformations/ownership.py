@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from placer.ops.transformations.dependence import Kind, find_dependence
 from placer.ops.transformations.trace import Traced
-from placer.plan.settings.training.transformations import RESERVED
-
-LeafKind = Literal["slot", "own", "shared"]
+from placer.plan.settings.training.transformations import RESERVED, LeafKind
 
 
 @dataclass(frozen=True, slots=True)

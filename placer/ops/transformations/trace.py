@@ -142,7 +142,7 @@ class _Tracer:
         ):
             # After the first update, such a leaf has the dtype of an array.
             pairs = zip(structs, new, strict=True)
-            structs = [replace_weak(a, a.weak_type and b.weak_type) for a, b in pairs]
+            structs = [_with_weak(a, a.weak_type and b.weak_type) for a, b in pairs]
             update, _ = self._trace_update(structs)
         return Traced(
             tuple(self._types),
@@ -383,8 +383,7 @@ class _Tracer:
         return leaves
 
 
-def replace_weak(struct: Any, weak: bool) -> Any:
-    """Return an abstract array with another weak type."""
+def _with_weak(struct: Any, weak: bool) -> Any:
     return jax.ShapeDtypeStruct(struct.shape, struct.dtype, weak_type=weak)
 
 

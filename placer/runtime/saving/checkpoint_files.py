@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from placer.channel.interface import Key
 from placer.checkpoint.finite import find_nan, find_not_finite
-from placer.checkpoint.manifest import AVERAGED, Progress, Stored
+from placer.checkpoint.manifest import Progress, Stored
 from placer.checkpoint.writing import (
     describe_file,
     pieces_of_file,
@@ -32,7 +32,7 @@ from placer.plan.settings.training.optimizers import VALUES
 from placer.runtime.control.barrier import FILE_PART, STORED, receive_json, send_json
 from placer.runtime.control.byte_messages import receive_parts, send_parts
 from placer.runtime.control.execution import Execution
-from placer.runtime.saving.optimizer_state import array_of, leaves_of
+from placer.runtime.saving.optimizer_state import array_of, states_of_blocks
 from placer.runtime.saving.row_files import (
     Saves,
     file_of_rows,
@@ -171,16 +171,16 @@ def _write_blocks(
     tensors: dict[str, Any] = {}
     state: dict[str, Any] = {}
     for table in execution.me.tables:
-        leaves = leaves_of(execution.plan, table)
+        states = states_of_blocks(execution.plan, table)
         for array, values in job.snapshots.get(table.name, {}).items():
             for index, value in zip(held[table.name], values, strict=True):
                 block = table.blocks[index]
-                if value is None or (array in leaves[index] and block.start):
+                if value is None or (array in states[index].leaves and block.start):
                     continue  # a leaf is stored once, with the first block
                 name = block.name
                 if array != VALUES:
                     name += f"/{array_of(table, array)}"
-                is_state = table.transformation and array not in (VALUES, AVERAGED)
+                is_state = table.transformation and array in states[index].names
                 (state if is_state else tensors)[name] = np.asarray(value)
     if not tensors:
         return Report(), ()

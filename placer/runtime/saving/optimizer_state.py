@@ -45,9 +45,7 @@ def planned_state(plan: Plan, table: Table, parameter: Parameter) -> OptimizerSt
             if each.kind != "slot"
         }
         return OptimizerState(table.rule, slots, others, transformation.fn)
-    return OptimizerState(
-        table.rule, dict.fromkeys(slots_of(table), parameter.dtype), {}
-    )
+    return OptimizerState(table.rule, dict.fromkeys(slots_of(table), parameter.dtype))
 
 
 def stored_state(stored: StoredParameter) -> OptimizerState:
@@ -71,13 +69,11 @@ def slots_of(table: Table) -> tuple[str, ...]:
     return tuple(read_rule(table.rule, table.hyper).first_slots)
 
 
-def leaves_of(plan: Plan, table: Table) -> list[frozenset[str]]:
-    """Return for each block of a table the names of the leaves of its parameter."""
-    if not table.transformation:
-        return [frozenset()] * len(table.blocks)
+def states_of_blocks(plan: Plan, table: Table) -> list[OptimizerState]:
+    """Return the state that a table keeps for the parameter of each of its blocks."""
     parameters = {each.name: each for each in plan.parameters}
     return [
-        frozenset(planned_state(plan, table, parameters[block.parameter]).leaves)
+        planned_state(plan, table, parameters[block.parameter])
         for block in table.blocks
     ]
 

@@ -36,10 +36,9 @@ from placer.runtime.control.byte_messages import send_parts
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import fingerprint
 from placer.runtime.saving.optimizer_state import (
-    OptimizerState,
     array_of,
     first_difference,
-    planned_state,
+    states_of_blocks,
     stored_outer_state,
     stored_state,
 )
@@ -169,7 +168,7 @@ def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
     arrays: list[tuple[str, str, int, str]] = []
     updates: dict[str, tuple[int, ...]] = {}
     for table in node.tables:
-        states = _states(plan, table)
+        states = states_of_blocks(plan, table)
         counts = [0] * len(table.blocks)
         for index, block in enumerate(table.blocks):
             stored = manifest.parameters.get(block.parameter)
@@ -193,15 +192,6 @@ def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
     return Contents(manifest.progress, tuple(arrays), updates, manifest.sparse)
 
 
-def _states(plan: Plan, table: Table) -> list[OptimizerState]:
-    """Return the state that a table keeps for each of its blocks."""
-    parameters = {each.name: each for each in plan.parameters}
-    return [
-        planned_state(plan, table, parameters[block.parameter])
-        for block in table.blocks
-    ]
-
-
 class _Loaded:
     def __init__(
         self,
@@ -212,7 +202,9 @@ class _Loaded:
         contents: Contents,
     ) -> None:
         self._me, self._tables, self._local = me, tables, local
-        self._states = {table.name: _states(plan, table) for table in me.tables}
+        self._states = {
+            table.name: states_of_blocks(plan, table) for table in me.tables
+        }
         self._contents = contents
         self._arrays = {
             (name, array, index): self._empty(name, array, index)

@@ -150,9 +150,7 @@ def _computation_digest(plan: Plan, folder: Path) -> str:
         [(path, trees[path]) for path in modules],
         sparse_tables,
     )
-    if (
-        plan.transformations
-    ):  # so that other models have the digest of older checkpoints
+    if plan.transformations:  # other models have the digest of older checkpoints
         parts = (*parts, plan.transformations)
     return COMPARABLE + sha256(msgspec.json.encode(parts, order="deterministic"))
 

@@ -238,7 +238,7 @@ def open_backup(
     """Return the object that decides which workers the node's steps wait for."""
     offers = [e for e in plan.step_edges if e.declared and e.declared.is_offered]
     sums = [each for each in plan.step_edges if each.takes_first]
-    servers = plan.servers_of_first
+    servers = plan.servers_of_fastest
     if me.name in servers:
         shards = {name: plan.pushed_rows(name) for name in sums[0].sources}
 

@@ -204,7 +204,8 @@ def _encode_made(
         return None
     assert fn is not None
     if not isinstance(fn.value, str) or not is_name(fn.value):
-        message = f"'fn' must name a function in the module of fn, not {describe_value(fn.value)}"
+        shown = describe_value(fn.value)
+        message = f"'fn' must name a function in the module of fn, not {shown}"
         problems.add(message, fn.span)
         return None
     made: dict[str, Any] = {"fn": fn.value}

@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
-from placer.compiler.graph.optax_groups import is_kept_whole, reason_for_whole
+from placer.compiler.graph.optax_groups import reason_for_whole
 from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.structural_ops import SCALES, is_optimizer_part
 from placer.compiler.passes.gradients.updates import owning_parameters
@@ -56,7 +56,7 @@ class _Exchange:
         self._updates = {op.operands[0]: op for op in updates}
         self._flats = divide(graph, updates)
         for name, flat in self._flats.items():
-            if self._is_sharded(name) and is_kept_whole(graph, self._updates[name]):
+            if self._is_sharded(name) and reason_for_whole(graph, self._updates[name]):
                 self._flats[name] = replace(flat, whole=True)  # one node updates it
         self._owners = {
             value: parameter

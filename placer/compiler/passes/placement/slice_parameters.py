@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
-from placer.compiler.graph.optax_groups import is_kept_whole, reason_for_whole
+from placer.compiler.graph.optax_groups import reason_for_whole
 from placer.compiler.graph.rewriter import Rewriter
 from placer.compiler.graph.split_sums import combine_sums, sums_at_places
 from placer.compiler.graph.stored_bytes import stored_bytes
@@ -136,7 +136,7 @@ def _is_kept_whole(graph: Graph, update: Op) -> bool:
     rule = graph.optimizers[group].attrs["rule"]
     if optimizers.is_two_phase(rule):
         return graph.modes[group] is not None
-    return is_kept_whole(graph, update)
+    return bool(reason_for_whole(graph, update))
 
 
 def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:

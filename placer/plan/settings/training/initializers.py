@@ -280,12 +280,10 @@ def check_dtype(init: Init, dtype: str) -> Mistake | None:
     return Mistake(("init",), message, hint)
 
 
-_LIMITS = {"bool": (0, 1)} | {
-    f"{sign}int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    if not sign
-    else (0, 2**bits - 1)
-    for sign in ("", "u")
-    for bits in (8, 16, 32, 64)
+_LIMITS = {
+    "bool": (0, 1),
+    **{f"int{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (8, 16, 32, 64)},
+    **{f"uint{n}": (0, 2**n - 1) for n in (8, 16, 32, 64)},
 }
 """The smallest and the largest value of each integer dtype."""
 

@@ -1,6 +1,6 @@
 """The facts of an optax optimizer that the compiler finds by tracing it.
 
-An optax optimizer is a function of the user's that returns a
+An optax optimizer is a user's function that returns an
 `optax.GradientTransformation`. The compiler and each node that updates parameters trace
 it on the tree of its parameters: a dict from names to arrays
 (`placer.ops.transformations`).
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from placer.plan.settings.fields import Size, ValueName
 
-Kind = Literal["slot", "own", "shared"]
+LeafKind = Literal["slot", "own", "shared"]
 RESERVED: Final = frozenset({"value", "averaged", "old", "outer"})
 """The first words of array names that checkpoints use for other arrays than the state."""
 
@@ -38,7 +38,7 @@ class Leaf(
     """
 
     name: str
-    kind: Kind
+    kind: LeafKind
     dtype: str
     shape: tuple[Size, ...]
     parameter: str = ""
