@@ -25,13 +25,14 @@ EXTRAS = {
     "equinox_digits.py:build": "equinox",
     "haiku_diabetes.py:build": "haiku",
     "keras_digits.py:build": "keras",
+    "digits_optax.yaml": "optax",
 }
 """The specs that need another package, and the extra of placer that installs it."""
 ROWS_ELSEWHERE = {"adult.yaml"}
 """The specs of rows that users download."""
 STEPS = 3
 PLACER = Path(sys.executable).with_name("placer")
-WITHOUT = ("pytest", "hypothesis", "optax", *EXTRAS.values())
+WITHOUT = ("pytest", "hypothesis", *EXTRAS.values())
 
 
 def main() -> None:

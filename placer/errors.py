@@ -230,7 +230,7 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-EXTRAS = ("flax", "equinox", "haiku", "keras")
+EXTRAS = ("flax", "equinox", "haiku", "keras", "optax")
 """Packages that a model may use and that are extras of the package `placer`."""
 
 _PIP = {

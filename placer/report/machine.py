@@ -28,7 +28,7 @@ from placer.system.distribution import other_distribution, remove_other
 from placer.system.memory.limit import available_nbytes
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
-_OPTIONAL: Final = (*EXTRAS, "optax")
+_OPTIONAL: Final = EXTRAS
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _SHARED: Final = Path("/dev/shm")
 _OWN_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
