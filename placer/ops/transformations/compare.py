@@ -203,17 +203,20 @@ def match_equations(
         for i, eqn in enumerate(equations.eqns)
         if all(isinstance(atom, core.Literal) for atom in eqn.invars)
     ]
+    taken: set[int] = set()
     for eqn in pattern.eqns:
         operands = [a for a in eqn.invars if not isinstance(a, core.Literal)]
         if any(operand not in found for operand in operands):
             continue
         candidates = users.get(found[operands[0]], []) if operands else literals
-        for position in candidates:
+        # Parameters of one shape have equal equations: each is matched once, in order.
+        for position in sorted(candidates, key=taken.__contains__):
             other = equations.eqns[position]
             try:
                 _check_equation(eqn, other, found, None, "")
             except DifferError:
                 continue
             found.update(zip(eqn.outvars, other.outvars, strict=True))
+            taken.add(position)
             break
     return found

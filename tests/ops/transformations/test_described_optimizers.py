@@ -115,6 +115,14 @@ def test_a_clip_by_a_bound_that_placer_has_not_stays_in_the_chain(bound):
     assert (found.clip, found.together) == (None, (("w", "b"),))
 
 
+@pytest.mark.parametrize("shapes", [[(4, 3), (3,), (3,), (3,)], [(3, 3), (3, 3)]])
+def test_a_clip_of_parameters_of_one_shape_is_found(shapes):
+    types = {f"p{i}": TensorType("float32", shape) for i, shape in enumerate(shapes)}
+    rest = optax.adamw(0.1, mask=lambda tree: {name: name != "p1" for name in tree})
+    found = described(lambda: optax.chain(optax.clip_by_global_norm(0.25), rest), types)
+    assert (found.clip, found.whole, found.together) == (0.25, (), ())
+
+
 def test_a_clip_before_frozen_parameters_is_found():
     rules = {"trained": optax.adam(0.1), "frozen": optax.set_to_zero()}
     rest = optax.multi_transform(rules, {"w": "trained", "b": "frozen"})
