@@ -28,7 +28,6 @@ from placer.system.distribution import other_distribution, remove_other
 from placer.system.memory.limit import available_nbytes
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
-_OPTIONAL: Final = EXTRAS
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _SHARED: Final = Path("/dev/shm")
 _OWN_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
@@ -155,7 +154,7 @@ def inspect_machine() -> Machine:
         transport,
         transport_error,
         _cache(),
-        {name: _version(name) for name in _OPTIONAL},
+        {name: _version(name) for name in EXTRAS},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from placer.errors import EXTRAS, install_extra
+from placer.errors import install_extra
 from placer.report.machine import Machine
 from placer.report.numbers import format_count, format_size, plural
 
@@ -48,7 +48,9 @@ def machine_lines(machine: Machine) -> Iterator[str]:
     yield from _topic(
         "optional",
         *(
-            f"{name} {text}" if text else f"{name} is not installed: {_install(name)}"
+            f"{name} {text}"
+            if text
+            else f"{name} is not installed: {install_extra(name)}"
             for name, text in machine.optional.items()
         ),
     )
@@ -57,10 +59,6 @@ def machine_lines(machine: Machine) -> Iterator[str]:
 def _topic(title: str, *texts: str) -> Iterator[str]:
     for number, text in enumerate(texts):
         yield f"{'' if number else title:<{_INDENT}}{text}"
-
-
-def _install(package: str) -> str:
-    return install_extra(package) if package in EXTRAS else f"pip install {package}"
 
 
 def _gpu(machine: Machine) -> Iterator[str]:

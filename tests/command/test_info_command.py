@@ -44,13 +44,15 @@ def test_another_program_named_placer_is_a_conflict(tmp_path, monkeypatch):
 
 
 def test_a_missing_extra_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(machine_module, "_OPTIONAL", ("flax", "optax"))
+    monkeypatch.setattr(machine_module, "EXTRAS", ("flax", "optax"))
     monkeypatch.setattr(machine_module, "_version", lambda package: None)
     *_, flax, optax = machine_lines(inspect_machine())
     assert flax.endswith(
         "flax is not installed: pip install '.[flax]' in a clone of placer"
     )
-    assert optax.endswith("optax is not installed: pip install optax")
+    assert optax.endswith(
+        "optax is not installed: pip install '.[optax]' in a clone of placer"
+    )
 
 
 def test_the_text_says_the_same_for_people(capsys, tmp_path, monkeypatch):
