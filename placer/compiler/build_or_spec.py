@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from placer.compiler.graph.graph import Graph
 from placer.compiler.graph.text import parse_graphs
-from placer.errors import BuildError
+from placer.errors import BuildError, PlacerError
 from placer.plan.folder import read_file
 from placer.plan.plan import SOURCES, Plan, Positions, decode_positions, read_plan
 
@@ -133,9 +133,18 @@ def build_folder(
 
 
 def is_spec(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a spec: a file, or a name with the suffix of a spec."""
+    """Whether a path is a spec: a file, or a name with the suffix of a spec.
+
+    Raises PlacerError for an object that is not a path, such as a Program.
+    """
     from placer.compiler.frontend.python.read import is_python
 
+    if not isinstance(path, str | os.PathLike):
+        raise PlacerError(
+            f"the build is a {type(path).__name__}, not a path",
+            hint='pass a build folder, such as "build", or name the function that returns'
+            ' the program: "FILE.py:FUNCTION"',
+        )
     text = os.fspath(path)
     is_named = is_python(text) or text.endswith((".yaml", ".yml"))
     return os.path.isfile(path) or (is_named and not os.path.isdir(path))

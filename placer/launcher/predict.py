@@ -118,8 +118,9 @@ def predict(
         exits.enter_context(_errors_of_arrays())
         temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)
         folder = Path(exits.enter_context(temporary))
+        needs_build = is_spec(build)
         used_build = Path(build)
-        if is_spec(build):
+        if needs_build:
             compiled = build_folder(used_build, outputs=outputs or None)
             used_build = exits.enter_context(compiled)
         if isinstance(rows, Mapping):

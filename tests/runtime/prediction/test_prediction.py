@@ -3,6 +3,7 @@
 import csv
 import re
 import tempfile
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -572,3 +573,17 @@ def test_parameters_as_a_dict(built):
         PlacerError, match="contains 'a': <U1, which is not a parameter"
     ):
         predict(built, params={"a": "b"})
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        partial(placer.predict, params={}),
+        partial(placer.export, out="model", params={}),
+    ],
+)
+def test_a_program_in_place_of_a_build_is_an_error(use):
+    program = placer.Program(nodes={"worker": {"count": 1}})
+    with pytest.raises(PlacerError, match="the build is a Program") as e:
+        use(program)
+    assert '"FILE.py:FUNCTION"' in e.value.hint
