@@ -87,8 +87,8 @@ def export(
     Args:
         build: a build folder whose spec has `predict.outputs`, or that was compiled
             with `outputs`. It may have any number of nodes. Or a spec, a YAML file or
-            `FILE.py:FUNCTION`, which is compiled into a temporary folder, with
-            `outputs`.
+            `FILE.py:FUNCTION`, which is compiled into a temporary folder for one process,
+            with `outputs`.
         out: the folder to write: a new or an empty one.
         params: the parameters: a dict of arrays such as `Result.params`, a file written
             by `save_params` of `launch`, or a checkpoint. Sparse tables need a
@@ -113,7 +113,10 @@ def export(
     refuse_in_node("placer.export")
     refuse_unknown("export", unknown)
     if is_spec(build):
-        with build_folder(Path(build), outputs=outputs or None) as folder:
+        compiled = build_folder(
+            Path(build), single_process=True, outputs=outputs or None
+        )
+        with compiled as folder:
             return _export(folder, Path(out), params, outputs, batch)
     return _export(Path(build), Path(out), params, outputs, batch)
 

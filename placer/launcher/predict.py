@@ -121,7 +121,9 @@ def predict(
         needs_build = is_spec(build)
         used_build = Path(build)
         if needs_build:
-            compiled = build_folder(used_build, outputs=outputs or None)
+            compiled = build_folder(
+                used_build, single_process=single_process, outputs=outputs or None
+            )
             used_build = exits.enter_context(compiled)
         if isinstance(rows, Mapping):
             arrays = {key: to_array(value) for key, value in rows.items()}
@@ -149,6 +151,7 @@ def predict(
         chosen = Options(init_params=file, **options)
         if single_process:
             check_one_process(chosen)
+        if single_process and not needs_build:
             check_predict(used_build, request, logs=logs)
             used_build = exits.enter_context(one_process_build(used_build))
         result = predict_to_file(
