@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,6 +62,7 @@ from placer.plan.plan import (
 )
 from placer.plan.settings.data.source import RowSource
 from placer.plan.write import write_build
+from placer.system.callsite import warn_at_caller
 from placer.system.files.regular import read_regular
 from placer.system.files.utf8 import check_utf8
 from placer.system.garbage_collection import garbage_collection_off
@@ -214,7 +214,7 @@ def compile_in_memory(
         spec, lowered, tables = _lower_to_tables(spec, after_pass)
         compiled = _emit(spec, lowered, tables, read_weight_files(spec))
     for text in (*find_row_pairs(spec.graph), *find_rates_of_zero(spec.graph)):
-        warnings.warn(text, SpecWarning, stacklevel=3)
+        warn_at_caller(text, SpecWarning)
     return compiled
 
 
