@@ -203,11 +203,11 @@ def compile_in_memory(
             raise _code_needed([*calls, *optimizers])
         # Tracing imports JAX, which the rest of the compiler does not need.
         if calls:
-            from placer.compiler.tracing import complete_calls
+            from placer.compiler.tracing.calls import complete_calls
 
             spec = complete_calls(spec)
         if optimizers:
-            from placer.compiler.tracing_optax import describe_optimizers
+            from placer.compiler.tracing.optimizers import describe_optimizers
 
             spec = describe_optimizers(spec)
         spec = name_classes(limit_inputs(spec))
@@ -260,7 +260,7 @@ def _lower_to_tables(
     if not optax_optimizers(model.graph):
         lowered = lower_model(model, observe)
         return model, lowered, plan_tables(model, lowered.step, lowered.evaluation)
-    from placer.compiler.tracing_optax import keep_whole
+    from placer.compiler.tracing.optimizers import keep_whole
 
     while True:
         lowered, graphs = _lower_and_observe(model)

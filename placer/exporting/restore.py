@@ -62,7 +62,7 @@ def restore(
         result = placer.launch("build")
         model = placer.restore(net.make(), result, "net")
     """
-    from placer.compiler.frontend.python.arguments import parameters_in
+    from placer.compiler.frontend.python.model_parameters import parameters_in
     from placer.ops.functions.filled_models import fill
 
     if inspect.isfunction(model):

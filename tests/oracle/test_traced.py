@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from support.marks import slow_but
 
 from placer.compiler.driver import compile
-from placer.ops.functions.arguments import parameter_mask
+from placer.ops.functions.library_leaves import parameter_mask
 from placer.ops.functions.paths import leaves_with_paths
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 import placer
 from placer.compiler.driver import compile
 from placer.errors import CheckpointError, GraphError, PlacerError, SpecError
-from placer.ops.functions.arguments import leaves_with_paths
+from placer.ops.functions.paths import leaves_with_paths
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 

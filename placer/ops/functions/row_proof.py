@@ -23,7 +23,8 @@ from jax.extend import core
 from placer.ops.functions.batch_types import PROOF_BATCHES
 from placer.ops.functions.cut import OUTSIDE, Cut, ValueSource
 from placer.ops.functions.flatten import CALLS, scan_counts
-from placer.ops.functions.function import EVALUATION, Mode, trace_function
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.mode import EVALUATION, Mode
 from placer.ops.functions.row_rules import primitive_states
 from placer.ops.functions.row_states import (
     BATCH,
