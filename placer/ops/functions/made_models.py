@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any
 
 import jax
@@ -15,7 +13,7 @@ from placer.ops.functions.library_leaves import is_array, parameter_mask, stream
 from placer.ops.functions.mode import widest_float
 from placer.ops.functions.paths import leaves_with_paths
 from placer.ops.functions.template import Template
-from placer.ops.special.exported_jax import in_evaluation
+from placer.ops.special.exported_jax import call_untraced, in_evaluation
 from placer.place.types import FLOATS, TensorType
 
 Made = str | Mapping[str, Any]
@@ -48,11 +46,11 @@ def make_template(
             hint=did_you_mean(name, globals_of(fn)),
         )
     if "with" in content:
-        pytree = call_with(pytree, plain_value({"dict": content["with"]}))
+        pytree = _call_with(pytree, plain_value({"dict": content["with"]}))
 
     def split() -> Template:
         own = pytree() if inspect.isfunction(pytree) else pytree
-        return split_pytree(
+        return _split_pytree(
             own if training else in_evaluation(own), state, not is_state
         )
 
@@ -62,23 +60,11 @@ def make_template(
     jax.eval_shape(lambda: templates.append(split()))
     (template,) = templates
     if any(is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
-        return _template_of_values(split)
+        template = call_untraced(split)
     return template
 
 
-def _template_of_values(split: Callable[[], Template]) -> Template:
-    """Return the template of a function's pytree, with the values of its arrays."""
-    # JAX traces nothing in another thread. Equinox's error_if fails inside
-    # jax.ensure_compile_time_eval.
-    wide = widest_float() == "float64"
-    context = copy_context()
-    with ThreadPoolExecutor(1, thread_name_prefix="placer model") as thread:
-        call = thread.submit(context.run, call_with_precision, split, wide)
-        template: Template = call.result()
-        return template
-
-
-def split_pytree(
+def _split_pytree(
     pytree: Any, state: Sequence[str] = (), trained: bool = True
 ) -> Template:
     """Return the template of a pytree, with the types of its parameters and its state.
@@ -133,16 +119,12 @@ def plain_value(term: Mapping[str, Any]) -> Any:
     return content
 
 
-def call_with(make: Callable[..., Any], config: Mapping[str, Any]) -> Callable[[], Any]:
+def _call_with(
+    make: Callable[..., Any], config: Mapping[str, Any]
+) -> Callable[[], Any]:
     """Return a function without arguments that calls `make` with a configuration."""
 
     def made() -> Any:
         return make(**config)
 
     return made
-
-
-def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
-    """Call a function with float64 enabled if `wide`, otherwise disabled."""
-    with jax.enable_x64(wide):
-        return function()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from numbers import Integral, Real
 from typing import Any
 
+import jax
+
 from placer.compiler.frontend.entries.names import is_name, is_parameter_key
 from placer.compiler.frontend.python.parameter_keys import Leaf, show_path
 from placer.compiler.frontend.python.variable import Variable
@@ -18,12 +20,7 @@ from placer.ops.functions.library_leaves import (
     parameter_mask,
     path_of_variable,
 )
-from placer.ops.functions.made_models import (
-    call_with,
-    call_with_precision,
-    globals_of,
-    plain_value,
-)
+from placer.ops.functions.made_models import globals_of, plain_value
 from placer.ops.functions.paths import leaves_with_paths
 from placer.place.types import FLOATS
 
@@ -158,8 +155,8 @@ class TermBuilder:
                     message = f"{shown}: '{names[0]}' cannot be called: {error}"
                     hint = f"arguments of '{names[0]}' are the keys of the dict"
                 raise SpecError(message, hint=hint) from error
-            call = call_with(arg, given)
-            pytree = call_with_precision(call, self._wide)
+            with jax.enable_x64(self._wide):
+                pytree = arg(**given)
         self.pytrees.append((path, pytree))
         for inner in complex_leaves(pytree):
             raise self._complex_error((*path, *inner))
