@@ -18,13 +18,14 @@ from placer.ops.functions.arguments import (
     state_paths,
 )
 from placer.ops.functions.batch_types import TRACE_BATCHES
-from placer.ops.functions.flatten import FlatJaxpr, flatten, source_line
+from placer.ops.functions.flatten import FlatJaxpr, flatten_guards
 from placer.ops.functions.jaxpr import make_jaxpr
 from placer.ops.functions.mode import TRAINING, Mode, widest_float
 from placer.ops.functions.random_draws import FROM_BATCH, FROM_KEY, check_draws
 from placer.ops.functions.replica_axis import inner_collective
 from placer.ops.functions.state import hint_of_change, state_change_error, watch_state
 from placer.ops.functions.template import Template
+from placer.ops.functions.user_lines import source_line
 from placer.place.types import BATCH
 
 
@@ -80,7 +81,7 @@ def _trace(
             raise state_change_error(lost[0], line, hint_of_change(arguments.pytrees()))
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     count = len(state) if training else 0
-    flat = flatten(closed, _is_split(mode))
+    flat = flatten_guards(closed, _is_split(mode))
     return Trace(flat, arguments, results, count, has_rows, debug)
 
 
