@@ -200,7 +200,7 @@ def compile_in_memory(
         calls = [op for op in spec.graph.ops if calls_user_code(op)]
         optimizers = optax_optimizers(spec.graph)
         if not code and (calls or optimizers):
-            raise _code_needed([*calls, *optimizers])
+            raise _no_code_errors([*calls, *optimizers])
         # Tracing imports JAX, which the rest of the compiler does not need.
         if calls:
             from placer.compiler.tracing.calls import complete_calls
@@ -313,7 +313,7 @@ def _emit(
     )
 
 
-def _code_needed(calls: Sequence[Op]) -> SpecErrors:
+def _no_code_errors(calls: Sequence[Op]) -> SpecErrors:
     """Return an error for each op of the spec that calls user code, in order."""
     by_source = {op.source: op for op in reversed(calls)}
     return SpecErrors(

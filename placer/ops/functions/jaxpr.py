@@ -12,11 +12,11 @@ import numpy as np
 from placer.errors import PlacerError
 from placer.ops.functions.arguments import open_parameters
 from placer.ops.functions.batch_types import abstract_values
+from placer.ops.functions.changed_state import Leaves, changed_leaves, leaves_by_path
 from placer.ops.functions.complex_values import is_complex
 from placer.ops.functions.mode import Mode
 from placer.ops.functions.paths import leaves_with_paths
 from placer.ops.functions.replica_axis import refuse_second_binding
-from placer.ops.functions.state import Leaves, changed_leaves, leaves_by_path
 from placer.ops.functions.template import StreamLeaf, Template
 
 

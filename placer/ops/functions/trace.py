@@ -18,12 +18,16 @@ from placer.ops.functions.arguments import (
     state_paths,
 )
 from placer.ops.functions.batch_types import TRACE_BATCHES
+from placer.ops.functions.changed_state import (
+    hint_of_change,
+    state_change_error,
+    watch_state,
+)
 from placer.ops.functions.flatten import FlatJaxpr, flatten_guards
 from placer.ops.functions.jaxpr import make_jaxpr
 from placer.ops.functions.mode import TRAINING, Mode, widest_float
 from placer.ops.functions.random_draws import FROM_BATCH, FROM_KEY, check_draws
 from placer.ops.functions.replica_axis import inner_collective
-from placer.ops.functions.state import hint_of_change, state_change_error, watch_state
 from placer.ops.functions.template import Template
 from placer.ops.functions.user_lines import source_line
 from placer.place.types import BATCH

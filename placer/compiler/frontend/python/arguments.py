@@ -87,7 +87,7 @@ def collect_arguments(
     is float64. `assigned` are the paths of leaves that the function assigns. Raises
     SpecError for an argument that a spec cannot express."""
     from placer.compiler.frontend.python.argument_terms import TermBuilder
-    from placer.ops.functions.kept_state import COLLECTIONS, find_state
+    from placer.ops.functions.library_state import COLLECTIONS, find_state
 
     builder = TermBuilder(fn, wide, assigned, state_argument)
     named = list(zip(_argument_names(fn, args), args, strict=True))
