@@ -310,8 +310,8 @@ def test_a_short_batch_of_an_evaluation_needs_equal_parts(tmp_path: Path) -> Non
     ("changes", "which", "error", "message"),
     [
         ({"WORKERS": 3, "BATCH": 6}, "build", GraphError, "the 3 nodes of .* cannot compute the 2 parts"),
-        ({"PARTS": 3}, "build", GraphError, "a batch of 8 rows cannot be cut into the 3 equal parts of 'net'"),
-        ({"EVALUATED": 7}, "build_contrast", GraphError, "of 7 rows of an evaluation cannot be cut into the 2"),
+        ({"PARTS": 3}, "build", GraphError, "a batch of 8 rows cannot be cut into the 3 equal parts of 'net'(.|\n)* use batch: 6 or batch: 9"),
+        ({"EVALUATED": 7}, "build_contrast", GraphError, "of 7 rows of an evaluation cannot be cut into the 2(.|\n)* use data.eval.batch: 6 or"),
         ({"PARTS": 0}, "build", SpecError, "parts must be a whole number"),
     ],
 )  # fmt: skip
