@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from placer.plan.modules import modules_in
 from placer.plan.plan import MODEL, Plan, SparseTable, read_plan, read_sources
 from placer.plan.settings.data.feature_columns import source_columns
 from placer.plan.settings.training.slicing import Block
+from placer.system.callsite import warn_at_caller
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.utf8 import check_utf8
 from placer.system.reentry import refuse_in_node
@@ -197,7 +197,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     from placer.runtime.saving.start_parameters import check_start, open_parameters
 
     def warn(text: str) -> None:
-        warnings.warn(text, CheckpointWarning, stacklevel=5)
+        warn_at_caller(text, CheckpointWarning)
 
     stored = open_parameters(path, warn, finite=plan.settings.train.nan == "stop")
     needed = {op.name for op in graph.parameters}

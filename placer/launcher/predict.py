@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,6 +31,7 @@ from placer.runtime.control.result import Outcome, PredictionResult
 from placer.runtime.prediction.request import PredictionRequest, check_request, rows_of
 from placer.runtime.signals.interruption import NOTHING_PREDICTED, Interruption
 from placer.runtime.signals.signals import end_shown
+from placer.system.callsite import warn_at_caller
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.utf8 import check_utf8
 from placer.system.files.writable import why_not_writable
@@ -163,7 +163,7 @@ def predict(
             watch=watch,
         )
         for text in result.warnings:
-            warnings.warn(text, RunWarning, stacklevel=2)
+            warn_at_caller(text, RunWarning)
         with np.load(folder / "outputs.npz", allow_pickle=False) as file:
             return dict(file)
 

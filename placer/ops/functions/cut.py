@@ -16,9 +16,10 @@ from jax.extend import core
 
 from placer.errors import PlacerError
 from placer.ops.functions.complex_values import with_real_boundary
-from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards, source_line
+from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards
 from placer.ops.functions.replica import Parted
 from placer.ops.functions.replica_regions import Split, split_of
+from placer.ops.functions.user_lines import source_line
 
 OUTSIDE, RANDOM = -1, -2
 

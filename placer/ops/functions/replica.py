@@ -19,9 +19,10 @@ from jax.extend import core
 
 from placer.errors import PlacerError
 from placer.ops.functions.exact_floats import from_floats, to_floats
-from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, source_line
+from placer.ops.functions.flatten import FlatEquation, FlatJaxpr
 from placer.ops.functions.inserted_equations import equation_of
 from placer.ops.functions.replica_axis import check_outermost, names_axis
+from placer.ops.functions.user_lines import source_line
 
 Axes = tuple[int, ...]
 _REDUCE: Mapping[str, Any] = {"psum": jnp.sum, "pmax": jnp.max, "pmin": jnp.min}

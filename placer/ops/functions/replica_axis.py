@@ -12,7 +12,8 @@ import jax
 from jax.extend import core
 
 from placer.errors import PlacerError
-from placer.ops.functions.flatten import caller_line, source_line
+from placer.ops.functions.primitives import open_jaxpr
+from placer.ops.functions.user_lines import caller_line, source_line
 
 
 def names_axis(eqn: Any, axis: str) -> bool:
@@ -27,7 +28,7 @@ def names_axis(eqn: Any, axis: str) -> bool:
 def inner_collective(eqn: Any, axis: str) -> Any:
     """Return an equation inside another one that is a collective over the axis, or None."""
     for jaxpr in core.jaxprs_in_params(eqn.params):
-        for inner in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        for inner in open_jaxpr(jaxpr)[0].eqns:
             found = inner if names_axis(inner, axis) else inner_collective(inner, axis)
             if found is not None:
                 return found

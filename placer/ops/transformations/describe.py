@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 from placer.ops.functions.fingerprint import fingerprint_of_jaxpr
+from placer.ops.functions.primitives import open_jaxpr
 from placer.ops.transformations.clip import without_clip
-from placer.ops.transformations.equations import Equations, open_jaxpr
+from placer.ops.transformations.equations import Equations
 from placer.ops.transformations.ownership import find_owners
 from placer.ops.transformations.trace import Make, Traced, Types, takes_rate, trace
 from placer.plan.settings.training.transformations import Leaf, Transformation

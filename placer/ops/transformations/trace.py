@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placer.errors import PlacerError
-from placer.ops.transformations.equations import Equations, flatten
+from placer.ops.transformations.equations import Equations, inline_calls
 from placer.place.types import TensorType
 
 RATE = "learning_rate"
@@ -166,7 +166,7 @@ class _Tracer:
 
         closed = jax.make_jaxpr(init)(list(self._params.values()), self._rate)
         self._check_effects(closed, "init")
-        equations = flatten(closed)
+        equations = inline_calls(closed)
         rate = equations.inputs[-1]
         part = equations.part(equations.results)
         if any(rate in eqn.invars for eqn in part.eqns) or rate in part.results:
@@ -194,7 +194,7 @@ class _Tracer:
         values = list(self._params.values())
         closed = jax.make_jaxpr(update)(values, list(structs), values, self._rate)
         self._check_effects(closed, "update")
-        equations = flatten(closed)
+        equations = inline_calls(closed)
         new = [_struct(aval) for aval in closed.out_avals[len(values) :]]
         for (path, _), old, now in zip(self._paths, structs, new, strict=True):
             if (old.shape, old.dtype) != (now.shape, now.dtype):
@@ -225,7 +225,7 @@ class _Tracer:
 
         closed = jax.make_jaxpr(of_state)(list(structs), list(self._params.values()))
         self._check_effects(closed, name)
-        equations = flatten(closed)
+        equations = inline_calls(closed)
         return equations.part(equations.results)
 
     @property

@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placer.compiler.frontend.entries.op_kinds import TRACE
-from placer.compiler.frontend.python.arguments import (
-    Arguments,
-    collect_arguments,
-    initial_values,
-)
+from placer.compiler.frontend.python.arguments import Arguments, collect_arguments
 from placer.compiler.frontend.python.program import Program, current_program
 from placer.compiler.frontend.python.results import one_or_list
 from placer.compiler.frontend.python.tree import scalar_node
@@ -95,6 +91,7 @@ def trace(
 
         y = placer.trace(apply, create_model, x, name="net")
     """
+    from placer.compiler.frontend.python.model_parameters import initial_values
     from placer.ops.functions.description import assigned_state, describe
 
     span, program = caller_span(), current_program()

@@ -21,17 +21,14 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.optax_groups import optax_optimizers
 from placer.compiler.passes.gradients.differentiate import trained_parameters
-from placer.compiler.tracing import describe_raised, load_function
+from placer.compiler.tracing.user_functions import describe_raised, load_function
 from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.ops.transformations.cut import differences_on_blocks
 from placer.ops.transformations.describe import describe
 from placer.place.types import TensorType
 from placer.plan.modules import Modules, modules_in
 from placer.plan.plan import Table
-from placer.plan.settings.training.transformations import (
-    Transformation,
-    shape_on_block,
-)
+from placer.plan.settings.training.transformations import Transformation, shape_on_block
 
 _Shapes = Mapping[str, set[tuple[int, ...]]]
 """The shapes of the blocks of each cut parameter."""
