@@ -46,6 +46,7 @@ from placer.ops.functions.function import (
     fingerprint_of,
     trace_function,
 )
+from placer.ops.functions.replica_axis import OUTSIDE
 from placer.ops.functions.row_proof import is_by_rows
 from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
@@ -123,6 +124,15 @@ def _complete(
     except PlacerError as error:
         raise _error_at(op, error.message, error.hint) from error
     except (Exception, SystemExit) as error:
+        axis = attrs.get("axis")
+        unbound = f"unbound axis name: {axis}"
+        if axis and isinstance(error, NameError) and unbound in str(error):
+            # The function was traced with the axis before; only its derivative was not.
+            message = (
+                f"{attrs['fn']} reduces over the axis '{axis}' in the derivative of a"
+                f" custom_vjp or custom_jvp{_deepest_line(error, modules)}"
+            )
+            raise _error_at(op, message, OUTSIDE) from error
         message = describe_raised(attrs["fn"], error, modules)
         raise _error_at(op, message, missing_package_hint(error)) from error
     completed = condense(declaration, {**written, **traced})

@@ -33,7 +33,8 @@ from placer.ops.functions.random_draws import (
     check_draws,
 )
 from placer.ops.functions.replica import make_parted
-from placer.ops.functions.replica_axis import inner_collective, refuse_second_binding
+from placer.ops.functions.replica_axis import inner_collective
+from placer.ops.functions.replica_binding import refuse_second_binding
 from placer.ops.functions.replica_regions import compute_parts, shape_of_parts
 from placer.ops.functions.row_draws import draw_by_row, draws_random_numbers
 from placer.ops.functions.state import (
@@ -287,7 +288,7 @@ def _make_jaxpr(
     if mode.parts:
         axes = [(mode.axis, mode.parts)]
         traced = jax.make_jaxpr(of_values, axis_env=axes, return_shape=True)
-        with refuse_second_binding(fn, mode.axis):
+        with refuse_second_binding(mode.axis):
             closed, returned = traced(*inputs)
     else:
         closed, returned = jax.make_jaxpr(of_values, return_shape=True)(*inputs)
