@@ -68,10 +68,9 @@ def keep_whole(model: Model, tables: Mapping[str, Sequence[Table]]) -> Model:
                 found = functions.differences(op, shapes)
             if found:
                 transformation = op.attrs["transformation"]
-                whole = (*transformation.whole, *found)
+                whole = {**transformation.whole, **found}
                 kept[op] = op.with_attrs(
-                    transformation=structs.replace(transformation, whole=whole),
-                    kept_whole={**op.attrs.get("kept_whole", {}), **found},
+                    transformation=structs.replace(transformation, whole=whole)
                 )
     return _with_ops(model, kept)
 

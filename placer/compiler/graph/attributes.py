@@ -123,7 +123,6 @@ OPTIMIZER: Final = attributes(
     own("fn", str, "the function that returns the optax optimizer"),
     own("eval_params", str, "the function that computes values for evaluations"),
     own("transformation", Transformation, "the facts of an optax optimizer"),
-    own("kept_whole", dict[str, str], "by parameter, why it is not cut into blocks"),
     own("update", Settings, "how the workers agree on updates; sync by default"),
     CLIP,
     own("slicing", dict, "how parameters are sliced into blocks for servers"),

@@ -9,7 +9,7 @@ from typing import Any
 from placer.ops.functions.fingerprint import fingerprint_of_jaxpr
 from placer.ops.transformations.clip import without_clip
 from placer.ops.transformations.equations import Equations, open_jaxpr
-from placer.ops.transformations.ownership import find_owners
+from placer.ops.transformations.ownership import NOT_ELEMENTWISE, find_owners
 from placer.ops.transformations.trace import Make, Traced, Types, takes_rate, trace
 from placer.plan.settings.training.transformations import Leaf, Transformation
 
@@ -56,7 +56,7 @@ def describe(
         takes_rate=takes_rate(make),
         parameters=traced.names,
         leaves=tuple(leaves),
-        whole=tuple(traced.names[i] for i in owners.whole),
+        whole={traced.names[i]: NOT_ELEMENTWISE for i in owners.whole},
         together=tuple(
             tuple(traced.names[i] for i in group) for group in owners.together
         ),
