@@ -182,6 +182,14 @@ def load_function(
         raise PlacerError(
             f"{module}.py has no function '{name}'", hint=did_you_mean(name, names)
         )
+    try:
+        hash(fn)  # traces are cached
+    except TypeError as error:
+        raise PlacerError(
+            f"'{name}' of {module}.py is a {type(fn).__name__}, which has no hash",
+            hint=f"write a function that calls it, with def, or give {type(fn).__name__}"
+            " a method __hash__",
+        ) from error
     return fn  # type: ignore[no-any-return]
 
 

@@ -121,6 +121,7 @@ OPTIMIZER: Final = attributes(
     ),
     own("learning_rate", Rate, "a number or a schedule"),
     own("fn", str, "the function that returns the optax optimizer"),
+    own("config", str, "its arguments by name, as JSON"),
     own("eval_params", str, "the function that computes values for evaluations"),
     own("transformation", Transformation, "the facts of an optax optimizer"),
     own("update", Settings, "how the workers agree on updates; sync by default"),

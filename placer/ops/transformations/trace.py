@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +12,13 @@ import jax
 import jax.numpy as jnp
 
 from placer.errors import PlacerError
+from placer.ops.transformations.config import RATE, Make, name_of, takes_rate
 from placer.ops.transformations.equations import Equations, flatten
 from placer.ops.transformations.state_tree import StateLeaf, StateTree, tree_of
 from placer.place.types import TensorType
 
-RATE = "learning_rate"
-"""The parameter of a function for the learning rate of the step."""
-
-Make = Callable[..., Any]
-"""Returns an optax `GradientTransformation`."""
-
 Types = Mapping[str, TensorType]
 """The types of the parameters by name."""
-
-
-def takes_rate(make: Make) -> bool:
-    """Return True if a function has a parameter `learning_rate`."""
-    return RATE in inspect.signature(make).parameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +76,13 @@ def trace(
 ) -> Traced:
     """Trace an optimizer; the arguments are those of `describe`."""
     return _trace(make, tuple(types.items()), averaged, wide)
+
+
+def trace_again(
+    make: Make, types: Types, averaged: Callable[..., Any] | None, wide: bool
+) -> Traced:
+    """Like `trace`, but always call the functions."""
+    return _trace.__wrapped__(make, tuple(types.items()), averaged, wide)
 
 
 @lru_cache(maxsize=16)
@@ -188,7 +184,7 @@ class _Tracer:
     def _trace_averaged(
         self, averaged: Callable[..., Any], tree: StateTree, structs: Sequence[Any]
     ) -> Equations:
-        name = _name(averaged)
+        name = name_of(averaged)
 
         def of_state(leaves: Any, values: Any) -> Any:
             result = averaged(tree.pack(leaves), self._params_of(values))
@@ -201,7 +197,7 @@ class _Tracer:
 
     @property
     def _name(self) -> str:
-        return _name(self._make)
+        return name_of(self._make)
 
     def _transformation(self, rate: Any) -> Any:
         made = self._make(**{RATE: rate}) if self._takes_rate else self._make()
@@ -296,7 +292,3 @@ def with_shapes(types: Types, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
 
 def _struct(aval: Any) -> Any:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)

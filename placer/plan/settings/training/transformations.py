@@ -51,6 +51,7 @@ class Transformation(
 
     Attributes:
         fn: the function that returns the transformation, as `MODULE:NAME`.
+        config: the arguments of the function by name, as JSON; empty without any.
         takes_rate: the function takes the learning rate of the step as `learning_rate`.
         parameters: the names of the parameters, in the order of the tree.
         leaves: the state.
@@ -67,6 +68,7 @@ class Transformation(
     """
 
     fn: str
+    config: str = ""
     takes_rate: bool
     parameters: tuple[ValueName, ...]
     leaves: tuple[Leaf, ...]
