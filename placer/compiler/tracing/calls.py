@@ -21,7 +21,11 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
 from placer.compiler.tracing.flops import costs, flops_of
 from placer.compiler.tracing.row_check import check_rows, is_proven
-from placer.compiler.tracing.user_functions import describe_raised, load_function
+from placer.compiler.tracing.user_functions import (
+    deepest_line,
+    describe_raised,
+    load_function,
+)
 from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
@@ -33,6 +37,7 @@ from placer.ops.functions.batch_types import (
 )
 from placer.ops.functions.function import trace_function
 from placer.ops.functions.mode import Mode
+from placer.ops.functions.replica_axis import OUTSIDE
 from placer.ops.functions.run_region import fingerprint_of
 from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
@@ -110,6 +115,15 @@ def _complete(
     except PlacerError as error:
         raise _error_at(op, error.message, error.hint) from error
     except (Exception, SystemExit) as error:
+        axis = attrs.get("axis")
+        unbound = f"unbound axis name: {axis}"
+        if axis and isinstance(error, NameError) and unbound in str(error):
+            # The function was traced with the axis before; only its derivative was not.
+            message = (
+                f"{attrs['fn']} reduces over the axis '{axis}' in the derivative of a"
+                f" custom_vjp or custom_jvp{deepest_line(error, modules)}"
+            )
+            raise _error_at(op, message, OUTSIDE) from error
         message = describe_raised(attrs["fn"], error, modules)
         raise _error_at(op, message, missing_package_hint(error)) from error
     completed = condense(declaration, {**written, **traced})

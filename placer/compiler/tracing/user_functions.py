@@ -30,16 +30,24 @@ def load_function(
         raise PlacerError(
             f"{module}.py has no function '{name}'", hint=did_you_mean(name, names)
         )
+    try:
+        hash(fn)  # traces are cached
+    except TypeError as error:
+        raise PlacerError(
+            f"'{name}' of {module}.py is a {type(fn).__name__}, which has no hash",
+            hint=f"write a function that calls it, with def, or give {type(fn).__name__}"
+            " a method __hash__",
+        ) from error
     return fn  # type: ignore[no-any-return]
 
 
 def describe_raised(fn: str, error: BaseException, modules: Modules) -> str:
     """Return a message for an error that a user's function raised, with its line."""
     raised = f"{type(error).__name__}: {error}".strip()
-    return f"{fn} raised {raised}{_deepest_line(error, modules)}"
+    return f"{fn} raised {raised}{deepest_line(error, modules)}"
 
 
-def _deepest_line(error: BaseException, modules: Modules) -> str:
+def deepest_line(error: BaseException, modules: Modules) -> str:
     """Return the innermost traceback line within the spec's modules."""
     folder = str(modules.folder.absolute())
     frames = extract_tb(error.__traceback__)

@@ -16,7 +16,7 @@ from placer.ops.functions.changed_state import Leaves, changed_leaves, leaves_by
 from placer.ops.functions.complex_values import is_complex
 from placer.ops.functions.mode import Mode
 from placer.ops.functions.paths import leaves_with_paths
-from placer.ops.functions.replica_axis import refuse_second_binding
+from placer.ops.functions.replica_binding import refuse_second_binding
 from placer.ops.functions.template import StreamLeaf, Template
 
 
@@ -69,7 +69,7 @@ def make_jaxpr(
     if mode.parts:
         axes = [(mode.axis, mode.parts)]
         traced = jax.make_jaxpr(of_values, axis_env=axes, return_shape=True)
-        with refuse_second_binding(fn, mode.axis):
+        with refuse_second_binding(mode.axis):
             closed, returned = traced(*inputs)
     else:
         closed, returned = jax.make_jaxpr(of_values, return_shape=True)(*inputs)

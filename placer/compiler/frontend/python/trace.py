@@ -303,7 +303,7 @@ def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
     if not inspect.isfunction(inner):
         raise SpecError(
             f"{caller} needs a function, not {type(fn).__name__}",
-            hint="write for example def apply(model, x): return model(x)",
+            hint="pass a function that a file next to the program defines with def",
         )
     file = Path(inner.__code__.co_filename)
     if is_cell(str(file)):
