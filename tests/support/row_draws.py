@@ -1,4 +1,4 @@
-"""The reference for random numbers of rows: plain JAX, without placer."""
+"""The reference for random numbers of rows: plain JAX."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 from jax.extend import core
+
+from placer.ops.functions.flatten import scan_counts
 
 
 def draw_by_row(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
@@ -31,7 +33,7 @@ def draw_by_row(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
                     [eqn.primitive.bind(key, **params) for key in keys]
                 )
             elif eqn.primitive.name == "scan":
-                first, count = params["num_consts"], params["num_carry"]
+                first, count = scan_counts(params)
 
                 def step(
                     carry: Any,
