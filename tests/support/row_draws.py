@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from placer.ops.functions.flatten import scan_counts
+from placer.ops.functions.primitives import scan_counts
 
 
 def draw_by_row(fn: Callable[..., Any], rows: int) -> Callable[..., Any]:
