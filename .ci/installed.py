@@ -54,14 +54,14 @@ def main() -> None:
         for check in checks:
             check.result()
     check_report(specs / "digits.yaml")
-    run_tutorial("tutorial.md")
+    run_tutorial("start/tutorial.md")
     extras = sorted(set(EXTRAS.values()))
     (archive,) = Path(sys.argv[1]).glob("*.whl")
     pip = (sys.executable, "-m", "pip", "install", "--quiet")
     subprocess.run([*pip, f"{archive}[{','.join(extras)}]"], check=True)
     for name in EXTRAS:
         train(specs / name)
-    run_tutorial("tutorial-flax.md")
+    run_tutorial("start/tutorial-flax.md")
     print(f"{len(names)} specs trained from the wheel")
 
 

@@ -1,6 +1,6 @@
-"""Generates docs/ops.md, the op reference, from the declarations of the ops.
+"""Generates docs/reference/ops.md, the op reference, from the declarations of the ops.
 
-`python -m tools.op_reference > docs/ops.md` writes it. A test checks that the
+`python -m tools.op_reference > docs/reference/ops.md` writes it. A test checks that the
 file is up to date.
 """
 
@@ -29,7 +29,7 @@ _INTRODUCTION = """\
 # Ops
 
 Generated from the declarations in `placer/ops`; do not edit.
-`python -m tools.op_reference > docs/ops.md` regenerates it.
+`python -m tools.op_reference > docs/reference/ops.md` regenerates it.
 
 An op in a spec is one line: `name`, `op`, `in` (one name or a list), the attributes
 below, and optionally `place`. A dimension of a type is an int or `batch`, the number of

@@ -1,4 +1,4 @@
-"""`docs/features.md` agrees with the code."""
+"""`docs/how-to/features.md` agrees with the code."""
 
 import re
 import struct
@@ -12,7 +12,9 @@ from support.feature_formulas import crossed_key, integer_key, text_key
 from placer.compiler.frontend import load_text
 from placer.plan.settings.data.features import KINDS, Feature
 
-PAGE = (Path(__file__).parents[2] / "docs/features.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/how-to/features.md").read_text(
+    encoding="utf-8"
+)
 
 REST = """
 nodes: {worker: {count: 1}}

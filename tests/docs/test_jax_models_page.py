@@ -1,4 +1,4 @@
-"""The ten lines of docs/jax-models.md train a model of each library."""
+"""The ten lines of docs/how-to/jax-models.md train a model of each library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.marks import slow_but
 
 import placer
 
-PAGE = (Path(__file__).parents[2] / "docs" / "jax-models.md").read_text(
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "jax-models.md").read_text(
     encoding="utf-8"
 )
 PIECES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

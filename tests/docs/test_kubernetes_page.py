@@ -11,7 +11,7 @@ import yaml
 from placer.launcher.engines import kubernetes
 from placer.launcher.engines.kubernetes.manifests import labels
 
-PAGE = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "kubernetes.md").read_text()
 
 
 def test_the_page_lists_all_options() -> None:

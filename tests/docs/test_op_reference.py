@@ -1,16 +1,16 @@
-"""docs/ops.md is generated from the declarations."""
+"""docs/reference/ops.md is generated from the declarations."""
 
 from pathlib import Path
 
 from placer import ops
 from tools import op_reference
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "ops.md"
 
 
 def test_the_document_is_the_generated_text():
     assert DOCUMENT.read_text(encoding="utf-8") == op_reference.text(), (
-        "run: python -m tools.op_reference > docs/ops.md"
+        "run: python -m tools.op_reference > docs/reference/ops.md"
     )
 
 

@@ -1,4 +1,4 @@
-"""The examples and tables of docs/places.md are correct."""
+"""The examples and tables of docs/learn/places.md are correct."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from placer.place import Place
 
-PAGE = Path(__file__).parents[2] / "docs" / "places.md"
+PAGE = Path(__file__).parents[2] / "docs" / "learn" / "places.md"
 
 
 def test_the_examples_have_the_results_that_the_page_shows() -> None:

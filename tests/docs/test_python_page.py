@@ -1,4 +1,4 @@
-"""The examples of docs/python.md are correct."""
+"""The examples of docs/reference/python.md are correct."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from placer.compiler.frontend.python.read import run_builder
 from placer.compiler.frontend.python.yaml_text import to_yaml
 from placer.errors import SpecError
 
-PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text(
+    encoding="utf-8"
+)
 MODEL, *PIECES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 (BLOCKS,) = (piece for piece in PIECES if "class Block" in piece)
 PIECES.remove(BLOCKS)

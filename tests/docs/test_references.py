@@ -10,12 +10,13 @@ import pytest
 from placer.system.files import owners
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+DOCS = ROOT / "docs"
+PAGES = {str(p.relative_to(DOCS)): p.read_text() for p in DOCS.rglob("*.md")}
 TEXTS = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (
         *(ROOT / "placer").rglob("*.py"),
-        *(ROOT / "docs").glob("*.md"),
+        *DOCS.rglob("*.md"),
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
     )
@@ -35,10 +36,18 @@ def anchors(page):
 
 @pytest.mark.parametrize("name", [n for n, text in TEXTS.items() if ".md" in text])
 def test_pages_and_sections_that_a_file_names_exist(name):
-    form = r"docs/([a-z-]+\.md)(?:#([\w-]+))?"
+    form = r"docs/([a-z-]+/[a-z-]+\.md)(?:#([\w-]+))?"
     found = re.findall(form, TEXTS[name])
     if name.startswith("docs/"):
-        found += re.findall(r"\]\(([a-z-]+\.md)(?:#([\w-]+))?\)", TEXTS[name])
+        here = (ROOT / name).parent
+        links = re.findall(r"\]\(([a-z/.-]+\.md)(?:#([\w-]+))?\)", TEXTS[name])
+        linked = [((here / link).resolve(), anchor) for link, anchor in links]
+        assert all(page.is_file() for page, _ in linked)
+        found += [
+            (str(page.relative_to(DOCS)), anchor)
+            for page, anchor in linked
+            if page.is_relative_to(DOCS)
+        ]
     for page, anchor in found:
         assert page in PAGES
         assert not anchor or anchor in anchors(page), f"{page}#{anchor}"
@@ -54,8 +63,8 @@ def test_variables_that_are_read_or_named_are_documented():
 
 
 def test_the_page_that_an_error_names_has_what_it_names():
-    assert "docs/security.md" in owners._ALTERNATIVE
-    page = PAGES["security.md"]
+    assert "docs/reference/security.md" in owners._ALTERNATIVE
+    page = PAGES["reference/security.md"]
     assert owners.TRUST_VARIABLE in page
     assert "--no-code" in page
     assert "which command runs which code" in page.lower()

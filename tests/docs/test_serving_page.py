@@ -14,7 +14,7 @@ from support.spec_models import SPECS, initial_parameters
 
 import placer
 
-PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serving.md"
 
 
 def program_of_page():

@@ -43,15 +43,15 @@ def test_a_tutorial_runs_in_an_empty_folder(page, changed, tmp_path):
     folder.mkdir()
     environment = process_environment() | {"PATH": path}
     output = run_page(DOCS / page, folder, changed, environment)
-    if page == "tutorial.md":
+    if page == "start/tutorial.md":
         check_the_request_of_the_serving_page(folder, environment)
     reached = [float(text) for text in re.findall(r"accuracy (0\.[0-9]+)", output)]
     assert reached[-1] > 0.87
 
 
 def check_the_request_of_the_serving_page(folder, environment):
-    """Send the request of docs/serving.md to its service, with the tutorial's model."""
-    text = (DOCS / "serving.md").read_text()
+    """Send the request of docs/how-to/serving.md to its service, with the tutorial's model."""
+    text = (DOCS / "how-to" / "serving.md").read_text()
     (service,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     ((request, answer),) = re.findall(r"-d '(.*)'\n    (.*)", text)
     (folder / "serve.py").write_text(service)

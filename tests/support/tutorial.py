@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 
-PAGES = {"tutorial.md": "customers.yaml", "tutorial-flax.md": "net.py"}
+PAGES = {"start/tutorial.md": "customers.yaml", "start/tutorial-flax.md": "net.py"}
 """The tutorials, and the file that each of them changes."""
 BLOCK = re.compile(r"^```(\w+)( fails)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARYING = re.compile(

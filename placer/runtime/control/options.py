@@ -326,7 +326,7 @@ class Options:
         "given",
         "Write a timeline of all nodes to FILE, as a trace for `placer report` and "
         "Perfetto; see "
-        "docs/tracing.md.",
+        "docs/how-to/tracing.md.",
         file="written",
     )
     trace_steps: str | None = _option(

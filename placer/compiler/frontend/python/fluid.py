@@ -176,7 +176,7 @@ def sparse_embedding(
     """Looks up rows of a sparse table, which has one row for each key.
 
     This is `embedding` with `sparse=True`, with PaddlePaddle's arguments
-    (docs/sparse-tables.md).
+    (docs/learn/sparse-tables.md).
 
     input: integers, any shape; all 64 bits of an int64 or uint64 input are the key.
     size: [rows, dim]. `rows` does not limit the number of keys. It only scales initial
@@ -230,7 +230,7 @@ def Embedding(  # noqa: N802 - the name that PaddlePaddle has for it
     input: integers, any shape.
     size: [rows, dim].
     padding_idx: an id without a row; a negative id counts from the end.
-    sparse: whether the table has one row for each key (docs/sparse-tables.md).
+    sparse: whether the table has one row for each key (docs/learn/sparse-tables.md).
     weight_attr: the name of the table, or an existing table. Calls with the same name
         share the table.
     dtype: the dtype of the table.

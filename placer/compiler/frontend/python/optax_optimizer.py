@@ -29,7 +29,7 @@ class Optax(OptimizerSettings):
         fn: A function that returns an `optax.GradientTransformation`: a function at the
             top level of a file next to the program, or its name as `MODULE:FUNCTION`.
             It takes no arguments, or only `learning_rate`.
-        learning_rate: A number, or a schedule (docs/spec.md), if `fn` takes
+        learning_rate: A number, or a schedule (docs/reference/spec.md), if `fn` takes
             `learning_rate`. The function then receives the rate of the step.
         eval_params: A function `(state, params)` that returns the parameters for
             evaluations, predictions and exports, such as their running means. Without

@@ -27,7 +27,7 @@ def parameter(
 
     shape: ints; [] for a scalar.
     init: the initializer, such as `"xavier_uniform"` or `{"normal": 0.02}`
-        (docs/spec.md).
+        (docs/reference/spec.md).
     """
     entry: dict[str, Any] = {"shape": shape, "init": init}
     if dtype != "float32":
