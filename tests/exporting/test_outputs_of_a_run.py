@@ -134,7 +134,7 @@ def check_outputs(
     check_exported(build, kept, columns, outputs, precision, folder)
 
 
-IN_EVERY_RUN = [("two_workers", "float32"), ("breast_cancer", "float64")]
+IN_EVERY_RUN = [("two_workers", "float64")]
 
 
 @pytest.mark.parametrize(("model", "precision"), slow_but(IN_EVERY_RUN, CASES))

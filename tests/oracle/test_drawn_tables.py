@@ -148,7 +148,7 @@ def check_continued(model: TableModel, first: Cluster, second: Cluster) -> None:
 
 
 @given(QUICK, table_clusters())
-@settings(SETTINGS, max_examples=3, derandomize=True)
+@settings(SETTINGS, max_examples=2, derandomize=True)
 def test_tables_train_as_in_one_process(model, cluster):
     check_placement(model, cluster)
 

@@ -23,7 +23,6 @@ from placer.plan.settings.training import optimizers, schedules
 
 IN_EVERY_RUN = [
     ("activations", "split over workers"),
-    ("rows", "split over workers"),
     ("numbers", "op by op on two workers"),
     ("rows", "op by op on all and some, optimizers on all"),
 ]

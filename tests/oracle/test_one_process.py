@@ -14,7 +14,6 @@ from placer.runtime.process.threads import run_in_threads
 from placer.system.resources import find_file
 
 IN_EVERY_RUN = (
-    "breast_cancer",
     "lamb",
     "mlp_pipeline",
 )

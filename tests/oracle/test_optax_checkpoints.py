@@ -168,12 +168,11 @@ ROWS, STEPS, STOP = 36, 6, 3
 ALWAYS = {
     ("ema", "two servers"),
     ("ema", "shard_state"),
-    ("adam", "one server"),
     ("schedule_free", "all-reduce"),
     ("only_mean", "shard_state"),
     ("partitioned", "one process"),
 }
-"""The cases that are not slow: each optimizer and each placement once."""
+"""The cases that are not slow: each kind of state and most placements."""
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from support.checkpointed import lines
+from support.marks import slow_but
 
 import placer
 from placer.runtime.control import checkpoint_settings
@@ -396,7 +397,7 @@ def test_the_cases_have_all_features():
         assert any(placement in move for move in moves)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but([*CASES][1:4], CASES))
 def test_a_run_continues_on_another_placement(name):
     each = CASES[name]
     check_resumed(each.model, each.placements, each.stops, each.steps)

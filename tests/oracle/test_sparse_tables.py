@@ -136,7 +136,9 @@ def dense(tmp_path_factory):
     [
         {"optimizers": ADAGRAD},
         {"optimizers": SGD, "clip": {"global_norm": 0.1}},
-        {"optimizers": SGD, "clip": {"value": 0.01}},
+        pytest.param(
+            {"optimizers": SGD, "clip": {"value": 0.01}}, marks=pytest.mark.slow
+        ),
         {
             "optimizers": [
                 {**ADAGRAD, "match": "a.*", "clip": {"norm": 0.05}},
@@ -144,7 +146,9 @@ def dense(tmp_path_factory):
                 dict(SGD),
             ]
         },
-        {"optimizers": ADAGRAD, "microbatches": 2},
+        pytest.param(
+            {"optimizers": ADAGRAD, "microbatches": 2}, marks=pytest.mark.slow
+        ),
         {"optimizers": SGD, "microbatches": 2, "clip": {"value": 0.01}},
     ],
     ids=[

@@ -17,7 +17,7 @@ from support.spec_models import (
 
 from placer.compiler.driver import compile
 
-IN_EVERY_RUN = ("breast_cancer", "mlp_pipeline")
+IN_EVERY_RUN = ("breast_cancer",)
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

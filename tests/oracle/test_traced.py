@@ -51,12 +51,9 @@ PLACEMENTS = {
 }
 """The lines of the model file that each placement replaces."""
 IN_EVERY_RUN = [
-    ("plain", "all workers"),
     ("plain", "recomputed"),
-    ("flax", "two GPUs"),
     ("equinox", "a pipeline"),
     ("inner", "two workers"),
-    ("spectral", "two workers"),
     ("spectral", "all workers"),
 ]
 CASES = [

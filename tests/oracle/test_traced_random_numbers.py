@@ -147,7 +147,7 @@ PLACEMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("placement", slow_but(["a pipeline", "a ring"], PLACEMENTS))
 def test_a_row_has_its_own_mask_at_any_place(placement: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     masks = run(folder, "by_streams", 2, **PLACEMENTS[placement])[1]

@@ -175,7 +175,6 @@ def test_a_run_that_is_killed_often_has_the_same_bits(whole, tmp_path):
     slow_but(
         [
             ("launcher", signal.SIGINT),
-            ("all", signal.SIGTERM),
         ],
         [
             ("launcher", signal.SIGINT),

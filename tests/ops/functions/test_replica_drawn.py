@@ -63,7 +63,7 @@ STEP = st.tuples(st.integers(0, 7), st.integers(0, 9), st.integers(0, 9))
 
 
 # Each example traces and differentiates a function twice, which takes 0.3 s.
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     steps=st.lists(STEP, min_size=1, max_size=5),
     shape=st.sampled_from([(2, 1), (2, 2), (4, 2), (4, 4)]),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.marks import slow_but
 
 from placer.errors import PlacerError
 from placer.ops.functions import function
@@ -125,7 +126,9 @@ def compute(fn: Any, x: Any, rows: slice) -> Any:
     return np.asarray(run(x[rows], position[rows]))
 
 
-@pytest.mark.parametrize("fn", FUNCTIONS)
+@pytest.mark.parametrize(
+    "fn", slow_but([in_a_scan, in_a_branch, several_per_row, gamma], FUNCTIONS)
+)
 def test_a_row_has_the_same_numbers_in_any_part_of_the_batch(fn: Any) -> None:
     assert is_by_rows(fn, ARGS, mode=TRAINING)
     x = np.random.default_rng(0).normal(size=(ROWS, 6)).astype(np.float32)

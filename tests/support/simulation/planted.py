@@ -19,6 +19,7 @@ from placer.channel.mailbox import Mailbox
 from placer.channel.message import PiecedMessage
 from placer.channel.pool import ChunkPool
 from placer.channel.session import Session
+from support.marks import slow_but
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ def is_found(bug: Bug, simulate: Callable[[int], Any], seeds: Iterable[int]) -> 
         found = any(map(fails, seeds))
         gc.collect()
     return found
+
+
+def slow_if_rare(bugs: Iterable[Bug], rare: set[str]) -> list[Any]:
+    """Return the bugs for `parametrize`; those whose names are in `rare` are slow."""
+    every = list(bugs)
+    assert rare <= {bug.name for bug in every}
+    return slow_but([bug for bug in every if bug.name not in rare], every)
 
 
 BUGS: list[Bug] = []

@@ -96,7 +96,7 @@ PROGRAMS = st.lists(st.sampled_from(ACTIONS), max_size=30)
 
 
 @given(tables(QUICK_RULES), SEEDS, PROGRAMS)
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=25)
 def test_a_table_does_what_a_dict_does(chosen, seed, actions):
     check_as_dict(chosen, seed, actions)
 
