@@ -162,10 +162,10 @@ class CheckpointWarning(RuntimeWarning):
     """A checkpoint in a folder cannot be read, so an earlier one is used."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str | None:
+def nearest(name: str, valid: Iterable[str], ratio: float = 0.6) -> str | None:
     """Return the valid name closest to `name`, or None if none is close. The
     order is: a name that differs only in case, a name that `name` abbreviates (such as
-    `learning_rate` for `lr`), a match of `difflib` with a ratio of at least 0.6. For a
+    `learning_rate` for `lr`), a match of `difflib` with at least this ratio. For a
     name of up to 3 characters the ratio may be 0.5, if the first characters are equal.
 
     >>> nearest("h2", ["h1", "logits"])
@@ -176,7 +176,7 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     names = sorted(valid)
     same = [each for each in names if each.casefold() == name.casefold()]
     meant = [each for each in names if _initials(each) == name.casefold()]
-    closest = same or meant or get_close_matches(name, names, n=1, cutoff=0.6)
+    closest = same or meant or get_close_matches(name, names, n=1, cutoff=ratio)
     if not closest and len(name) <= MAX_SHORT_NAME:
         alike = [each for each in names if each[:1] == name[:1]]
         closest = get_close_matches(name, alike, n=1, cutoff=0.5)

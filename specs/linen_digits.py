@@ -24,7 +24,7 @@ class Net(nn.Module):
     def __call__(self, image: jax.Array) -> jax.Array:
         x = nn.relu(nn.Conv(16, (3, 3))(image))
         x = nn.relu(nn.Conv(32, (3, 3), strides=2)(x))
-        return nn.Dense(10)(x.reshape(len(x), -1))
+        return nn.Dense(10)(x.reshape(x.shape[0], -1))
 
 
 def make() -> dict[str, dict[str, jax.Array]]:

@@ -71,7 +71,11 @@ def export_command(
     from placer.exporting.export import export
 
     with build_folder(
-        build, overrides=overrides, outputs=outputs or None, code=code
+        build,
+        overrides=overrides,
+        single_process=True,
+        outputs=outputs or None,
+        code=code,
     ) as folder:
         model = export(folder, out, params=params, outputs=outputs, batch=batch)
     for text in model.warnings:

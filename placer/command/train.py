@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from placer.command.console import echo
 from placer.command.launch import launch_options, run_build
 from placer.command.option_groups import GroupedCommand, command_without, grouped_option
 from placer.command.options import compile_options, spec_argument
+
+if TYPE_CHECKING:
+    from placer.compiler.graph.graph import Graph
 
 
 @click.command(
@@ -54,8 +57,10 @@ def train_command(
     are written only where an option or the spec names them.
     """
     from placer.compiler.driver import compile_in_memory
+    from placer.compiler.passes import STEP_PASSES
     from placer.launcher.run_folder import new_run
     from placer.report.outcome import plan_line
+    from placer.report.repeated_work import repeated_line
     from placer.runtime.callbacks.tensorboard import check_installed
     from placer.runtime.control.option_checks import (
         check_one_process,
@@ -77,6 +82,12 @@ def train_command(
         check_thread_options(chosen, logs=options["logs"])
     if options["tensorboard"] is not None:
         check_installed()
+    final: list[Graph] = []  # the graph of a training step, then that of an evaluation
+
+    def watch(name: str, graph: Graph) -> None:
+        if name == STEP_PASSES[-1].name:
+            final.append(graph)
+
     compiled = compile_in_memory(
         spec,
         nodes=nodes,
@@ -84,6 +95,7 @@ def train_command(
         single_process=single_process,
         outputs=outputs,
         code=code,
+        after_pass=watch,
     )
     plan = compiled.plan
     stream = sys.stderr if as_json else sys.stdout
@@ -96,6 +108,8 @@ def train_command(
     ):
         created.append(run.build.parent)
         echo(f"{plan.name}: {plan_line(plan)}", file=stream)
+        for note in repeated_line(plan, final[0]):
+            echo(f"  {note}", file=stream)
         echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
         run_build(
             run.build,

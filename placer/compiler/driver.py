@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,6 +62,7 @@ from placer.plan.plan import (
 )
 from placer.plan.settings.data.source import RowSource
 from placer.plan.write import write_build
+from placer.system.callsite import warn_at_caller
 from placer.system.files.regular import read_regular
 from placer.system.files.utf8 import check_utf8
 from placer.system.garbage_collection import garbage_collection_off
@@ -200,21 +200,21 @@ def compile_in_memory(
         calls = [op for op in spec.graph.ops if calls_user_code(op)]
         optimizers = optax_optimizers(spec.graph)
         if not code and (calls or optimizers):
-            raise _code_needed([*calls, *optimizers])
+            raise _no_code_errors([*calls, *optimizers])
         # Tracing imports JAX, which the rest of the compiler does not need.
         if calls:
-            from placer.compiler.tracing import complete_calls
+            from placer.compiler.tracing.calls import complete_calls
 
             spec = complete_calls(spec)
         if optimizers:
-            from placer.compiler.tracing_optax import describe_optimizers
+            from placer.compiler.tracing.optimizers import describe_optimizers
 
             spec = describe_optimizers(spec)
         spec = name_classes(limit_inputs(spec))
         spec, lowered, tables = _lower_to_tables(spec, after_pass)
         compiled = _emit(spec, lowered, tables, read_weight_files(spec))
     for text in (*find_row_pairs(spec.graph), *find_rates_of_zero(spec.graph)):
-        warnings.warn(text, SpecWarning, stacklevel=3)
+        warn_at_caller(text, SpecWarning)
     return compiled
 
 
@@ -260,7 +260,7 @@ def _lower_to_tables(
     if not optax_optimizers(model.graph):
         lowered = lower_model(model, observe)
         return model, lowered, plan_tables(model, lowered.step, lowered.evaluation)
-    from placer.compiler.tracing_optax import keep_whole
+    from placer.compiler.tracing.optimizers import keep_whole
 
     while True:
         lowered, graphs = _lower_and_observe(model)
@@ -313,7 +313,7 @@ def _emit(
     )
 
 
-def _code_needed(calls: Sequence[Op]) -> SpecErrors:
+def _no_code_errors(calls: Sequence[Op]) -> SpecErrors:
     """Return an error for each op of the spec that calls user code, in order."""
     by_source = {op.source: op for op in reversed(calls)}
     return SpecErrors(

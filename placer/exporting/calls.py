@@ -18,14 +18,11 @@ from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.errors import PlacerError
 from placer.ops.attributes import complete
-from placer.ops.functions.arguments import (
-    Template,
-    make_template,
-    open_parameters,
-    state_argument,
-)
+from placer.ops.functions.arguments import open_parameters, state_argument
 from placer.ops.functions.cut import OUTSIDE
 from placer.ops.functions.function import TracedFunction, trace_function
+from placer.ops.functions.made_models import make_template
+from placer.ops.functions.template import Template
 from placer.ops.special.call import CALL
 from placer.place.types import TensorType
 

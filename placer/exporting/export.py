@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from placer.plan.modules import modules_in
 from placer.plan.plan import MODEL, Plan, SparseTable, read_plan, read_sources
 from placer.plan.settings.data.feature_columns import source_columns
 from placer.plan.settings.training.slicing import Block
+from placer.system.callsite import warn_at_caller
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.utf8 import check_utf8
 from placer.system.reentry import refuse_in_node
@@ -87,8 +87,8 @@ def export(
     Args:
         build: a build folder whose spec has `predict.outputs`, or that was compiled
             with `outputs`. It may have any number of nodes. Or a spec, a YAML file or
-            `FILE.py:FUNCTION`, which is compiled into a temporary folder, with
-            `outputs`.
+            `FILE.py:FUNCTION`, which is compiled into a temporary folder for one process,
+            with `outputs`.
         out: the folder to write: a new or an empty one.
         params: the parameters: a dict of arrays such as `Result.params`, a file written
             by `save_params` of `launch`, or a checkpoint. Sparse tables need a
@@ -113,7 +113,10 @@ def export(
     refuse_in_node("placer.export")
     refuse_unknown("export", unknown)
     if is_spec(build):
-        with build_folder(Path(build), outputs=outputs or None) as folder:
+        compiled = build_folder(
+            Path(build), single_process=True, outputs=outputs or None
+        )
+        with compiled as folder:
             return _export(folder, Path(out), params, outputs, batch)
     return _export(Path(build), Path(out), params, outputs, batch)
 
@@ -194,7 +197,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     from placer.runtime.saving.start_parameters import check_start, open_parameters
 
     def warn(text: str) -> None:
-        warnings.warn(text, CheckpointWarning, stacklevel=5)
+        warn_at_caller(text, CheckpointWarning)
 
     stored = open_parameters(path, warn, finite=plan.settings.train.nan == "stop")
     needed = {op.name for op in graph.parameters}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,6 +14,7 @@ from placer.errors import CheckpointWarning, DataError, PlacerError, did_you_mea
 from placer.place.types import TensorType
 from placer.plan.parameter_differences import find_differences
 from placer.plan.settings.training.slicing import Block
+from placer.system.callsite import warn_at_caller
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +62,7 @@ def restore(
         result = placer.launch("build")
         model = placer.restore(net.make(), result, "net")
     """
-    from placer.compiler.frontend.python.arguments import parameters_in
+    from placer.compiler.frontend.python.model_parameters import parameters_in
     from placer.ops.functions.filled_models import fill
 
     if inspect.isfunction(model):
@@ -127,7 +127,7 @@ def _stored_values(path: Path) -> _Values:
     from placer.runtime.saving.start_parameters import open_parameters
 
     def warn(text: str) -> None:
-        warnings.warn(text, CheckpointWarning, stacklevel=5)
+        warn_at_caller(text, CheckpointWarning)
 
     start = open_parameters(path, warn, finite=False)
 

@@ -54,9 +54,7 @@ def lower(
             op = _op_of(error, model)
             if batch is not None or op is None:
                 raise
-            text = str(error).strip().partition("\n")[0]
-            cause = f"{type(error).__name__}: {text}"
-            raise SymbolicBatchError(op, cause) from error
+            raise SymbolicBatchError(op, _cause_of(error, model)) from error
         return bytes(exported.serialize())
 
 
@@ -75,6 +73,22 @@ def _without_locations() -> Iterator[None]:
         yield
     finally:
         jax.config.update(option, before)
+
+
+def _cause_of(error: BaseException, model: Callable[..., Any]) -> str:
+    """Return the error, the line of the user's module that raised it, and advice."""
+    text = str(error).strip().partition("\n")[0]
+    own = Path(model.__code__.co_filename).absolute()
+    frames = extract_tb(error.__traceback__)
+    files = [(Path(each.filename).absolute(), each.lineno) for each in frames]
+    beside = [
+        f"{x.name}:{n}: " for x, n in files if x.parent == own.parent and x != own
+    ]
+    line = beside[-1] if beside else ""
+    advice = ""
+    if "_DimExpr" in text and isinstance(error, TypeError):
+        advice = "; write x.shape[0] instead of len(x)"
+    return f"{line}{type(error).__name__}: {text}{advice}"
 
 
 def _op_of(error: BaseException, model: Callable[..., Any]) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -30,6 +29,7 @@ from placer.runtime.control.options import Options, takes_options
 from placer.runtime.control.result import Result
 from placer.runtime.signals.interruption import Interruption, interruption_of
 from placer.runtime.signals.signals import catch_signals, end_shown
+from placer.system.callsite import warn_at_caller
 
 AnyPath = str | Path
 
@@ -204,7 +204,7 @@ def launch_checked(
         note(result)
         params.attach(result, history)
     for text in result.warnings:
-        warnings.warn(text, RunWarning, stacklevel=2)
+        warn_at_caller(text, RunWarning)
     return result
 
 

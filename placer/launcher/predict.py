@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,6 +31,7 @@ from placer.runtime.control.result import Outcome, PredictionResult
 from placer.runtime.prediction.request import PredictionRequest, check_request, rows_of
 from placer.runtime.signals.interruption import NOTHING_PREDICTED, Interruption
 from placer.runtime.signals.signals import end_shown
+from placer.system.callsite import warn_at_caller
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.utf8 import check_utf8
 from placer.system.files.writable import why_not_writable
@@ -121,7 +121,9 @@ def predict(
         needs_build = is_spec(build)
         used_build = Path(build)
         if needs_build:
-            compiled = build_folder(used_build, outputs=outputs or None)
+            compiled = build_folder(
+                used_build, single_process=single_process, outputs=outputs or None
+            )
             used_build = exits.enter_context(compiled)
         if isinstance(rows, Mapping):
             arrays = {key: to_array(value) for key, value in rows.items()}
@@ -149,6 +151,7 @@ def predict(
         chosen = Options(init_params=file, **options)
         if single_process:
             check_one_process(chosen)
+        if single_process and not needs_build:
             check_predict(used_build, request, logs=logs)
             used_build = exits.enter_context(one_process_build(used_build))
         result = predict_to_file(
@@ -160,7 +163,7 @@ def predict(
             watch=watch,
         )
         for text in result.warnings:
-            warnings.warn(text, RunWarning, stacklevel=2)
+            warn_at_caller(text, RunWarning)
         with np.load(folder / "outputs.npz", allow_pickle=False) as file:
             return dict(file)
 

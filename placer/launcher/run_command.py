@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import shlex
 import sys
@@ -148,12 +149,16 @@ def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
     }
 
 
-def _optax_functions(plan: Plan, table: Table) -> dict[str, str | None]:
+def _optax_functions(plan: Plan, table: Table) -> dict[str, Any]:
     """Return the functions of an optax optimizer, with the keys of a spec."""
     if table.rule != OPTAX:
         return {}
     transformation = plan.transformations[table.transformation]
-    return {"fn": transformation.fn, "eval_params": transformation.eval_params or None}
+    return {
+        "fn": transformation.fn,
+        "with": json.loads(transformation.config or "null"),
+        "eval_params": transformation.eval_params or None,
+    }
 
 
 def _sparse_tables(plan: Plan) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import time
-import warnings
 from bisect import bisect_left
 from collections.abc import Callable
 from io import FileIO
@@ -47,6 +46,7 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.control.result import PredictionResult, Result
 from placer.runtime.signals.signals import EndedBySignal
+from placer.system.callsite import warn_at_caller
 from placer.system.files.atomic import atomic_file, mode_of
 
 FLUSH_INTERVAL: Final = 1.0
@@ -135,10 +135,8 @@ class RunRecord:
                 for lines in filter(None, (self._events, self._history)):
                     lines.close()
         if self._problem is not None:
-            warnings.warn(
-                f"the files of the run are incomplete: {self._problem}",
-                RunWarning,
-                stacklevel=2,
+            warn_at_caller(
+                f"the files of the run are incomplete: {self._problem}", RunWarning
             )
 
     def _record(self, event: Event) -> None:

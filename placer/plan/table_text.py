@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -129,6 +130,10 @@ def _describe_rule(name: str, hyper: Mapping[str, Any], learning_rate: Rate) -> 
 def _describe_optax(transformation: Transformation, learning_rate: Rate | None) -> str:
     """Describe an optax optimizer with its learning rate and state."""
     parts = [f"optax {transformation.fn}"]
+    if transformation.config:
+        given = json.loads(transformation.config).items()
+        pairs = ", ".join(f"{key}: {_format_setting(value)}" for key, value in given)
+        parts[0] += f" with {{{pairs}}}"
     if learning_rate is not None:
         rate = _format_setting(to_builtins(learning_rate))
         parts[0] += f": learning rate {rate}"

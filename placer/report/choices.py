@@ -11,6 +11,7 @@ from placer.compiler.emit.choices import CONVERSION_REASON
 from placer.compiler.graph.structural_ops import KINDS, is_conversion
 from placer.plan.plan import Choice, Plan
 from placer.report.numbers import plural
+from placer.system.listed import list_names
 
 _OF_OP = re.compile(r"(?P<name>.+) \((?P<kind>[\w.]+)\) at (?P<place>\S+)")
 _MAX_NAMED = 3
@@ -47,7 +48,9 @@ def list_choices(plan: Plan) -> Iterator[str]:
             yield f"{choice.what}: {why}"
             continue
         kinds, places, names = (
-            _first([*dict.fromkeys(match[part] for _, match in members)])
+            list_names(
+                [*dict.fromkeys(match[part] for _, match in members)], _MAX_NAMED
+            )
             for part in ("kind", "place", "name")
         )
         yield f"{reason}:"
@@ -67,12 +70,6 @@ def _merge(groups: Mapping[str, _Members]) -> dict[str, _Members]:
             key = form if len(reasons) > _MAX_NAMED else reason
             merged.setdefault(key, []).extend(groups[reason])
     return merged
-
-
-def _first(names: list[str]) -> str:
-    more = len(names) - _MAX_NAMED
-    text = ", ".join(names[:_MAX_NAMED])
-    return f"{text} and {more:,} more" if more > 0 else text
 
 
 def _general_reason(kind: str, why: str, fields: Sequence[str]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from math import prod
 
 from placer.plan.plan import Plan, Table
 from placer.plan.settings.training.transformations import Transformation
+from placer.system.listed import list_names
 
 MAX_NAMED = 8
 
@@ -28,14 +28,14 @@ def optax_lines(plan: Plan, limit: int | None = MAX_NAMED) -> Iterator[str]:
         }
         kept = [name for name in transformation.parameters if name in whole]
         if kept and _is_divided(plan, transformation, tables):
-            yield f"not cut for {transformation.fn}: {_listed(kept, limit)}"
+            yield f"not cut for {transformation.fn}: {list_names(kept, limit)}"
         counts = [
             leaf.name
             for leaf in transformation.leaves
             if not leaf.shape and leaf.dtype.startswith(("int", "uint"))
         ]
         if counts and any(table.mode or table.local for table in tables):
-            listed = _listed([*dict.fromkeys(counts)], limit)
+            listed = list_names([*dict.fromkeys(counts)], limit)
             yield (
                 f"workers are asynchronous, so counts in the state of {transformation.fn}"
                 f" are the updates of one parameter on one node: {listed}"
@@ -52,8 +52,3 @@ def _is_divided(
         {block.parameter: block.numel for block in table.blocks} != everything
         for table in tables
     )
-
-
-def _listed(names: list[str], limit: int | None) -> str:
-    more = len(names) - len(names[:limit])
-    return ", ".join(islice(names, limit)) + (f" and {more} more" if more else "")

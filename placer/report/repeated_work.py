@@ -12,6 +12,7 @@ from placer.compiler.graph.graph import Graph
 from placer.compiler.schedule.costs import RepeatedOp, find_repeated_ops
 from placer.plan.plan import Plan
 from placer.report.numbers import format_flops
+from placer.system.listed import list_names
 
 MIN_SHARE = 0.01
 """Repeated work below this share of a step's FLOPs is not reported."""
@@ -25,10 +26,9 @@ def repeated_line(plan: Plan, graph: Graph) -> Iterator[str]:
     flops = sum(each.flops for each in repeated)
     if flops <= MIN_SHARE * total:
         return
-    names = ", ".join(each.op.name for each in repeated[:MAX_NAMED])
-    more = f" and {len(repeated) - MAX_NAMED} more" if len(repeated) > MAX_NAMED else ""
+    names = list_names([each.op.name for each in repeated], MAX_NAMED)
     share = f"{flops / total:.0%} of a step's FLOPs ({format_flops(flops)})"
-    yield f"{share} are repeated on several nodes: {names}{more}{_first_hint(repeated)}"
+    yield f"{share} are repeated on several nodes: {names}{_first_hint(repeated)}"
 
 
 def _first_hint(repeated: Sequence[RepeatedOp]) -> str:

@@ -1,4 +1,4 @@
-"""Finds the line outside of placer that called into it, for errors in Python models."""
+"""Finds the line outside of placer that called into it, for errors and warnings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import linecache
 import os
 import re
 import sys
+import warnings
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
@@ -15,15 +16,26 @@ from placer.errors import Span, SpecError
 
 def caller_span() -> Span:
     """Return the span of the innermost call in code outside of placer."""
-    frame: FrameType = sys._getframe(1)
-    while frame.f_back is not None and _is_placer(frame):
-        frame = frame.f_back
+    frame = _caller()
     return span_of(frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
 def call_error(message: str, hint: str | None = None) -> SpecError:
     """Return an error at the innermost call in code outside of placer."""
     return SpecError(message, span=caller_span(), hint=hint)
+
+
+def warn_at_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the innermost call in code outside of placer."""
+    frame = _caller()
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
 
 
 def span_of(code: CodeType, instruction: int, line: int) -> Span:
@@ -92,9 +104,18 @@ def _cell_name(file: str) -> str | None:
 _KERNEL = re.compile(r"ipykernel_[0-9]+")
 
 
+def _caller() -> FrameType:
+    """Return the frame of the innermost call in code outside of placer."""
+    frame: FrameType = sys._getframe(1)
+    while frame.f_back is not None and _is_placer(frame):
+        frame = frame.f_back
+    return frame
+
+
 def _is_placer(frame: FrameType) -> bool:
     name = str(frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] == "placer"
+    # Functions of contextlib are between placer's context managers and their callers.
+    return name.partition(".")[0] in ("placer", "contextlib")
 
 
 def _characters(text: str, count: int) -> int:

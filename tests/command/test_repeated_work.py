@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from placer.command.cli import commands
@@ -57,10 +58,16 @@ def run_command(*args: object) -> None:
 
 
 def test_an_op_that_mixes_rows_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec, build = tmp_path / "mixed.yaml", tmp_path / "build"
     spec.write_text(MIXED)
+    np.savez(tmp_path / "rows.npz", x=np.ones((32, 64), np.float32))
+    monkeypatch.setattr("placer.command.train.run_build", lambda *_, **__: None)
+    run_command("train", spec, "--out", tmp_path / "run")
+    assert "  30% of a step's FLOPs (394.2 kFLOPs)" in capsys.readouterr().out
     run_command("compile", spec, "--out", build)
     _, line, _ = capsys.readouterr().out.splitlines()
     # 2 · 32 · 64 · 32 FLOPs forward, twice that backward; the mean adds little.

@@ -71,6 +71,7 @@ def test_a_key_of_the_spec_is_set_with_set(
         ),
         (f"train {DIGITS} --hosts h", "It is an option of: placer launch, placer run."),
         ("key --epochs", "No such option '--epochs'."),
+        ("launch build --plain", "No such option '--plain'. Did you mean --"),
         (f"train {DIGITS} --step 1", "Did you mean --steps or "),
     ],
 )

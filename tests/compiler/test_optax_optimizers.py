@@ -78,6 +78,11 @@ WRONG_KEYS = {
         "'fn' is missing in train.optimizer",
         None,
     ),
+    "arguments": (
+        spec_with("adan", "with: b1"),
+        "'with' must be a mapping, not the text 'b1'",
+        "write {b1: 0.9}",
+    ),
     "no module": (
         two_layers(optimizer="{op: optax, fn: adan}"),
         "'adan' is not of the form MODULE:FUNCTION",
@@ -167,6 +172,21 @@ REFUSED = {
         spec_with("adam_"),
         "rules.py has no function 'adam_'",
         "did you mean 'adam'?",
+    ),
+    "no such argument": (
+        spec_with("schedule_free", "with: {warmup: 3}", rate=""),
+        "the function cannot be called: got an unexpected keyword argument 'warmup'",
+        'pass its arguments by name: with: {b1: 0.9}, in Python (function, {"b1": 0.9})',
+    ),
+    "rate among the arguments": (
+        spec_with("adan", "with: {learning_rate: 0.1}"),
+        "'with' has learning_rate, which changes during training",
+        "write learning_rate next to fn, or call the parameter lr",
+    ),
+    "no hash": (
+        spec_with("unhashable", rate=""),
+        "'unhashable' of rules.py is a Unhashable, which has no hash",
+        "write a function that calls it, with def, or give Unhashable a method __hash__",
     ),
     "needs the loss": (
         spec_with("of_the_loss", rate=""),
@@ -315,7 +335,8 @@ def by_name():
 
 
 def by_object():
-    return build(rules.schedule_free, rules.schedule_free_params)
+    make = (rules.schedule_free, {"warmup_steps": 3})
+    return build(make, rules.schedule_free_params)
 
 
 def elsewhere():
@@ -352,6 +373,7 @@ def test_a_program_names_its_functions(name, program_file):
         "rules:schedule_free",
         "rules:schedule_free_params",
     )
+    assert found.config == ('{"warmup_steps": 3}' if name == "by_object" else "")
     assert build.plan.modules == ("rules",)
 
 
@@ -396,7 +418,7 @@ def test_a_mask_by_ndim_keeps_a_matrix_from_being_flattened(folder):
         for line in compiled(text, folder).files["graph.txt"].decode().splitlines()
         if line.startswith("  optimizer(")
     ]
-    assert "kept_whole" in optimizers[0]
+    assert "its equations on a block differ" in optimizers[0]
 
 
 def test_without_code_the_optimizer_is_refused(folder):
@@ -416,14 +438,18 @@ def test_a_rule_without_a_rate_has_none_in_the_plan(folder):
 
 
 def test_tables_are_described_with_their_function_and_state(folder):
-    text = spec_with(
-        "schedule_free", SERVERS, "eval_params: 'rules:schedule_free_params'", rate=""
+    settings = (
+        SERVERS,
+        "with: {warmup_steps: 3}",
+        "eval_params: 'rules:schedule_free_params'",
     )
-    plan = compiled(text, folder).plan
+    plan = compiled(spec_with("schedule_free", *settings, rate=""), folder).plan
     (description,) = {
         describe_optimizer(plan, table) for node in plan.nodes for table in node.tables
     }
-    assert description.startswith("optax rules:schedule_free; state ")
+    assert description.startswith(
+        "optax rules:schedule_free with {warmup_steps: 3}; state "
+    )
     assert description.endswith("; evaluations use rules:schedule_free_params")
     with_rate = compiled(spec_with("adan", "update: async"), folder).plan
     table = with_rate.node("ps:0").tables[0]
@@ -482,8 +508,9 @@ def test_a_program_with_an_optax_optimizer_has_yaml(program_file):
     result = CliRunner().invoke(commands, ["to-yaml", f"{program_file}:by_object"])
     assert result.exit_code == 0, result.output
     entry = result.output[result.output.index("  optimizer:") :]
-    assert entry.split("\n")[1:4] == [
+    assert entry.split("\n")[1:5] == [
         "    op: optax",
         '    fn: "rules:schedule_free"',
+        "    with: {warmup_steps: 3}",
         '    eval_params: "rules:schedule_free_params"',
     ]

@@ -11,6 +11,8 @@ import placer
 from placer.errors import DataError, PlacerError
 from placer.plan.plan import read_plan
 
+NO_MEMORY = "{memory: 1KiB}"
+
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
@@ -24,13 +26,21 @@ def digits(tmp_path_factory):
 def test_the_parameters_of_an_exported_model_are_those_that_outputs_need(
     digits, tmp_path
 ):
-    spec = SPECS / "digits.yaml"  # it is compiled first, with the outputs
+    # It is compiled first, with the outputs and for one process, without its servers.
+    spec, servers = tmp_path / "spec.yaml", "ps: {count: 2"
+    text = (SPECS / "digits.yaml").read_text()
+    assert servers in text
+    spec.write_text(text.replace(servers, f"{servers}, devices: {{cpu: {NO_MEMORY}}}"))
     wanted = load_file(digits / "params")  # a dict, as the `params` of a result
     model = placer.export(spec, tmp_path / "model", params=wanted, outputs=["h1"])
     parameters = load_file(model.folder / "params.safetensors")
     assert parameters.keys() == {"h1.w", "h1.b"}
     for name, array in parameters.items():
         np.testing.assert_array_equal(array, wanted[name])
+    one = {"single_process": True, "in_process": True}
+    rows = {"image": np.ones((3, 64), np.float32)}
+    predicted = placer.predict(spec, rows, params=wanted, outputs=["h1"], **one)
+    assert predicted["h1"].shape == (3, 128)
     assert model.outputs == ("h1",)
     assert "logits" not in (model.folder / "model.py").read_text()
 
@@ -128,6 +138,8 @@ def test_an_op_that_needs_a_fixed_batch_is_named_and_exported_for_some(tmp_path)
     (warning,) = model.warnings
     assert warning.startswith("`y = ops.outputs_of(…)` cannot be exported for a batch")
     assert "1 and 8" in warning
+    assert "(halves.py:5: TypeError: " in warning
+    assert "; write x.shape[0] instead of len(x))" in warning
     assert warning in (model.folder / "README.md").read_text()
 
 

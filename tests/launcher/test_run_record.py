@@ -156,7 +156,8 @@ def test_a_resumed_launch_extends_the_run_that_saved_the_checkpoint(spec: str) -
     how: dict[str, Any] = {"in_process": True, "checkpoint": "kept"}
     placer.launch("build", steps=3, checkpoint_every="2", **how)
     placer.launch("build", in_process=True, steps=1)
-    placer.launch("build", steps=4, resume="kept/step-000002", **how)
+    result = placer.launch("build", steps=4, resume="kept/step-000002", **how)
+    assert [line["step"] for line in result.history] == [3, 4]
     resumed, _ = find_runs(Path("runs"))
     history = lines_of(resumed.folder / "history.jsonl")
     assert [line["step"] for line in history] == [1, 2, 3, 4]

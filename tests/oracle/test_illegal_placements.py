@@ -39,7 +39,7 @@ LOSS = "name: loss, op: mean_squared_error, in: [h, y]"
 
 @pytest.mark.parametrize(
     ("batch", "near"),
-    [(2, "size is 4"), (9, "sizes are 8 or 12"), (14, "sizes are 12 or 16")],
+    [(2, "batch: 4"), (9, "batch: 8 or batch: 12"), (14, "batch: 12 or batch: 16")],
 )
 def test_the_error_for_an_uneven_batch_names_the_nearest_sizes(batch, near, tmp_path):
     ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
@@ -48,7 +48,7 @@ def test_the_error_for_an_uneven_batch_names_the_nearest_sizes(batch, near, tmp_
         " nodes of /node:worker/cpu, as 'x' needs\n"
         '  5 | inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}\n'
         "    |          ^\n"
-        f"  hint: the nearest batch {near}"
+        f"  hint: use {near}"
     )
 
 
@@ -58,12 +58,12 @@ def test_the_error_for_an_uneven_batch_of_an_evaluation_names_its_key(tmp_path):
     metrics = "}, metrics: [loss], slicing: {min_block: 8"
     text = message(ops, tmp_path, batch=f"12{evaluation}", optimizer=metrics)
     assert "a batch of 6 rows of an evaluation cannot be split evenly over" in text
-    assert "hint: the nearest data.eval.batch sizes are 4 or 8" in text
+    assert "hint: use data.eval.batch: 4 or data.eval.batch: 8" in text
 
 
 @pytest.mark.parametrize(
     ("batch", "near"),
-    [(4, "size is 8"), (12, "sizes are 8 or 16"), (20, "sizes are 16 or 24")],
+    [(4, "batch: 8"), (12, "batch: 8 or batch: 16"), (20, "batch: 16 or batch: 24")],
 )
 def test_the_error_for_a_batch_uneven_over_devices_names_the_nearest_sizes(
     batch, near, tmp_path
@@ -74,7 +74,7 @@ def test_the_error_for_a_batch_uneven_over_devices_names_the_nearest_sizes(
         " nodes x 2 devices of /node:worker/gpu, as 'h' needs\n"
         '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:worker/gpu"}\n'
         "    |            ^\n"
-        f"  hint: the nearest batch {near}"
+        f"  hint: use {near}"
     )
 
 
@@ -88,7 +88,7 @@ def test_the_error_for_a_batch_uneven_over_heter_nodes_names_the_workers(
         " /node:heter/cpu, as 'x' needs\n"
         '  5 | inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}\n'
         "    |          ^\n"
-        "  hint: the nearest batch sizes are 12 or 16"
+        "  hint: use batch: 12 or batch: 16"
     )
 
 

@@ -5,8 +5,6 @@ Asynchronous workers each have their own state; that of the first worker is save
 
 from __future__ import annotations
 
-import importlib.util
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.imported_files import load_program, write_program
 from support.marks import slow_but
 
 import placer
@@ -26,7 +25,6 @@ from placer.runtime.process.threads import run_in_threads
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
-SOURCE = Path(__file__).parents[1] / "support" / "counting.py"
 BATCH, STEPS = 8, 5
 RNG = np.random.default_rng(7)
 ROWS = {"x": RNG.normal(size=(24, 4)), "y": RNG.normal(size=24)}
@@ -66,23 +64,7 @@ IN_EVERY_RUN = ["async", "async at workers"]
 
 
 def write(folder: Path, **settings: Any) -> Path:
-    text = SOURCE.read_text(encoding="utf-8")
-    lines = "".join(f"{key} = {value!r}\n" for key, value in settings.items())
-    text = text.replace("\n\nclass Counting", f"{lines}\n\nclass Counting")
-    folder.mkdir()
-    (folder / "model.py").write_text(text)
-    np.savez(folder / "rows.npz", **ROWS)
-    return folder / "model.py"
-
-
-@cache
-def load_module() -> Any:
-    spec = importlib.util.spec_from_file_location("plain_counting", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return write_program(folder, "counting", ROWS, **settings)
 
 
 def expected(steps: int) -> dict[str, np.ndarray]:
@@ -170,7 +152,9 @@ def test_a_prediction_and_an_export_read_the_counters(
 
 
 def test_restore_sets_the_counters_of_the_model(trained: Path) -> None:
-    model = placer.restore(load_module().counting(), trained / "checkpoints", "net")
+    model = placer.restore(
+        load_program("counting").counting(), trained / "checkpoints", "net"
+    )
     for name, value in expected(STEPS).items():
         leaf = getattr(model, name.removeprefix("net."))[...]
         np.testing.assert_allclose(leaf, value, rtol=1e-6)

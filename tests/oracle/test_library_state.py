@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.histories import read_losses
+from support.imported_files import load_program, write_program
 
 import placer
 from placer.compiler.driver import compile
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
-SOURCE = Path(__file__).parents[1] / "support" / "library_state.py"
 BATCH, STEPS = 8, 6
 RNG = np.random.default_rng(7)
 ROWS = {
@@ -27,22 +26,7 @@ ROWS = {
 
 
 def write(folder: Path, **settings: Any) -> Path:
-    text = SOURCE.read_text(encoding="utf-8")
-    lines = "".join(f"{key} = {value!r}\n" for key, value in settings.items())
-    folder.mkdir()
-    text = text.replace("SEED, BATCH =", f"{lines}SEED, BATCH =")
-    (folder / "model.py").write_text(text)
-    np.savez(folder / "rows.npz", **ROWS)
-    return folder / "model.py"
-
-
-def load_module() -> Any:
-    spec = importlib.util.spec_from_file_location("plain_library_state", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return write_program(folder, "library_state", ROWS, **settings)
 
 
 def plain(module: Any, library: str) -> tuple[list[float], Any, np.ndarray]:
@@ -92,7 +76,7 @@ def plain(module: Any, library: str) -> tuple[list[float], Any, np.ndarray]:
 def test_state_is_that_of_the_library(library: str, tmp_path: Path) -> None:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     pytest.importorskip(library)
-    module = load_module()
+    module = load_program("library_state")
     losses, state, predictions = plain(module, library)
     first = write(tmp_path / "run")
     compile(f"{first}:build_{library}", tmp_path / "build")
@@ -105,8 +89,7 @@ def test_state_is_that_of_the_library(library: str, tmp_path: Path) -> None:
         steps=STEPS, resume=saves, checkpoint=saves, history=history, deadline=300.0
     )
     run_in_threads(tmp_path / "other", options)
-    lines = [json.loads(line) for line in history.read_text().splitlines()]
-    found = [line["metrics"]["loss"] for line in lines if "metrics" in line]
+    found = read_losses(history)
     assert found[-STEPS // 2 :] == pytest.approx(losses[STEPS // 2 :], rel=1e-4)
     model = {
         name: getattr(module, f"{library}_{name}")() for name in ("params", "state")

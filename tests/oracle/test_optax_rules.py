@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ WHOLE: Mapping[str, set[str]] = {
     "noisy": {*SHAPES},
 }
 """The optimizers, each with the parameters that two servers cannot cut."""
+CONFIGS = {"decayed_matrices": {"weight_decay": 0.5}}
+"""The arguments of the functions, besides the learning rate."""
 FLAT_DIFFERS = {"decayed_matrices": {"h.w"}}
 """Parameters that servers cut into rows, but that cannot be divided into flat ranges."""
 
@@ -153,9 +156,9 @@ def loss_of(params: dict[str, Any], x: Any, y: Any) -> Any:
 
 def train_plainly(folder: Path, rule: str) -> tuple[list[float], dict[str, Any]]:
     """Train by plain JAX and optax, in one process."""
-    make = getattr(optax_rules, rule)
+    make = partial(getattr(optax_rules, rule), **CONFIGS.get(rule, {}))
     rates = build_schedule(read_rate(RATE))
-    takes_rate = bool(inspect.signature(make).parameters)
+    takes_rate = "learning_rate" in inspect.signature(make).parameters
     rows = np.load(folder / "rows.npz")
     start = load_file(folder / "start.safetensors")
     params = {name: jnp.asarray(start[name]) for name in SHAPES}
@@ -176,9 +179,10 @@ def train_plainly(folder: Path, rule: str) -> tuple[list[float], dict[str, Any]]
 
 
 def entry(rule: str, **places: Any) -> dict[str, Any]:
-    takes_rate = inspect.signature(getattr(optax_rules, rule)).parameters
-    rate = {"learning_rate": RATE} if takes_rate else {}
-    return {"op": "optax", "fn": f"optimizers:{rule}", **rate, **places}
+    parameters = inspect.signature(getattr(optax_rules, rule)).parameters
+    given = {"learning_rate": RATE} if "learning_rate" in parameters else {}
+    given |= {"with": CONFIGS[rule]} if rule in CONFIGS else {}
+    return {"op": "optax", "fn": f"optimizers:{rule}", **given, **places}
 
 
 def cut_parameters(plan: Plan) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.imported_files import import_file
 from support.marks import slow_but
 
 from placer.compiler.driver import compile
-from placer.ops.functions.arguments import parameter_mask
+from placer.ops.functions.library_leaves import parameter_mask
 from placer.ops.functions.paths import leaves_with_paths
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
@@ -105,11 +105,7 @@ def run(spec: str, out: Path, *, single_process: bool) -> tuple[list[Any], Any]:
 
 def run_plain(file: Path, which: str) -> tuple[list[Any], Any]:
     """Train the function and model of the file with `jax.grad` and SGD."""
-    spec = importlib.util.spec_from_file_location("plain_traced", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_file(file)
     fn, model = module.MODELS[which]
     model = model() if hasattr(model, "__code__") else model
     named = [

@@ -5,7 +5,6 @@ The masks are read from the trained parameters (`support/dropping.py`).
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from safetensors.numpy import load_file
+from support.imported_files import FOLDER, import_file, write_program
 from support.marks import slow_but
 from support.row_draws import draw_by_row
 
@@ -27,7 +27,6 @@ from placer.runtime.process.threads import run_in_threads
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
-SOURCE = Path(__file__).parents[1] / "support" / "dropping.py"
 ROWS, WIDTH, RATE = 13, 64, 0.25
 WORKERS = (1, 2, 3)
 CASES = [
@@ -39,16 +38,7 @@ IN_EVERY_RUN = [("by_streams", 2), ("by_row_keys", 2)]
 
 
 def write(folder: Path, **settings: Any) -> Path:
-    text = SOURCE.read_text(encoding="utf-8")
-    lines = "".join(f"{key} = {value!r}\n" for key, value in settings.items())
-    text = text.replace("\n\nclass Dropped", f"{lines}\n\nclass Dropped", 1)
-    text = text.replace(
-        "MIXED = False\n", "" if "MIXED" in settings else "MIXED = False\n"
-    )
-    folder.mkdir()
-    (folder / "model.py").write_text(text)
-    np.savez(folder / "rows.npz", x=np.eye(ROWS))
-    return folder / "model.py"
+    return write_program(folder, "dropping", {"x": np.eye(ROWS)}, **settings)
 
 
 def run(folder: Path, which: str, steps: int, **settings: Any) -> list[dict[str, Any]]:
@@ -75,11 +65,7 @@ def run(folder: Path, which: str, steps: int, **settings: Any) -> list[dict[str,
 
 def expected(file: Path, which: str, step: int) -> dict[str, Any]:
     """Return the masks as plain JAX draws them."""
-    spec = importlib.util.spec_from_file_location("plain_dropping", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_file(file)
     fn, make = module.MODELS[which]
     key, model = placer.step_key(module.SEED, "net", step), make()
     parameters = {name: np.asarray(getattr(model, name)[...]) for name in "wv"}
@@ -95,7 +81,7 @@ def expected(file: Path, which: str, step: int) -> dict[str, Any]:
         more = {"training": True} if which == "by_training" else {}
         return fn(model, np.eye(ROWS), key=key, **more).sum()
 
-    drawn = loss if getattr(module, "MIXED", False) else draw_by_row(loss, ROWS)
+    drawn = loss if module.MIXED else draw_by_row(loss, ROWS)
     gradients = jax.grad(drawn, argnums=(0, 1))(*parameters.values())
     return {
         n: np.round(g * (1 - RATE), 9) for n, g in zip("wv", gradients, strict=True)
@@ -198,7 +184,7 @@ def test_an_exported_model_drops_nothing(which: str, tmp_path: Path) -> None:
     export(f"{file}:build_{which}", out, params=params, outputs=["net"])
     rows = np.eye(ROWS)[:3]
     np.savez(tmp_path / "columns.npz", x=rows)
-    script = SOURCE.parent / "run_exported.py"
+    script = FOLDER / "run_exported.py"
     files = [tmp_path / "columns.npz", tmp_path / "outputs.npz"]
     subprocess.run([sys.executable, "-I", script, out, *files], check=True, timeout=300)
     with np.load(files[1]) as outputs:

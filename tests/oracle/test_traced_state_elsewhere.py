@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,8 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.histories import read_losses
+from support.imported_files import import_file
 
 import placer
 from placer.runtime.control.options import Options
@@ -81,10 +81,8 @@ def test_state_may_be_read_elsewhere_or_nowhere(placement: str, tmp_path: Path) 
     history, saved = tmp_path / "history.jsonl", tmp_path / "saved.safetensors"
     options = Options(steps=STEPS, history=history, save_params=saved, deadline=300.0)
     run_in_threads(tmp_path / "build", options)
-    lines = [json.loads(line) for line in history.read_text().splitlines()]
     losses, params, state = train_plain(file, x)
-    got = [line["metrics"]["loss"] for line in lines if "metrics" in line]
-    assert got == pytest.approx(losses, rel=1e-12)
+    assert read_losses(history) == pytest.approx(losses, rel=1e-12)
     trained = load_file(saved)
     np.testing.assert_allclose(trained["net.params_w"], params["w"], rtol=1e-12)
     for name, value in state.items():
@@ -93,11 +91,7 @@ def test_state_may_be_read_elsewhere_or_nowhere(placement: str, tmp_path: Path) 
 
 def train_plain(file: Path, x: Any) -> tuple[list[float], Any, Any]:
     """Return the losses, and the final parameters and state, by plain JAX."""
-    spec = importlib.util.spec_from_file_location("plain_elsewhere", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_file(file)
     params, state, losses = module.params(), module.state(), []
 
     def loss(params: Any, state: Any, rows: Any) -> Any:

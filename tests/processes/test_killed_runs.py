@@ -225,7 +225,7 @@ def test_without_a_folder_a_signal_says_that_nothing_is_kept(whole):
         run.process.send_signal(signal.SIGINT)
         ended = run.wait()
     assert ended.status == 130
-    assert "nothing was saved; add --checkpoint DIR to be able to" in ended.err
+    assert "nothing was saved; add 'checkpoint' (--checkpoint DIR) to be" in ended.err
 
 
 def test_a_signal_to_any_node_saves_a_checkpoint(whole, tmp_path):

@@ -12,7 +12,7 @@ import placer
 from placer import Program, layers, optimizer, place_guard
 
 WORKERS, ROWS, WIDTH, SEED = 1, 13, 64, 0
-RATE = 0.25
+RATE, MIXED = 0.25, False
 PLACE, FIRST, SECOND, UPDATED = "/node:worker", "", "", "/node:worker:0/cpu"
 DEVICES, SETTINGS, OPTIMIZER = {}, {}, {}
 
@@ -79,7 +79,6 @@ def by_training(model, x, key, training):
     return y - y.mean() + jax.lax.stop_gradient(y.mean()) if MIXED else y
 
 
-MIXED = False
 MODELS = {
     "by_streams": (by_streams, nnx_model),
     "by_key": (by_key, equinox_model),

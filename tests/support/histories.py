@@ -14,3 +14,9 @@ def lines_without_times(history: Path) -> list[dict[str, Any]]:
     for line in lines:
         assert line.pop("seconds") > 0
     return lines
+
+
+def read_losses(history: Path) -> list[float]:
+    """Return the loss of each training step in a history."""
+    lines = map(json.loads, history.read_text().splitlines())
+    return [line["metrics"]["loss"] for line in lines if "metrics" in line]

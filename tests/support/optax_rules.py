@@ -46,21 +46,21 @@ def muon(learning_rate):
     return contrib.muon(learning_rate)
 
 
-def schedule_free():
-    return contrib.schedule_free_adamw(0.02, warmup_steps=2)
+def schedule_free(warmup_steps=2):
+    return contrib.schedule_free_adamw(0.02, warmup_steps=warmup_steps)
 
 
 def schedule_free_params(state, params):
     return contrib.schedule_free_eval_params(state, params)
 
 
-def decayed_matrices(learning_rate):
+def decayed_matrices(learning_rate, weight_decay=0.1):
     """A mask by `ndim`."""
 
     def matrices(params):
         return jax.tree.map(lambda p: jnp.ndim(p) > 1, params)
 
-    return optax.adamw(learning_rate, weight_decay=0.1, mask=matrices)
+    return optax.adamw(learning_rate, weight_decay=weight_decay, mask=matrices)
 
 
 def decayed_by_name(learning_rate):
@@ -127,3 +127,13 @@ def adam(learning_rate):
 
 def warm_up_to(learning_rate):
     return optax.adam(optax.warmup_cosine_decay_schedule(0.0, learning_rate, 2, 5))
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self):
+        return optax.sgd(0.1)
+
+
+unhashable = Unhashable()

@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.functions.cut import PART_NUMBER, STEP_KEY, ValueSource
-from placer.ops.functions.function import Mode, run_region, trace_function
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.mode import Mode
 from placer.ops.functions.replica_regions import Parts
+from placer.ops.functions.run_region import run_region
 from tests.support.regions import arguments_text
 
 KEY = jax.random.key(11)

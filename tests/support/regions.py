@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from placer.ops.functions.batch_types import TRACE_BATCHES
-from placer.ops.functions.function import fingerprint_of, run_region, trace_function
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.run_region import fingerprint_of, run_region
 
 
 def arguments_text(*types: str) -> str:

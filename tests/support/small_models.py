@@ -24,7 +24,7 @@ def with_optax(model: Model) -> Model:
     """Return a model with the facts of its optax optimizers, which the passes need."""
     if not optax_optimizers(model.graph):
         return model
-    from placer.compiler.tracing_optax import describe_optimizers
+    from placer.compiler.tracing.optimizers import describe_optimizers
 
     return describe_optimizers(model)
 

@@ -6,12 +6,10 @@ float64. Some are also compared with a plain program written by hand, in float32
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from sklearn import datasets
 from placer.place.types import TensorType
 from placer.plan.plan import Plan
 from support.data_sets import FILES
+from support.imported_files import import_file
 from support.plain import sequences as plain_sequences
 from support.plain import specs as plain_specs
 from support.plain.specs import SPECS, Program
@@ -85,7 +84,7 @@ def _columns(
         columns = {name: bunch[column][indices] for name, column in mapping.items()}
     else:
         name, _, function = where.partition(":")
-        rows = getattr(_import_module(folder / f"{name}.py"), function)()
+        rows = getattr(import_file(folder / f"{name}.py"), function)()
         if not isinstance(rows, Mapping):
             listed = list(rows)
             rows = {name: np.array([row[name] for row in listed]) for name in inputs}
@@ -101,15 +100,6 @@ def _rows_of_split(rows: int, split: str) -> np.ndarray:
     test."""
     order, fifth = np.random.default_rng(0).permutation(rows), rows // 5
     return order[rows - fifth :] if split == "test" else order[: rows - fifth]
-
-
-def _import_module(file: Path) -> ModuleType:
-    module_spec = importlib.util.spec_from_file_location(f"plain_{file.stem}", file)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    return module
 
 
 def initial_parameters(plan: Plan) -> dict[str, np.ndarray]:

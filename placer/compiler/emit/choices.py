@@ -10,6 +10,7 @@ from placer.compiler.graph.structural_ops import is_conversion
 from placer.compiler.schedule.node_classes import node_tuples
 from placer.place import SERVER
 from placer.plan.plan import Choice
+from placer.system.listed import list_names
 
 CONVERSION_REASON = "inserted: converts '{operands}' to layout {layout}"
 """The reason for a conversion; a template of the op's attributes."""
@@ -100,9 +101,8 @@ def _idle(step: Graph) -> Iterator[Choice]:
     busy = {node for nodes in node_tuples(step) for node in nodes}
     idle = [node for node in servers if node not in busy]
     if idle:
-        more = f" and {len(idle) - 3:,} more" if len(idle) > 3 else ""
         yield Choice(
-            what=f"{', '.join(idle[:3])}{more} of {len(servers):,} servers",
+            what=f"{list_names(idle, 3)} of {len(servers):,} servers",
             why="idle, without parameter blocks and ops; a smaller slicing.min_block "
             "makes more blocks",
         )

@@ -187,6 +187,9 @@ class OptaxOptimizer(OptimizerKeys, kw_only=True):
             " optax.GradientTransformation"
         ),
     ]
+    with_: Annotated[
+        dict[str, Any] | None, doc("plain data: the arguments of fn by name")
+    ] = msgspec.field(default=None, name="with")
     learning_rate: Annotated[
         Rate | None,
         doc("a number or a schedule, if the function takes learning_rate"),

@@ -48,6 +48,8 @@ _PATHS: Final = {
     "clip_grad_norm": "train.clip.global_norm",
 }
 """Common names for keys that are spelled differently in a spec."""
+_RATIO: Final = 0.7
+"""How similar an unknown name must be to a key: there are many keys."""
 _SECTIONS: Final[dict[str, type[Struct]]] = {
     "": Spec,
     "data.": DataSection,
@@ -89,7 +91,7 @@ def find_setting(name: str, others: Collection[str] = ()) -> str | None:
         if path is not None:
             return path
     keys = {*paths, *_SYNONYMS}
-    close = nearest(_plain(name), keys.union(map(_plain, others)))
+    close = nearest(_plain(name), keys.union(map(_plain, others)), _RATIO)
     return paths[_SYNONYMS.get(close, close)] if close in keys else None
 
 

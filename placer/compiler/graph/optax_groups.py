@@ -34,9 +34,5 @@ def reason_for_whole(graph: Graph, update: Op) -> str:
     for names in transformation.together:
         if parameter in names:
             return f"not cut for {fn}: its update depends on other parameters"
-    if parameter not in transformation.whole:
-        return ""
-    kept_whole = graph.optimizers[update.attrs["group"]].attrs.get("kept_whole", {})
-    if difference := kept_whole.get(parameter):
-        return f"not cut for {fn}: {difference}"
-    return f"not cut for {fn}: its update is not computed element by element"
+    reason = transformation.whole.get(parameter)
+    return f"not cut for {fn}: {reason}" if reason else ""

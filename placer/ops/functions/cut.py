@@ -16,9 +16,10 @@ from jax.extend import core
 
 from placer.errors import PlacerError
 from placer.ops.functions.complex_values import with_real_boundary
-from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards, source_line
+from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards
 from placer.ops.functions.replica import Parted
-from placer.ops.functions.replica_regions import Split, split_of
+from placer.ops.functions.replica_split import Split, split_of
+from placer.ops.functions.user_lines import source_line
 
 OUTSIDE, RANDOM = -1, -2
 
@@ -159,7 +160,7 @@ class _Dataflow:
     def _is_of_part(self, equation: int, level: int, parted: Parted) -> bool:
         """Whether an equation must be computed for each part."""
         outvars = self.flat.equations[equation].eqn.outvars
-        is_varying = any(v not in parted.equal for v in outvars)
+        is_varying = any(v not in parted.values.equal for v in outvars)
         is_used = level != CONSTANT or equation in self.results
         return equation in parted.sums or (is_varying and is_used)
 

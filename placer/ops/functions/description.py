@@ -11,25 +11,18 @@ import numpy as np
 from safetensors.numpy import save
 
 from placer.errors import PlacerError
-from placer.ops.functions.batch_types import (
-    TRACE_BATCHES,
-    result_type,
-    trace_batches,
-)
+from placer.ops.functions.batch_types import TRACE_BATCHES, result_type, trace_batches
 from placer.ops.functions.cut import OUTSIDE, Region, ValueSource
 from placer.ops.functions.fingerprint import fingerprint
 from placer.ops.functions.flatten import Guards
 from placer.ops.functions.function import (
-    EVALUATION,
-    TRAINING,
-    Mode,
     TracedFunction,
-    assigned_paths,
     is_deterministic,
-    may_differ,
     trace_function,
 )
+from placer.ops.functions.mode import EVALUATION, TRAINING, Mode
 from placer.ops.functions.row_proof import is_by_rows
+from placer.ops.functions.trace import assigned_paths, may_differ
 from placer.place.types import BATCH, ITEM_BYTES, TensorType
 
 

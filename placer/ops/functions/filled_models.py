@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.functions.arguments import is_untrained, parameter_mask
+from placer.ops.functions.library_leaves import is_untrained, parameter_mask
 
 
 def fill(model: Any, values: Iterator[Any], state: Set[int] = frozenset()) -> Any:

@@ -6,21 +6,18 @@ equation.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from jax.extend import core
 
 from placer.errors import PlacerError
+from placer.ops.functions.primitives import CALLS, open_jaxpr
+from placer.ops.functions.user_lines import source_line
 from placer.place.scope import FUNCTION, nest_guards, parse_name_stack, place_of
 
-CALLS = {"jit", "pjit", "remat", "remat2", "checkpoint"}
-"""Primitives that only compute the equations in their parameter `jaxpr`."""
-
-ALLOWED_EFFECTS = {"DebugEffect"}
+_ALLOWED_EFFECTS = {"DebugEffect"}
 """Effects that are allowed, because they are not ordered."""
 
 
@@ -51,7 +48,7 @@ class FlatJaxpr:
     consts: Mapping[Any, Any]
 
 
-def flatten(
+def flatten_guards(
     closed: Any, is_split: Callable[[Any], bool] = lambda eqn: False
 ) -> FlatJaxpr:
     """Flatten a closed jaxpr, without unused equations.
@@ -89,9 +86,7 @@ def _flatten_equations(
         operands = [_substitute(x, new) for x in eqn.invars]
         has_guards = eqn.primitive.name in CALLS and any(_inner_guards(eqn))
         if has_guards or (eqn.primitive.name in CALLS and is_split(eqn)):
-            body = eqn.params["jaxpr"]
-            values = getattr(body, "consts", ())
-            body = getattr(body, "jaxpr", body)
+            body, values = open_jaxpr(eqn.params["jaxpr"])
             inner_new: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
             for var, value in zip(body.constvars, values, strict=True):
                 inner_new[var] = core.Var(var.aval)
@@ -127,7 +122,7 @@ def _effects(eqn: Any) -> set[str]:
 
 def _check_placeable(equation: FlatEquation) -> None:
     eqn = equation.eqn
-    effects = _effects(eqn) - ALLOWED_EFFECTS
+    effects = _effects(eqn) - _ALLOWED_EFFECTS
     if effects:
         raise PlacerError(
             f"'{eqn.primitive.name}'{source_line(eqn)} has an effect"
@@ -154,50 +149,3 @@ def _check_placeable(equation: FlatEquation) -> None:
                 " place",
                 hint="open the guard around the whole call",
             )
-
-
-def source_line(eqn: Any) -> str:
-    """Return the line of user code of an equation, such as ` (model.py:12)`."""
-    trace = eqn.source_info.traceback
-    for frame in trace.frames if trace is not None else ():
-        if _is_user_file(frame.file_name):
-            return _format_line(frame.file_name, frame.line_num)
-    return ""
-
-
-def caller_line() -> str:
-    """Return the line of user code that is running, such as ` (model.py:12)`."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if _is_user_file(frame.f_code.co_filename):
-            return _format_line(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return ""
-
-
-def _is_user_file(file: str) -> bool:
-    file = file.replace("\\", "/")
-    return not any(part in file for part in _LIBRARIES) and "<" not in file
-
-
-def _format_line(file: str, number: int) -> str:
-    return f" ({file.replace(chr(92), '/').rpartition('/')[2]}:{number})"
-
-
-_LIBRARIES = (
-    "/site-packages/",
-    "/placer/ops/functions/",
-    "/placer/ops/transformations/",
-    "/placer/place/",
-)
-
-
-def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers of constant and of carried operands of a `scan`.
-
-    The remaining operands are scanned over. `params` are the equation's parameters.
-    """
-    if "num_consts" in params:  # as in JAX 0.10
-        return params["num_consts"], params["num_carry"]
-    consts, carried, _ = params["ft_in"].unpack()
-    return len(consts), len(carried)

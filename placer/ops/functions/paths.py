@@ -21,10 +21,12 @@ def leaves_with_paths(
 
     Raises ValueError for a `State` of Equinox that has been replaced by a newer one.
     """
-    return [(names_on_path(path), leaf) for path, leaf in flatten(pytree, is_leaf)]
+    return [
+        (names_on_path(path), leaf) for path, leaf in _leaves_with_keys(pytree, is_leaf)
+    ]
 
 
-def flatten(
+def _leaves_with_keys(
     pytree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> Iterator[tuple[Path, Any]]:
     """Yield the leaves of a pytree, each with its path, in the order of JAX.
@@ -46,7 +48,7 @@ def flatten(
             continue
         values, markers = node.tree_flatten()
         for number, (marker, value) in enumerate(zip(markers, values, strict=True)):
-            for inner, leaf in flatten(value, is_leaf):
+            for inner, leaf in _leaves_with_keys(value, is_leaf):
                 yield (*path, *_keys_of(marker, number), *inner), leaf
 
 

@@ -10,7 +10,8 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 
 from placer.errors import PlacerError
-from placer.ops.functions.flatten import scan_counts, source_line
+from placer.ops.functions.primitives import open_jaxpr, scan_counts
+from placer.ops.functions.user_lines import source_line
 
 DRAWS = {
     "random_bits",
@@ -81,9 +82,7 @@ class _Check:
             case "scan":
                 body, (consts, carried) = params["jaxpr"].jaxpr, scan_counts(params)
                 return self._loop(body, operands, consts, carried, line)
-        bodies = [
-            getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)
-        ]
+        bodies = [open_jaxpr(each)[0] for each in core.jaxprs_in_params(params)]
         if len(bodies) == 1 and len(bodies[0].invars) == len(operands):
             results = self.jaxpr(bodies[0], operands, line)
             if len(results) == len(eqn.outvars):

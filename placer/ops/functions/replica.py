@@ -19,11 +19,12 @@ from jax.extend import core
 
 from placer.errors import PlacerError
 from placer.ops.functions.exact_floats import from_floats, to_floats
-from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, source_line
+from placer.ops.functions.flatten import FlatEquation, FlatJaxpr
 from placer.ops.functions.inserted_equations import equation_of
 from placer.ops.functions.replica_axis import check_outermost, names_axis
+from placer.ops.functions.replica_values import Axes, PartValues, values_of
+from placer.ops.functions.user_lines import source_line
 
-Axes = tuple[int, ...]
 _REDUCE: Mapping[str, Any] = {"psum": jnp.sum, "pmax": jnp.max, "pmin": jnp.min}
 
 
@@ -35,21 +36,12 @@ class Parted:
         flat: its equations; the last three inputs are `STEP_KEY`, `ROW_NUMBERS` (unused)
             and `PART_NUMBER`. Each `psum` with an index in `sums` sums over the parts.
         sums: the indices of these equations.
-        equal: the variables that are equal in all parts, except values with the rows of
-            a part.
-        axes: by variable of a part, the axes whose size depends on the batch.
-        rows: the number of rows of a part.
+        values: its values.
     """
 
     flat: FlatJaxpr
     sums: frozenset[int]
-    equal: frozenset[Any]
-    axes: Mapping[Any, Axes]
-    rows: int
-
-    def has_rows(self, var: Any) -> bool:
-        """Return True if the first axis of a value, and only this one, has the rows."""
-        return self.axes.get(var) == (0,) and bool(var.aval.shape[0] == self.rows)
+    values: PartValues
 
 
 def make_parted(
@@ -72,48 +64,18 @@ def make_parted(
         PlacerError: if a collective cannot be split, or a result has no rows and differs
             between parts.
     """
-    return _Rewriter(flat, twin, has_rows, parts, axis).rewrite(state)
+    values = values_of(flat, twin, has_rows, parts)
+    return _Rewriter(flat, values, axis).rewrite(state)
 
 
 class _Rewriter:
-    def __init__(
-        self,
-        flat: FlatJaxpr,
-        twin: FlatJaxpr,
-        has_rows: Sequence[bool],
-        parts: int,
-        axis: str,
-    ) -> None:
-        self._flat, self._parts, self._axis = flat, parts, axis
+    def __init__(self, flat: FlatJaxpr, values: PartValues, axis: str) -> None:
+        self._flat, self._values, self._axis = flat, values, axis
         self._part: Any = core.Var(jax.core.ShapedArray((), jnp.dtype("int32")))
         self._consts = dict(flat.consts)
         self._new: dict[Any, Any] = {}
         self._equations: list[FlatEquation] = []
         self._sums: set[int] = set()
-        self._equal: set[Any] = set(flat.consts)
-        self._axes: dict[Any, Axes] = {}
-        self._rows = 0
-        for var, rows in zip(flat.invars, has_rows, strict=False):
-            self._axes[var] = (0,) if rows else ()
-            if rows:
-                self._rows = var.aval.shape[0]
-            else:
-                self._equal.add(var)
-        self._find_axes(twin)
-
-    def _find_axes(self, twin: FlatJaxpr) -> None:
-        """Find the axes with rows, whose sizes differ between the traces."""
-        ours, theirs = self._flat.equations, twin.equations
-        names = [[each.eqn.primitive for each in side] for side in (ours, theirs)]
-        if names[0] != names[1]:
-            raise PlacerError(
-                "its equations depend on the number of rows",
-                hint="perform the same operations for any number of rows",
-            )
-        for one, other in zip(ours, theirs, strict=True):
-            for var, same in zip(one.eqn.outvars, other.eqn.outvars, strict=True):
-                sizes = zip(var.aval.shape, same.aval.shape, strict=True)
-                self._axes[var] = tuple(i for i, (a, b) in enumerate(sizes) if a != b)
 
     def rewrite(self, state: int) -> Parted:
         for equation in self._flat.equations:
@@ -125,7 +87,7 @@ class _Rewriter:
                 continue
             check_outermost(eqn, self._axis)
             self._equations.append(equation)
-            self._mark_equal(operands, eqn.outvars)
+            self._values.mark_equal(operands, eqn.outvars)
         outvars = [self._atom(x) for x in self._flat.outvars]
         count = len(outvars) - state
         for var in outvars[:count]:
@@ -134,34 +96,10 @@ class _Rewriter:
         unused = core.Var(self._part.aval)
         invars = [*self._flat.invars, unused, self._part]
         flat = FlatJaxpr(invars, outvars, self._equations, self._consts)
-        sums, equal = frozenset(self._sums), frozenset(self._equal)
-        return Parted(flat, sums, equal, self._axes, self._rows)
+        return Parted(flat, frozenset(self._sums), self._values)
 
     def _atom(self, atom: Any) -> Any:
         return atom if isinstance(atom, core.Literal) else self._new.get(atom, atom)
-
-    def _is_equal(self, atom: Any) -> bool:
-        return isinstance(atom, core.Literal) or atom in self._equal
-
-    def _mark_equal(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
-        """Mark the results of an equation as equal in all parts if its operands are.
-
-        A value with the rows of a part counts as rows of the batch. So it can leave its
-        region, although types of the graph have no number of rows of a part.
-        """
-        if not all(map(self._is_equal, operands)):
-            return
-        for var in results:
-            sizes = [var.aval.shape[axis] for axis in self._axes_of(var)]
-            if self._parts == 1 or self._rows not in sizes:
-                self._equal.add(var)
-
-    def _is_of_rows(self, atom: Any) -> bool:
-        axes = self._axes_of(atom)
-        return axes == (0,) and bool(atom.aval.shape[0] == self._rows)
-
-    def _axes_of(self, atom: Any) -> Axes:
-        return () if isinstance(atom, core.Literal) else self._axes.get(atom, ())
 
     def _compute(
         self,
@@ -181,7 +119,7 @@ class _Rewriter:
         new = equation_of(of_variables, variables, like, self._consts, results)
         self._equations.append(new)
         (var,) = new.eqn.outvars
-        self._mark_equal(variables, [var])
+        self._values.mark_equal(variables, [var])
         return var
 
     def _collective(self, equation: FlatEquation) -> None:
@@ -227,23 +165,23 @@ class _Rewriter:
         reduced = self._compute(
             lambda v: _REDUCE[name](v, inner).astype(v.dtype), [x], equation
         )
-        self._axes[reduced] = tuple(
+        self._values.axes[reduced] = tuple(
             axis - sum(each < axis for each in inner)
-            for axis in self._axes_of(x)
+            for axis in self._values.axes_of(x)
             if axis not in inner
         )
         return reduced
 
     def _reduce(self, equation: FlatEquation, name: str, x: Any, result: Any) -> None:
-        parts = self._parts
-        if self._is_equal(x):
+        parts = self._values.parts
+        if self._values.is_equal(x):
             if name == "psum":
                 self._compute(
                     lambda v: v * jnp.asarray(parts, v.dtype), [x], equation, result
                 )
             else:
                 self._new[result] = x
-        elif name == "psum" and _is_float(x) and not self._axes_of(x):
+        elif name == "psum" and _is_float(x) and not self._values.axes_of(x):
             self._sum(equation, x, result)
         else:
 
@@ -260,13 +198,13 @@ class _Rewriter:
         # The equation is not computed: the region returns its operand.
         summed = eqn.replace(invars=[x], outvars=[result], effects=frozenset())
         self._equations.append(FlatEquation(summed, like.guards))
-        self._equal.add(result)
+        self._values.equal.add(result)
         return result
 
     def _gather(self, equation: FlatEquation, x: Any) -> Any:
         """Return a value of all parts, with a first axis over the parts."""
-        parts, axes, shape = self._parts, self._axes_of(x), x.aval.shape
-        if (axes and not self._is_of_rows(x)) or not _is_number(x):
+        parts, axes, shape = self._values.parts, self._values.axes_of(x), x.aval.shape
+        if (axes and not self._values.has_rows(x)) or not _is_number(x):
             rows = f" with rows on axes {axes}" if axes else ""
             raise self._refusal(equation, f"of {x.aval.str_short()}{rows}")
 
@@ -288,7 +226,7 @@ class _Rewriter:
         return self._compute(read, [total], equation)
 
     def _all_gather(self, equation: FlatEquation) -> None:
-        eqn, parts = equation.eqn, self._parts
+        eqn, parts = equation.eqn, self._values.parts
         (x,), (result,) = eqn.invars, eqn.outvars
         at, tiled = eqn.params["all_gather_dimension"], eqn.params["tiled"]
 
@@ -299,7 +237,7 @@ class _Rewriter:
             shape = slots.shape[1:]
             return moved.reshape(*shape[:at], parts * shape[at], *shape[at + 1 :])
 
-        if self._is_equal(x):
+        if self._values.is_equal(x):
             copies = self._compute(
                 lambda v: jnp.broadcast_to(v, (parts, *v.shape)), [x], equation
             )
@@ -307,26 +245,26 @@ class _Rewriter:
             copies = self._gather(equation, x)
         if at == 0 and not tiled:
             self._new[result] = copies
-            self._axes[copies] = self._axes[result]
-            self._equal.discard(copies)
-            self._mark_equal([], [copies])
+            self._values.axes[copies] = self._values.axes[result]
+            self._values.equal.discard(copies)
+            self._values.mark_equal([], [copies])
         else:
             self._compute(arrange, [copies], equation, result)
 
     def _reduce_scatter(self, equation: FlatEquation) -> None:
         """Sum over the parts, then take the slot of the part: the transpose of a gather."""
-        eqn, parts = equation.eqn, self._parts
+        eqn, parts = equation.eqn, self._values.parts
         (x,), (result,) = eqn.invars, eqn.outvars
         at, tiled = eqn.params["scatter_dimension"], eqn.params["tiled"]
         size = x.aval.shape[at] // parts
-        axes = self._axes_of(x)
+        axes = self._values.axes_of(x)
         is_first = axes == (0,) if tiled else axes == (1,)
-        is_whole = is_first and x.aval.shape[axes[0]] == self._rows * (
+        is_whole = is_first and x.aval.shape[axes[0]] == self._values.rows * (
             parts if tiled else 1
         )
         if not _is_float(x) or (axes and (at or not is_whole)):
             raise self._refusal(equation, f"of {x.aval.str_short()}")
-        if self._is_equal(x):
+        if self._values.is_equal(x):
             total = self._compute(lambda v: v * parts, [x], equation)
         elif axes:
             shape = x.aval.shape
@@ -349,14 +287,14 @@ class _Rewriter:
         return next(found, None)
 
     def _check_result(self, var: Any) -> None:
-        if self._is_equal(var) or self._is_of_rows(var):
+        if self._values.is_equal(var) or self._values.has_rows(var):
             return
         producer = self._producer(var)
         what = "a result"
         if producer is not None:
             eqn = producer.eqn
             what = f"the result of '{eqn.primitive.name}'{source_line(eqn)}"
-        if self._axes_of(var):
+        if self._values.axes_of(var):
             raise PlacerError(
                 f"{what} is {var.aval.str_short()}, whose first axis is not the batch",
                 hint="return arrays with the rows as first axis",
@@ -369,11 +307,11 @@ class _Rewriter:
 
     def _of_first_part(self, var: Any) -> Any:
         """Return the value of a state that all parts begin the next step with."""
-        if self._is_equal(var):
+        if self._values.is_equal(var):
             return var
         like = self._producer(var)
         assert like is not None, "a state is an input without rows, or is computed"
-        if self._axes_of(var) or not _is_number(var):
+        if self._values.axes_of(var) or not _is_number(var):
             raise PlacerError(
                 f"a state is assigned {var.aval.str_short()}{source_line(like.eqn)},"
                 " which has rows",

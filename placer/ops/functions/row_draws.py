@@ -15,15 +15,11 @@ import jax
 from jax.extend import core
 
 from placer.errors import PlacerError
-from placer.ops.functions.flatten import (
-    CALLS,
-    FlatEquation,
-    FlatJaxpr,
-    scan_counts,
-    source_line,
-)
+from placer.ops.functions.flatten import FlatEquation, FlatJaxpr
 from placer.ops.functions.inserted_equations import equation_of
+from placer.ops.functions.primitives import CALLS, open_jaxpr, scan_counts
 from placer.ops.functions.row_states import NotProvenError, Rows, state_of_sizes
+from placer.ops.functions.user_lines import source_line
 
 ROW_DRAWS = frozenset(("random_bits", "random_split", "random_gamma"))
 """Primitives whose numbers can be drawn for each row."""
@@ -123,7 +119,7 @@ def _inner_jaxprs(eqn: Any) -> Iterator[tuple[str, Any]]:
         several = value if isinstance(value, tuple | list) else (value,)
         for i, each in enumerate(several):
             if isinstance(each, core.Jaxpr | core.ClosedJaxpr):
-                yield f"{name}{i}", getattr(each, "jaxpr", each)
+                yield f"{name}{i}", open_jaxpr(each)[0]
 
 
 def _below(draws: Draws, *start: int | str) -> dict[Path, Rows]:
@@ -202,7 +198,7 @@ def _results(eqn: Any, draws: Draws, numbers: Any, inputs: Sequence[Any]) -> lis
 
 
 def _function(jaxpr: Any, draws: Draws, numbers: Any) -> Any:
-    consts, jaxpr = getattr(jaxpr, "consts", ()), getattr(jaxpr, "jaxpr", jaxpr)
+    jaxpr, consts = open_jaxpr(jaxpr)
     debug = jaxpr.debug_info._replace(arg_names=None, result_paths=None)
 
     def run(*inputs: Any) -> list[Any]:

@@ -22,8 +22,9 @@ from jax.extend import core
 
 from placer.ops.functions.batch_types import PROOF_BATCHES
 from placer.ops.functions.cut import OUTSIDE, Cut, ValueSource
-from placer.ops.functions.flatten import CALLS, scan_counts
-from placer.ops.functions.function import EVALUATION, Mode, trace_function
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.mode import EVALUATION, Mode
+from placer.ops.functions.primitives import CALLS, open_jaxpr, scan_counts
 from placer.ops.functions.row_rules import primitive_states
 from placer.ops.functions.row_states import (
     BATCH,
@@ -92,9 +93,8 @@ def _jaxpr_states(
     small: Any, large: Any, states: Sequence[State], proof: ProofContext
 ) -> list[State]:
     """Return the states of the results of a jaxpr or closed jaxpr."""
-    consts, other_consts = getattr(small, "consts", ()), getattr(large, "consts", ())
-    require(is_same(tuple(consts), tuple(other_consts)))
-    one, other = getattr(small, "jaxpr", small), getattr(large, "jaxpr", large)
+    (one, consts), (other, other_consts) = open_jaxpr(small), open_jaxpr(large)
+    require(is_same(consts, other_consts))
     require(len(one.eqns) == len(other.eqns))
     require(len(one.invars) == len(other.invars) == len(states))
     inputs = zip(one.invars, other.invars, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from placer.ops.functions.arguments import make_template
+from placer.ops.functions.made_models import make_template
 from placer.ops.functions.paths import leaves_with_paths
 
 

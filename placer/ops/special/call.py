@@ -1,7 +1,7 @@
 """call: a JAX function of a Python module next to the spec.
 
-`placer.compiler.tracing` runs JAX on the function to derive result types, residuals and
-cost, and the graph stores them as attributes. With `args`, the op is one region of a
+`placer.compiler.tracing.calls` runs JAX on the function to derive result types, residuals
+and cost, and the graph stores them as attributes. With `args`, the op is one region of a
 traced function (`placer.ops.functions`).
 """
 

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import jax
@@ -93,18 +94,24 @@ def in_evaluation(pytree: Any, /, **arguments: Any) -> Any:
 
 
 def _made(pytree: Any, arguments: dict[str, Any]) -> Any:
-    """Return a pytree, or the one that a function returns for these arguments.
+    """Return a pytree, or the one that a function returns for these arguments."""
+    if inspect.isfunction(pytree):
+        return call_untraced(pytree, **arguments)
+    return pytree
 
-    The function is called in another thread, where JAX traces nothing: checks of values in
-    it do not become a part of the model.
+
+def call_untraced(make: Callable[..., Any], /, **arguments: Any) -> Any:
+    """Call a function in another thread, where JAX traces nothing.
+
+    So arrays that it makes have values, and checks of values in it do not become a part
+    of the model.
     """
-    if not inspect.isfunction(pytree):
-        return pytree
+    # Equinox's error_if fails inside jax.ensure_compile_time_eval.
     wide = jax.dtypes.canonicalize_dtype("float64") == jnp.float64
 
     def call() -> Any:
         with jax.enable_x64(wide):
-            return pytree(**arguments)
+            return make(**arguments)
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(call).result()
+    with ThreadPoolExecutor(1, thread_name_prefix="model") as thread:
+        return thread.submit(copy_context().run, call).result()

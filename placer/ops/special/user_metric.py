@@ -1,6 +1,6 @@
 """metric: a user-defined metric, a JAX function of a Python module next to the spec.
 
-As for `call`, `placer.compiler.tracing` runs JAX on the function: it checks the
+As for `call`, `placer.compiler.tracing.calls` runs JAX on the function: it checks the
 results, and derives the cost, which the graph stores.
 """
 

@@ -15,7 +15,7 @@ import jax
 from jax.extend import core
 
 from placer.ops.transformations.compare import match_equations
-from placer.ops.transformations.equations import Equations, flatten
+from placer.ops.transformations.equations import Equations, inline_calls
 from placer.ops.transformations.trace import Traced
 
 
@@ -42,7 +42,7 @@ def without_clip(traced: Traced, wide: bool) -> Traced:
             return [result[name] for name in traced.names]
 
         with jax.enable_x64(wide):
-            pattern = flatten(jax.make_jaxpr(clipped)(structs))
+            pattern = inline_calls(jax.make_jaxpr(clipped)(structs))
         found = match_equations(pattern, update, inputs.gradients)
         if not any(var in found for var in pattern.results):
             continue

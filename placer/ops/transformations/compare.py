@@ -10,9 +10,9 @@ import numpy as np
 from jax.extend import core
 from jax.sharding import Mesh
 
-from placer.ops.functions.flatten import source_line
+from placer.ops.functions.user_lines import source_line
 from placer.ops.transformations.dependence import is_elementwise
-from placer.ops.transformations.equations import Equations, flatten
+from placer.ops.transformations.equations import Equations, inline_calls
 
 Shape = tuple[int, ...]
 
@@ -170,7 +170,7 @@ def _is_same_param(one: Any, other: Any) -> bool:
         )
     if isinstance(one, _JAXPRS) and isinstance(other, _JAXPRS):
         try:
-            check_same(flatten(one), flatten(other))
+            check_same(inline_calls(one), inline_calls(other))
         except DifferError:
             return False
         return True

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from placer.ops.transformations.compare import DifferError, Shape, check_same
+from placer.ops.transformations.config import Make
 from placer.ops.transformations.describe import trace_without_clip
-from placer.ops.transformations.ownership import find_owners
-from placer.ops.transformations.trace import Make, Traced, Types, with_shapes
+from placer.ops.transformations.ownership import NOT_ELEMENTWISE, find_owners
+from placer.ops.transformations.trace import Traced, Types, with_shapes
 from placer.ops.transformations.units import Unit, make_unit
 
 
@@ -52,7 +53,7 @@ def units_of_blocks(
         if numbers[name] in tied:
             found[name] = "its update depends on other parameters"
         elif numbers[name] in owners.whole:
-            found[name] = "its update is not computed element by element"
+            found[name] = NOT_ELEMENTWISE
         else:
             cuttable[name] = shape
 

@@ -6,10 +6,11 @@ primitive without a rule makes its results depend on all elements of its operand
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
+from heapq import heappop, heappush
 from math import prod
 from typing import Any
 
@@ -70,26 +71,79 @@ def find_dependence(traced: Traced) -> Dependence:
     count = len(traced.names)
     parameters = [Value(Kind.ELEMENT, 1 << i, i) for i in range(count)]
     first = _results(traced.init, parameters)
-    own = [1 << (count + i) for i in range(len(traced.leaves))]
-    leaves = first
-    while True:
-        read = [
-            Value(leaf.kind, bit, leaf.owner)
-            for leaf, bit in zip(leaves, own, strict=True)
-        ]
-        rate = Value(Kind.FILL)
-        results = _results(traced.update, [*parameters, *read, *parameters, rate])
-        pairs = zip(leaves, results[count:], strict=True)
-        joined = [_join(old, new) for old, new in pairs]
-        if joined == leaves:
-            break
-        leaves = joined
-    values = [[each] for each in results[:count]]
+    rate = Value(Kind.FILL)
+    found, leaves = _find_fixed_point(traced, parameters, first, rate)
+    values = [[each] for each in found]
     if traced.averaged is not None:
+        read = [_read_leaf(leaf, count + i) for i, leaf in enumerate(leaves)]
         averaged = _results(traced.averaged, [*read, *parameters])
         for of_parameter, each in zip(values, averaged, strict=True):
             of_parameter.append(each)
     return Dependence(values, leaves)
+
+
+def _read_leaf(leaf: Value, bit: int) -> Value:
+    """Return the value of a leaf as an input, whose only source is the leaf itself."""
+    return Value(leaf.kind, 1 << bit, leaf.owner)
+
+
+def _find_fixed_point(
+    traced: Traced, parameters: Sequence[Value], first: Sequence[Value], rate: Value
+) -> tuple[list[Value], list[Value]]:
+    """Return the new parameters and the leaves after any number of updates.
+
+    A change of a leaf evaluates only the equations again that depend on it.
+    """
+    update, count, leaves = traced.update, len(parameters), list(first)
+    inputs = traced.inputs_of(update)
+    values: dict[Any, Value] = {}
+    changed: list[Any] = []
+    users: dict[Any, list[int]] = {}
+    for position, eqn in enumerate(update.eqns):
+        for atom in eqn.invars:
+            if not isinstance(atom, core.Literal):
+                users.setdefault(atom, []).append(position)
+    stored: dict[Any, list[int]] = {}
+
+    def put(var: Any, value: Value) -> None:
+        if values.get(var) != value:
+            values[var] = value
+            changed.append(var)
+
+    def store(leaf: int, value: Value) -> None:
+        leaves[leaf] = _join(leaves[leaf], value)
+        put(inputs.leaves[leaf], _read_leaf(leaves[leaf], count + leaf))
+
+    for var in update.consts:
+        put(var, _of_kind(Kind.CONST, var.aval.shape, 0))
+    pairs = [*zip(inputs.gradients, parameters, strict=True)]
+    pairs += [*zip(inputs.values, parameters, strict=True), (inputs.rate[0], rate)]
+    for var, value in pairs:
+        put(var, value)
+    for leaf, atom in enumerate(update.results[count:]):
+        put(inputs.leaves[leaf], _read_leaf(leaves[leaf], count + leaf))
+        if isinstance(atom, core.Literal):
+            store(leaf, _read(atom, values))
+        else:
+            stored.setdefault(atom, []).append(leaf)
+    waiting = list(range(len(update.eqns)))
+    queued = set(waiting)
+    while changed or waiting:
+        while changed:
+            var = changed.pop()
+            for position in users.get(var, ()):
+                if position not in queued:
+                    queued.add(position)
+                    heappush(waiting, position)
+            for leaf in stored.get(var, ()):
+                store(leaf, values[var])
+        if waiting:
+            position = heappop(waiting)
+            queued.remove(position)
+            results = _results_of(update, position, values)
+            for var, value in zip(update.eqns[position].outvars, results, strict=True):
+                put(var, value)
+    return [_read(atom, values) for atom in update.results[:count]], leaves
 
 
 def _results(equations: Equations, inputs: Sequence[Value]) -> list[Value]:
@@ -97,17 +151,24 @@ def _results(equations: Equations, inputs: Sequence[Value]) -> list[Value]:
     for var in equations.consts:
         values[var] = _of_kind(Kind.CONST, var.aval.shape, 0)
     for position, eqn in enumerate(equations.eqns):
-        operands = [_read(atom, values) for atom in eqn.invars]
-        branches = equations.branches.get(position)
-        if branches is not None:
-            results = _cond(branches, operands)
-        else:
-            results = [_result(eqn, operands, out.aval.shape) for out in eqn.outvars]
+        results = _results_of(equations, position, values)
         values.update(zip(eqn.outvars, results, strict=True))
     return [_read(atom, values) for atom in equations.results]
 
 
-def _read(atom: Any, values: dict[Any, Value]) -> Value:
+def _results_of(
+    equations: Equations, position: int, values: Mapping[Any, Value]
+) -> list[Value]:
+    """Return the results of one equation."""
+    eqn = equations.eqns[position]
+    operands = [_read(atom, values) for atom in eqn.invars]
+    branches = equations.branches.get(position)
+    if branches is not None:
+        return _cond(branches, operands)
+    return [_result(eqn, operands, out.aval.shape) for out in eqn.outvars]
+
+
+def _read(atom: Any, values: Mapping[Any, Value]) -> Value:
     if isinstance(atom, core.Literal):
         return _of_kind(Kind.CONST, np.shape(atom.val), 0)
     return values[atom]

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from placer.errors import PlacerError
 from placer.ops.functions.fingerprint import fingerprint_of_jaxpr
+from placer.ops.functions.primitives import open_jaxpr
 from placer.ops.transformations.clip import without_clip
-from placer.ops.transformations.equations import Equations, open_jaxpr
-from placer.ops.transformations.ownership import find_owners
-from placer.ops.transformations.trace import Make, Traced, Types, takes_rate, trace
+from placer.ops.transformations.config import Make, takes_rate
+from placer.ops.transformations.equations import Equations
+from placer.ops.transformations.ownership import NOT_ELEMENTWISE, find_owners
+from placer.ops.transformations.trace import Traced, Types, trace, trace_again
 from placer.plan.settings.training.transformations import Leaf, Transformation
 
 
@@ -19,6 +22,7 @@ def describe(
     types: Types,
     *,
     fn: str,
+    config: str = "",
     averaged: Callable[..., Any] | None = None,
     eval_params: str = "",
     wide: bool,
@@ -26,10 +30,11 @@ def describe(
     """Trace an optax optimizer on the whole tree of its parameters, and describe it.
 
     Args:
-        make: returns the `GradientTransformation`. A parameter `learning_rate` receives the
-            learning rate of the step.
+        make: returns the `GradientTransformation` (`with_config`). A parameter
+            `learning_rate` receives the learning rate of the step.
         types: the types of the parameters by name, in the order of the graph.
-        fn: the text of `make`, as `MODULE:NAME`.
+        fn: the text of the function, as `MODULE:NAME`.
+        config: its arguments by name, as JSON.
         averaged: returns the values for evaluations from the state and the parameters.
         eval_params: the text of `averaged`, as `MODULE:NAME`.
         wide: whether the precision is float64.
@@ -37,7 +42,15 @@ def describe(
     Raises:
         PlacerError: if placer cannot run the optimizer. Errors of the functions propagate.
     """
-    traced = trace_without_clip(make, types, averaged, wide)
+    first = trace(make, types, averaged, wide)
+    if fingerprint(first) != fingerprint(trace_again(make, types, averaged, wide)):
+        raise PlacerError(
+            "its traces differ: it draws from np.random or random, or changes a global"
+            " value",
+            hint="create such numbers at the top of its file, keep what changes in the"
+            " state, and use learning_rate or a schedule of optax",
+        )
+    traced = without_clip(first, wide)
     owners = find_owners(traced)
     leaves = [
         Leaf(
@@ -53,10 +66,11 @@ def describe(
     ]
     return Transformation(
         fn=fn,
+        config=config,
         takes_rate=takes_rate(make),
         parameters=traced.names,
         leaves=tuple(leaves),
-        whole=tuple(traced.names[i] for i in owners.whole),
+        whole={traced.names[i]: NOT_ELEMENTWISE for i in owners.whole},
         together=tuple(
             tuple(traced.names[i] for i in group) for group in owners.together
         ),

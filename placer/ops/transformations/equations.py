@@ -9,18 +9,18 @@ from typing import Any
 
 from jax.extend import core
 
-_CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
+from placer.ops.functions.primitives import CALLS, open_jaxpr
+
+_CALLS = dict.fromkeys(CALLS, "jaxpr") | {
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
 }
-"""Primitives that only compute the equations in a parameter, with that parameter."""
+"""The calls of an update, with the parameter that has their equations.
+
+An update is not differentiated, so the rules of custom derivatives are not needed.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,14 +116,14 @@ class Equations:
         return function
 
 
-def flatten(closed: Any) -> Equations:
+def inline_calls(closed: Any) -> Equations:
     """Return the equations of a closed jaxpr, with the equations of calls in their place."""
     jaxpr, values = open_jaxpr(closed)
     new: dict[Any, Any] = {var: core.Var(var.aval) for var in jaxpr.invars}
     consts: dict[Any, Any] = {}
     eqns = list(_inline(jaxpr, values, new, consts))
     branches = {
-        i: tuple(map(flatten, eqn.params["branches"]))
+        i: tuple(map(inline_calls, eqn.params["branches"]))
         for i, eqn in enumerate(eqns)
         if eqn.primitive.name == "cond"
     }
@@ -131,11 +131,6 @@ def flatten(closed: Any) -> Equations:
     return Equations(
         tuple(new[var] for var in jaxpr.invars), results, eqns, consts, branches
     )
-
-
-def open_jaxpr(closed: Any) -> tuple[Any, Sequence[Any]]:
-    """Return the jaxpr of an open or closed jaxpr, and the values of its constants."""
-    return getattr(closed, "jaxpr", closed), tuple(getattr(closed, "consts", ()))
 
 
 def _inline(

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from placer.errors import PlacerError
 from placer.ops.functions.fingerprint import is_same_fingerprint
 from placer.ops.transformations.compare import Shape
+from placer.ops.transformations.config import Make
 from placer.ops.transformations.cut import units_of_blocks
 from placer.ops.transformations.describe import fingerprint, trace_without_clip
 from placer.ops.transformations.ownership import find_owners
-from placer.ops.transformations.trace import Make, Types
+from placer.ops.transformations.trace import Types
 from placer.ops.transformations.units import Unit, make_unit
 from placer.plan.settings.training.slicing import Block
 from placer.plan.settings.training.transformations import (

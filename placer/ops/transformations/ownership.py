@@ -10,6 +10,9 @@ from placer.ops.transformations.dependence import Kind, find_dependence
 from placer.ops.transformations.trace import Traced
 from placer.plan.settings.training.transformations import RESERVED, LeafKind
 
+NOT_ELEMENTWISE = "its update is not computed element by element"
+"""Why a parameter of `Ownership.whole` is not cut into blocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ownership:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,45 +10,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from placer.errors import PlacerError
-from placer.ops.transformations.equations import Equations, flatten
+from placer.ops.transformations.config import RATE, Make, name_of, takes_rate
+from placer.ops.transformations.equations import Equations, inline_calls
+from placer.ops.transformations.state_tree import StateLeaf, StateTree, tree_of
 from placer.place.types import TensorType
-
-RATE = "learning_rate"
-"""The parameter of a function for the learning rate of the step."""
-
-Make = Callable[..., Any]
-"""Returns an optax `GradientTransformation`."""
 
 Types = Mapping[str, TensorType]
 """The types of the parameters by name."""
-
-
-def takes_rate(make: Make) -> bool:
-    """Return True if a function has a parameter `learning_rate`."""
-    return RATE in inspect.signature(make).parameters
-
-
-@dataclass(frozen=True, slots=True)
-class StateLeaf:
-    """An array of the state.
-
-    A random key is stored as its data: an array of `uint32`.
-
-    Attributes:
-        path: the keys on the path.
-        parameter: the parameter that the path names, if any.
-        name: the path without the parameter, such as `0.mu`.
-        shape, dtype: the type of the array.
-    """
-
-    path: tuple[str, ...]
-    parameter: str
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +78,13 @@ def trace(
     return _trace(make, tuple(types.items()), averaged, wide)
 
 
+def trace_again(
+    make: Make, types: Types, averaged: Callable[..., Any] | None, wide: bool
+) -> Traced:
+    """Like `trace`, but always call the functions."""
+    return _trace.__wrapped__(make, tuple(types.items()), averaged, wide)
+
+
 @lru_cache(maxsize=16)
 def _trace(
     make: Make,
@@ -135,38 +111,35 @@ class _Tracer:
         )
 
     def trace(self, averaged: Callable[..., Any] | None) -> Traced:
-        init, structs = self._trace_init()
-        update, new = self._trace_update(structs)
+        init, tree, structs = self._trace_init()
+        update, new = self._trace_update(tree, structs)
         if any(
             a.weak_type and not b.weak_type for a, b in zip(structs, new, strict=True)
         ):
             # After the first update, such a leaf has the dtype of an array.
             pairs = zip(structs, new, strict=True)
             structs = [_with_weak(a, a.weak_type and b.weak_type) for a, b in pairs]
-            update, _ = self._trace_update(structs)
+            update, _ = self._trace_update(tree, structs)
         return Traced(
             tuple(self._types),
             self._types,
-            tuple(self._leaves(structs)),
+            tree.leaves(structs, self._types),
             init,
             update,
-            None if averaged is None else self._trace_averaged(averaged, structs),
+            None if averaged is None else self._trace_averaged(averaged, tree, structs),
         )
 
-    def _trace_init(self) -> tuple[Equations, list[Any]]:
+    def _trace_init(self) -> tuple[Equations, StateTree, list[Any]]:
+        trees: list[StateTree] = []
+
         def init(values: Sequence[Any], rate: Any) -> Any:
-            state = self._transformation(rate).init(self._tree(values))
-            self._check_state(state)
-            self._paths, tree_def = jax.tree_util.tree_flatten_with_path(state)
-            self._tree_def: Any = tree_def
-            leaves = [leaf for _, leaf in self._paths]
-            self._check_leaves(leaves)
-            self._impls = [_key_impl(leaf) for leaf in leaves]
-            return list(map(_plain, leaves))
+            state = self._transformation(rate).init(self._params_of(values))
+            trees.append(tree_of(state, self._name))
+            return trees[-1].unpack(state)
 
         closed = jax.make_jaxpr(init)(list(self._params.values()), self._rate)
         self._check_effects(closed, "init")
-        equations = flatten(closed)
+        equations = inline_calls(closed)
         rate = equations.inputs[-1]
         part = equations.part(equations.results)
         if any(rate in eqn.invars for eqn in part.eqns) or rate in part.results:
@@ -179,31 +152,25 @@ class _Tracer:
         part = Equations(
             part.inputs[:-1], part.results, part.eqns, part.consts, part.branches
         )
-        return part, [_struct(aval) for aval in closed.out_avals]
+        return part, trees[-1], [_struct(aval) for aval in closed.out_avals]
 
-    def _trace_update(self, structs: Sequence[Any]) -> tuple[Equations, list[Any]]:
+    def _trace_update(
+        self, tree: StateTree, structs: Sequence[Any]
+    ) -> tuple[Equations, list[Any]]:
         def update(gradients: Any, leaves: Any, values: Any, rate: Any) -> Any:
-            params = self._tree(values)
+            params = self._params_of(values)
             transformation = self._transformation(rate)
             updates, state = self._call_update(
-                transformation, self._tree(gradients), self._state(leaves), params
+                transformation, self._params_of(gradients), tree.pack(leaves), params
             )
-            new = self._apply(params, updates)
-            return new, self._new_leaves(state)
+            return self._apply(params, updates), tree.unpack(state)
 
         values = list(self._params.values())
         closed = jax.make_jaxpr(update)(values, list(structs), values, self._rate)
         self._check_effects(closed, "update")
-        equations = flatten(closed)
+        equations = inline_calls(closed)
         new = [_struct(aval) for aval in closed.out_avals[len(values) :]]
-        for (path, _), old, now in zip(self._paths, structs, new, strict=True):
-            if (old.shape, old.dtype) != (now.shape, now.dtype):
-                raise PlacerError(
-                    f"the update of '{self._name}' changes {'.'.join(_keys(path))} of its"
-                    f" state from {old.dtype}{list(old.shape)} to"
-                    f" {now.dtype}{list(now.shape)}",
-                    hint="keep the dtype and the shape of each array of the state",
-                )
+        tree.check_types(structs, new)
         part = equations.part(equations.results)
         rate = equations.inputs[-1]
         is_used = any(rate in eqn.invars for eqn in part.eqns) or rate in part.results
@@ -215,22 +182,22 @@ class _Tracer:
         return part, new
 
     def _trace_averaged(
-        self, averaged: Callable[..., Any], structs: Sequence[Any]
+        self, averaged: Callable[..., Any], tree: StateTree, structs: Sequence[Any]
     ) -> Equations:
-        name = _name(averaged)
+        name = name_of(averaged)
 
         def of_state(leaves: Any, values: Any) -> Any:
-            result = averaged(self._state(leaves), self._tree(values))
-            return self._check_tree(result, f"'{name}' returns")
+            result = averaged(tree.pack(leaves), self._params_of(values))
+            return self._check_averages(result, f"'{name}' returns")
 
         closed = jax.make_jaxpr(of_state)(list(structs), list(self._params.values()))
         self._check_effects(closed, name)
-        equations = flatten(closed)
+        equations = inline_calls(closed)
         return equations.part(equations.results)
 
     @property
     def _name(self) -> str:
-        return _name(self._make)
+        return name_of(self._make)
 
     def _transformation(self, rate: Any) -> Any:
         made = self._make(**{RATE: rate}) if self._takes_rate else self._make()
@@ -281,59 +248,7 @@ class _Tracer:
             new.append(jnp.asarray(old + step).astype(old.dtype))
         return new
 
-    def _new_leaves(self, state: Any) -> list[Any]:
-        flat, tree_def = jax.tree_util.tree_flatten_with_path(state)
-        if tree_def != self._tree_def:
-            old = [_keys(path) for path, _ in self._paths]
-            new = [_keys(path) for path, _ in flat]
-            differing = next(
-                (path for path in (*new, *old) if (path in old) != (path in new)), ()
-            )
-            at = f", first at {'.'.join(differing)}" if differing else ""
-            raise PlacerError(
-                f"the update of '{self._name}' changes the structure of its state{at}",
-                hint="return a state with the structure that init returns",
-            )
-        leaves = [leaf for _, leaf in flat]
-        self._check_leaves(leaves)
-        return list(map(_plain, leaves))
-
-    def _check_state(self, state: Any) -> None:
-        def is_lookahead(value: Any) -> bool:
-            return type(value).__name__ == "LookaheadState"
-
-        if any(map(is_lookahead, jax.tree.leaves(state, is_leaf=is_lookahead))):
-            raise PlacerError(
-                f"'{self._name}' uses optax.lookahead, which trains two copies of the"
-                " parameters",
-                hint="keep a running mean of the parameters in the state instead, and"
-                " return it from the function of eval_params",
-            )
-
-    def _check_leaves(self, leaves: Sequence[Any]) -> None:
-        for (path, _), leaf in zip(self._paths, leaves, strict=True):
-            at = ".".join(_keys(path)) or "its state"
-            is_number = isinstance(leaf, bool | int | float | complex | np.generic)
-            if not is_number and not isinstance(leaf, jax.Array | np.ndarray):
-                raise PlacerError(
-                    f"the state of '{self._name}' has {leaf!r:.64} at {at}, which is not"
-                    " an array",
-                    hint="keep only arrays and numbers in the state",
-                )
-            if jnp.iscomplexobj(_plain(leaf)):
-                raise PlacerError(
-                    f"the state of '{self._name}' has complex numbers at {at}",
-                    hint="keep the real and the imaginary parts in two arrays",
-                )
-            dtype = jnp.result_type(_plain(leaf))
-            if dtype.isbuiltin != 1 and dtype != jnp.bfloat16:
-                raise PlacerError(
-                    f"the state of '{self._name}' has {dtype} at {at}, which a checkpoint"
-                    " cannot store",
-                    hint="keep it as bfloat16 or int8, and convert it in the update",
-                )
-
-    def _check_tree(self, tree: Any, what: str) -> list[Any]:
+    def _check_averages(self, tree: Any, what: str) -> list[Any]:
         if not isinstance(tree, Mapping) or tree.keys() != self._params.keys():
             raise PlacerError(
                 f"{what} other parameters than it receives",
@@ -359,28 +274,8 @@ class _Tracer:
                 hint="an optimizer only computes: remove prints and callbacks",
             )
 
-    def _tree(self, values: Sequence[Any]) -> dict[str, Any]:
+    def _params_of(self, values: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._types, values, strict=True))
-
-    def _state(self, leaves: Sequence[Any]) -> Any:
-        pairs = zip(leaves, self._impls, strict=True)
-        keyed = [
-            leaf if impl is None else jax.random.wrap_key_data(leaf, impl=impl)
-            for leaf, impl in pairs
-        ]
-        return jax.tree.unflatten(self._tree_def, keyed)
-
-    def _leaves(self, structs: Sequence[Any]) -> list[StateLeaf]:
-        leaves = []
-        for (path, _), struct in zip(self._paths, structs, strict=True):
-            keys = _keys(path)
-            at = _place_of_parameter(path, self._types)
-            rest = keys if at is None else (*keys[:at], *keys[at + 1 :])
-            parameter = "" if at is None else keys[at]
-            name = ".".join(rest) or "state"
-            shape, dtype = tuple(struct.shape), str(struct.dtype)
-            leaves.append(StateLeaf(keys, parameter, name, shape, dtype))
-        return leaves
 
 
 def _with_weak(struct: Any, weak: bool) -> Any:
@@ -397,32 +292,3 @@ def with_shapes(types: Types, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
 
 def _struct(aval: Any) -> Any:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
-
-
-def _plain(leaf: Any) -> Any:
-    return leaf if _key_impl(leaf) is None else jax.random.key_data(leaf)
-
-
-def _key_impl(leaf: Any) -> Any:
-    is_key = jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
-    return jax.random.key_impl(leaf) if is_key else None
-
-
-def _keys(path: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(
-        str(next(getattr(key, a) for a in ("key", "name", "idx") if hasattr(key, a)))
-        for key in path
-    )
-
-
-def _place_of_parameter(path: Sequence[Any], types: Types) -> int | None:
-    """Return the position of the last dict key that is a parameter's name."""
-    for at in reversed(range(len(path))):
-        key = path[at]
-        if isinstance(key, jax.tree_util.DictKey) and key.key in types:
-            return at
-    return None
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)

@@ -39,6 +39,7 @@ from placer.report.page.picture import draw_placement
 from placer.report.page.run_sections import run_sections
 from placer.report.page.svg import class_name, element, text
 from placer.report.step.facts import StepTime
+from placer.system.listed import list_names
 
 MOST_LAYERS: Final = 500
 """The largest number of rows in the table of layers. The search finds all layers."""
@@ -124,7 +125,7 @@ def _tables(page: Page) -> str:
             row.node,
             format_size(row.nbytes),
             f"{100 * row.share:.0f} %",
-            _names(row.parameters),
+            list_names(row.parameters, _MOST_NAMES),
         )
         for row in page.tables
     ]
@@ -163,12 +164,6 @@ def _sparse_tables(tables: Sequence[SparseTableRow]) -> str:
     names = ("table", "nodes", "rows", "bytes")
     table = html_table(names, rows, numbers={2, 3}, code={0, 1})
     return element("h3", text("Sparse tables")) + paragraph(note) + table
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    listed = ", ".join(names[:_MOST_NAMES])
-    return f"{listed} and {format_count(more)} more" if more > 0 else listed
 
 
 def _pipeline(page: Page) -> str:

@@ -96,5 +96,6 @@ def check_folder(plan: Plan, options: Options) -> None:
     if needs_folder(plan, options):
         raise PlacerError(
             f"'{plan.name}' saves checkpoints, but its spec names no folder for them",
-            hint="add --checkpoint DIR, or set train.checkpoint.to in the spec",
+            hint="add 'checkpoint' (--checkpoint DIR), or set train.checkpoint.to in"
+            " the spec",
         )

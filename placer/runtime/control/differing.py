@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from placer.system.listed import list_names
+
 T = TypeVar("T")
 
 
@@ -18,8 +20,7 @@ def nodes_by_value(values: Mapping[str, T]) -> dict[T, list[str]]:
 
 def list_nodes(nodes: Sequence[str]) -> str:
     """Return the names of up to four nodes as text; of more nodes, three and a count."""
-    more = f" and {len(nodes) - 3} more" if len(nodes) > 4 else ""
-    return ", ".join(nodes[:3] if more else nodes) + more
+    return list_names(nodes, 3 if len(nodes) > 4 else None)
 
 
 def list_values(values: Mapping[str, object]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import TracebackType
 
@@ -28,6 +29,16 @@ def locate_error(folder: Path, program: str, trace: TracebackType | None) -> str
             line = trace.tb_lineno
         trace = trace.tb_next
     return None if line is None else describe_line(folder, program, line)
+
+
+def line_in_traceback(text: str, folder: Path) -> str:
+    """Return the innermost line of a build's file in the text of a traceback.
+
+    It has the form ` (model.py:12)`, and is empty if no file of the build is in the text.
+    """
+    file = re.escape(f"{folder.absolute()}/")
+    lines = re.findall(rf'File "{file}([^"]+)", line (\d+)', text)
+    return " ({}:{})".format(*lines[-1]) if lines else ""
 
 
 def describe_line(folder: Path, program: str, line: int) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from placer.channel.cause import INTERRUPTED, DeadlineError
 from placer.channel.interface import Aborted, Cause, Channel
 from placer.errors import PlacerError, RunError, missing_package_hint
 from placer.runtime.control.divergence import DivergedError
-from placer.runtime.control.error_lines import locate_error
+from placer.runtime.control.error_lines import line_in_traceback, locate_error
 from placer.runtime.control.events import NodeFailure
 from placer.runtime.control.execution import Execution
 
@@ -24,7 +25,7 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
     except Aborted:
         raise
     except BaseException as error:
-        what = describe_error(error)
+        what = describe_error(error, execution.folder)
         line = locate_error(execution.folder, execution.me.program, error.__traceback__)
         if line is not None and isinstance(error, Exception):
             what += f"\n  {line}"
@@ -46,8 +47,11 @@ def cause_of(error: BaseException, what: str, node: str = "", where: str = "") -
     return Cause(node, where, what, isinstance(error, KeyboardInterrupt))
 
 
-def describe_error(error: BaseException) -> str:
-    """Describe an error in one or two lines."""
+def describe_error(error: BaseException, folder: Path | None = None) -> str:
+    """Describe an error in one or two lines.
+
+    `folder` is the build folder: an error of a callback gets its line in a file there.
+    """
     if isinstance(error, PlacerError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -58,6 +62,7 @@ def describe_error(error: BaseException) -> str:
     # XLA's message about a failed callback contains the whole Python traceback.
     if has_trace:
         text += next(filter(_RAISED, reversed(trace.splitlines())), "").strip()
+        text += "" if folder is None else line_in_traceback(trace, folder)
     return text.strip()
 
 

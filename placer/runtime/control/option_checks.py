@@ -114,12 +114,15 @@ def _check_saving(plan: Plan, options: Options) -> None:
     for name in ("checkpoint_every", "checkpoint_keep"):
         if getattr(options, name) is not None:
             raise PlacerError(
-                f"--{name.replace('_', '-')} needs checkpoints, but the run saves none",
-                hint="add --checkpoint DIR, or train.checkpoint to the spec",
+                f"'{name}' (--{name.replace('_', '-')}) needs checkpoints, but the run"
+                " saves none",
+                hint="add 'checkpoint' (--checkpoint DIR), or train.checkpoint to the"
+                " spec",
             )
     if options.save_params is None and options.grace != Options().grace:
         raise PlacerError(
             "'grace' (--grace) has no effect: the run saves nothing, so a signal ends it"
             " immediately",
-            hint="add --checkpoint DIR or --save-params FILE",
+            hint="add 'checkpoint' (--checkpoint DIR) or 'save_params'"
+            " (--save-params FILE)",
         )

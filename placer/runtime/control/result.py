@@ -56,7 +56,9 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         failed_late: whether a process failed after the result was complete.
         history: a list with a dict for each step: `step`, `epoch`, `seconds` since the
             first step began, `metrics` and, after an evaluation, `eval`. `--history` writes
-            the same dicts.
+            the same dicts. A resumed run has only the steps after its checkpoint here;
+            `history.jsonl` in `folder` also has the earlier steps if the run continues
+            that folder.
         params: the parameters after the last step, by name. With `eval_params` of an optax
             optimizer, they are the values for evaluations.
         state: the part of `params` that training updates without an optimizer, such as

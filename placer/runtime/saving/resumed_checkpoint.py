@@ -35,7 +35,9 @@ from placer.tables.block_table import BlockTable
 if TYPE_CHECKING:
     from placer.tables.sparse.table import SparseTable
 
-NOT_KEPT: Final = "this run saves no checkpoints; add --checkpoint DIR to save some"
+NOT_KEPT: Final = (
+    "this run saves no checkpoints; add 'checkpoint' (--checkpoint DIR) to save some"
+)
 """The warning of a resumed run that saves no checkpoints."""
 NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
 """The warning of a run with `--resume` whose folder of checkpoints is still empty."""

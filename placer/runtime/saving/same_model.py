@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from placer.checkpoint.manifest import Machine, Manifest, StoredData
@@ -21,6 +20,7 @@ from placer.runtime.saving.optimizer_state import (
 from placer.runtime.saving.row_files import compare_sparse
 from placer.runtime.saving.start_facts import COMPARABLE, StartFacts
 from placer.runtime.saving.stored_blocks import holding_table, training_table
+from placer.system.listed import list_names
 
 OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
 _SHOWN = 8
@@ -89,7 +89,7 @@ def check_same_model(
     extra = sorted((manifest.parameters.keys() | manifest.sparse.keys()) - known)
     shown = len(plan.parameters) + len(extra) if partial else _SHOWN
     parts = [
-        f"{what}: {_list(names, shown)}"
+        f"{what}: {list_names(names, shown)}"
         for what, names in (
             ("not in the checkpoint", missing),
             ("not in the model", extra),
@@ -264,8 +264,3 @@ def _changed(key: str, was: object, now: object) -> str:
 
 def _yaml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _list(names: Sequence[str], shown: int) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more

@@ -151,7 +151,14 @@ def _computation_digest(plan: Plan, folder: Path) -> str:
         sparse_tables,
     )
     if plan.transformations:  # other models have the digest of older checkpoints
-        parts = (*parts, plan.transformations)
+        # The reasons in `whole` name lines of files.
+        parts = (
+            *parts,
+            {
+                number: structs.replace(each, whole=dict.fromkeys(each.whole, ""))
+                for number, each in plan.transformations.items()
+            },
+        )
     return COMPARABLE + sha256(msgspec.json.encode(parts, order="deterministic"))
 
 

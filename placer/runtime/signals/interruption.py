@@ -34,7 +34,8 @@ from placer.runtime.control.events import (
 from placer.runtime.control.options import Options
 
 NOTHING_KEPT: Final = (
-    "nothing was saved; add --checkpoint DIR to be able to continue an interrupted run"
+    "nothing was saved; add 'checkpoint' (--checkpoint DIR) to be able to continue an"
+    " interrupted run"
 )
 TOO_EARLY: Final = "the first step had not finished"
 NOT_WRITTEN: Final = "the file was not completely written"
@@ -116,7 +117,7 @@ class Interruption:
         if self.checkpoints is not None and self.has_steps:
             return (
                 f"this run saved no checkpoint in {self.checkpoints}; save one every N"
-                " steps with --checkpoint-every N"
+                " steps with 'checkpoint_every' (--checkpoint-every N)"
             )
         return ""
 

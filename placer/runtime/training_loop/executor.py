@@ -59,7 +59,10 @@ from placer.runtime.training_loop.saves import Saves
 from placer.runtime.training_loop.steps import count_steps, steps_of
 from placer.runtime.training_loop.training_node import make_node
 
-WITHOUT_ROWS: Final = "the saved parameters will not contain rows of sparse tables; --checkpoint DIR saves them"
+WITHOUT_ROWS: Final = (
+    "the saved parameters will not contain rows of sparse tables; 'checkpoint'"
+    " (--checkpoint DIR) saves them"
+)
 """The warning if a model has sparse tables and the run saves parameters but no checkpoint."""
 
 

@@ -80,6 +80,7 @@ def _make_optax_table(
     """Create a table with an optax optimizer; its functions are in files of the build."""
     import jax
 
+    from placer.ops.transformations.config import with_config
     from placer.ops.transformations.functions import block_functions
     from placer.tables.optax_table import OptaxTable
 
@@ -89,7 +90,7 @@ def _make_optax_table(
     wide = plan.settings.precision == "float64"
     with modules_in(execution.folder):
         functions = block_functions(
-            _load_function(described.fn),
+            with_config(_load_function(described.fn), described.config),
             {name: types[name] for name in described.parameters},
             planned.blocks,
             described,

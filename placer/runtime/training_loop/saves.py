@@ -94,7 +94,7 @@ class Saves:
         elif is_control:
             raise PlacerError(
                 f"'shrink' (--shrink) has no effect without checkpoints: {nothing}",
-                hint="add --checkpoint DIR to save the tables there",
+                hint="add 'checkpoint' (--checkpoint DIR) to save the tables there",
             )
 
     def _progress(self, checkpoints: Checkpoints, drained: Drained) -> Progress | None:

@@ -324,6 +324,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "op": _REQUIRED,
         "fn": _REQUIRED,
         "learning_rate": "refused if the function takes none, which tracing finds",
+        "with": "refused if the function has no such argument, which tracing finds",
         "eval_params": "other values in evaluations and exports",
         "place": _PLACE,
         "update": optax(

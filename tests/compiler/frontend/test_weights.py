@@ -287,6 +287,12 @@ def test_a_damaged_checkpoint_of_a_folder_is_passed_over(
     warning = capsys.readouterr().err
     assert warning.startswith("warning: checkpoint '")
     assert "trying an earlier checkpoint" in warning
+    with pytest.warns(placer.CheckpointWarning) as compiled:
+        placer.compile(write(tmp_path, "kept"), tmp_path / "build")
+    model = {"w": np.zeros((4, 6)), "b": np.zeros(6)}
+    with pytest.warns(placer.CheckpointWarning) as restored:
+        placer.restore(model, tmp_path / "kept", "h")
+    assert compiled[0].filename == restored[0].filename == __file__
     with pytest.raises(SpecErrors, match="the checksum of chunk 0 does"):
         placer.compile(write(tmp_path, "kept/step-000002"), tmp_path / "build")
 

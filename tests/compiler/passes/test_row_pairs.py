@@ -7,6 +7,7 @@ from support.marks import MAY_PAIR_ROWS
 
 import placer
 from placer.command.cli import main
+from placer.compiler.build_or_spec import build_folder
 from placer.compiler.frontend import load_text
 from placer.compiler.passes.row_pairs import find_row_pairs
 
@@ -93,6 +94,9 @@ def test_a_python_warning_and_a_line_of_the_command(tmp_path, capsys):
     path.write_text(spec([SUB]))
     with pytest.warns(placer.SpecWarning, match="all rows of 'y'") as caught:
         placer.compile(path, tmp_path / "build")
+    assert caught[0].filename == __file__
+    with pytest.warns(placer.SpecWarning) as caught, build_folder(path):
+        pass
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -318,7 +318,7 @@ REFUSED = {
         two_layers(nodes="{worker: {count: 3}, ps: {count: 1}}"),
         "5:3: a batch of 8 rows cannot be split evenly over the 3 nodes of "
         "/node:worker/cpu, as 'x' needs",
-        "the nearest batch sizes are 6 or 9",
+        "use batch: 6 or batch: 9",
     ),
     "nothing to train": (
         two_layers(

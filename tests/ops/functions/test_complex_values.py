@@ -14,7 +14,9 @@ from placer import ops, place_guard
 from placer.errors import PlacerError
 from placer.ops.functions.cut import ROW_NUMBERS, STEP_KEY
 from placer.ops.functions.fingerprint import has_fingerprint
-from placer.ops.functions.function import Mode, fingerprint_of, trace_function
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.mode import Mode
+from placer.ops.functions.run_region import fingerprint_of
 
 TYPES = ("float32[batch, 4]", "float32[4]")
 ARGS = arguments_text(*TYPES)

@@ -15,9 +15,10 @@ import pytest
 from flax import nnx
 
 from placer.errors import PlacerError
-from placer.ops.functions.arguments import parameter_mask
 from placer.ops.functions.cut import STEP_KEY
-from placer.ops.functions.function import TRAINING, is_deterministic, trace_function
+from placer.ops.functions.function import is_deterministic, trace_function
+from placer.ops.functions.library_leaves import parameter_mask
+from placer.ops.functions.mode import TRAINING
 from placer.ops.special.exported_jax import in_evaluation
 
 KEY = jax.random.key(0)

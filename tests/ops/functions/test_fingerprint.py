@@ -9,7 +9,8 @@ from support.regions import arguments_text
 from placer import place_guard
 from placer.errors import PlacerError
 from placer.ops.functions.fingerprint import has_fingerprint
-from placer.ops.functions.function import fingerprint_of, run_region, trace_function
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.run_region import fingerprint_of, run_region
 
 TYPES = ("float32[batch, 4]", "float32[4, 4]", "float32[4, 4]")
 

@@ -12,17 +12,13 @@ import pytest
 from support.marks import slow_but
 
 from placer.errors import PlacerError
-from placer.ops.functions import function
+from placer.ops.functions import function, trace
 from placer.ops.functions.cut import ROW_NUMBERS, STEP_KEY
 from placer.ops.functions.fingerprint import fingerprint
-from placer.ops.functions.function import (
-    TRAINING,
-    Mode,
-    fingerprint_of,
-    run_region,
-    trace_function,
-)
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.mode import TRAINING, Mode
 from placer.ops.functions.row_proof import is_by_rows
+from placer.ops.functions.run_region import fingerprint_of, run_region
 from placer.ops.special.call_jax import call
 
 ARGS = json.dumps([{"in": "float32[batch, 6]"}])
@@ -196,7 +192,7 @@ def test_a_node_traces_a_function_for_its_rows_and_to_compare_it() -> None:
 
     same = fingerprint_of(counted, ARGS, 0, BY_ROWS)
     assert traced == [14, 58]
-    function._trace.cache_clear()
+    trace._trace.cache_clear()
     function._cut_function.cache_clear()
     traced.clear()
     x, key = jnp.ones((ROWS, 6)), jax.random.key(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -35,7 +37,15 @@ def printing(gradients, state, params):
     return gradients, state
 
 
+counts = count()
+
+
+def counting():
+    return optax.sgd(float(next(counts)))
+
+
 ERRORS = {
+    "a changing value": (counting, "its traces differ: .* or changes a global value"),
     "loss of lbfgs": (optax.lbfgs, "needs 'value', 'grad', and 'value_fn'"),
     "loss of polyak_sgd": (optax.polyak_sgd, "needs 'value'"),
     "loss in a chain": (

@@ -120,7 +120,7 @@ def test_the_error_of_a_failed_run_ends_with_how_to_continue_it():
     interruption.explain(error)
     assert error.hint == (
         "help; this run saved no checkpoint in saved; save one every N steps with"
-        " --checkpoint-every N"
+        " 'checkpoint_every' (--checkpoint-every N)"
     )
     interruption.note(CheckpointSaved(2, "saved folder/step-000002"))
     error = RunError("boom")

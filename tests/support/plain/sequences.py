@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import jax
@@ -11,19 +10,13 @@ import numpy as np
 import optax
 
 from placer.readers import Order
+from support.imported_files import import_file
 from support.plain.specs import SPECS, Program
 
 
 def _columns(name: str, *columns: str) -> dict[str, np.ndarray]:
     """Return columns of the training rows that the module of a spec yields."""
-    module_spec = importlib.util.spec_from_file_location(
-        f"plain_{name}", SPECS / f"{name}.py"
-    )
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    rows = list(module.train())
+    rows = list(import_file(SPECS / f"{name}.py").train())
     return {name: np.array([row[name] for row in rows], np.int32) for name in columns}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import optax
 from sklearn import datasets
 
 from placer.readers import Order
+from support.imported_files import import_file
 
 SPECS = Path(__file__).parents[3] / "specs"
 Loss = Callable[[dict[str, Any], dict[str, Any]], tuple[Any, dict[str, Any]]]
@@ -130,14 +130,7 @@ def diabetes() -> Program:
 
 
 def seed_ctr() -> Program:
-    file = SPECS / "seed_ctr_rows.py"
-    module_spec = importlib.util.spec_from_file_location(
-        "rows_of_the_plain_program", file
-    )
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    module = import_file(SPECS / "seed_ctr_rows.py")
     rows = list(module.train())
 
     def loss(p: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -7,7 +7,6 @@ and optax.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placer.readers import Order
+from support.imported_files import import_file
 from support.plain import metrics as plain_metrics
 from support.plain.graph import (
     Arrays,
@@ -193,13 +193,7 @@ def read_functions(spec: Mapping[str, Any], folder: Path | None) -> Functions:
     for path in paths:
         module, _, name = path.partition(":")
         assert folder is not None
-        module_spec = importlib.util.spec_from_file_location(
-            f"{module}_of_the_plain_program", folder / f"{module}.py"
-        )
-        assert module_spec is not None
-        assert module_spec.loader is not None
-        loaded = importlib.util.module_from_spec(module_spec)
-        module_spec.loader.exec_module(loaded)
+        loaded = import_file(folder / f"{module}.py")
         functions[path] = getattr(loaded, name)
     return functions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
@@ -29,6 +28,7 @@ from placer.plan.settings.training.initializers import (
     file_of,
     is_checkpoint,
 )
+from placer.system.callsite import warn_at_caller
 from placer.system.files.regular import open_regular
 
 
@@ -155,7 +155,7 @@ def _read_checkpoint(path: Path, names: Sequence[str]) -> bytes:
     """Return some parameters of a checkpoint as safetensors. Raises CheckpointError."""
 
     def warn(text: str) -> None:
-        warnings.warn(text, CheckpointWarning, stacklevel=7)
+        warn_at_caller(text, CheckpointWarning)
 
     checkpoint = last_good(path, warn)
     stored = checkpoint.manifest.parameters

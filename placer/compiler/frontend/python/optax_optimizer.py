@@ -28,7 +28,10 @@ class Optax(OptimizerSettings):
     Args:
         fn: A function that returns an `optax.GradientTransformation`: a function at the
             top level of a file next to the program, or its name as `MODULE:FUNCTION`.
-            It takes no arguments, or only `learning_rate`.
+            If it takes other arguments than `learning_rate`: a pair of the function and a
+            dict from their names to plain data, `(net.make_optimizer, {"b1": 0.9})`. The
+            data are numbers, strings, None, lists, and dicts with strings as keys; tuples
+            become lists.
         learning_rate: A number, or a schedule (docs/reference/spec.md), if `fn` takes
             `learning_rate`. The function then receives the rate of the step.
         eval_params: A function `(state, params)` that returns the parameters for
@@ -44,7 +47,7 @@ class Optax(OptimizerSettings):
         optimizer.Optax("optimizers:make", learning_rate=0.001).minimize(loss)
     """
 
-    fn: Function
+    fn: Function | tuple[Function, dict[str, Any]]
     _: KW_ONLY
     learning_rate: Rate | None = None
     eval_params: Function | None = None
@@ -67,15 +70,22 @@ class Optax(OptimizerSettings):
         """
         program = current_program()
         settings: dict[str, Any] = {}
-        for key in ("fn", "eval_params"):
-            if (fn := getattr(self, key)) is not None:
-                settings[key] = fn if isinstance(fn, str) else _path(fn, program)
+        made, config = self.fn, None
+        if isinstance(made, tuple) and len(made) == 2 and type(made[1]) is dict:
+            made, config = made
+        settings["fn"] = _path(made, program)
+        if config:
+            settings["with"] = config
+        if self.eval_params is not None:
+            settings["eval_params"] = _path(self.eval_params, program)
         if self.learning_rate is not None:
             settings["learning_rate"] = self.learning_rate
         program.minimize(loss, OPTAX, {**settings, **self.changed_settings()})
 
 
 def _path(fn: Any, program: Program) -> str:
+    if isinstance(fn, str):
+        return fn
     try:
         return function_path(fn, program, "optimizer.Optax")
     except SpecError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from placer.compiler.frontend.entries.op_kinds import TRACE
-from placer.compiler.frontend.python.arguments import (
-    Arguments,
-    collect_arguments,
-    initial_values,
-)
+from placer.compiler.frontend.python.arguments import Arguments, collect_arguments
 from placer.compiler.frontend.python.program import Program, current_program
 from placer.compiler.frontend.python.results import one_or_list
 from placer.compiler.frontend.python.tree import scalar_node
@@ -94,6 +91,7 @@ def trace(
 
         y = placer.trace(apply, create_model, x, name="net")
     """
+    from placer.compiler.frontend.python.model_parameters import initial_values
     from placer.ops.functions.description import assigned_state, describe
 
     span, program = caller_span(), current_program()
@@ -305,7 +303,7 @@ def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
     if not inspect.isfunction(inner):
         raise SpecError(
             f"{caller} needs a function, not {type(fn).__name__}",
-            hint="write for example def apply(model, x): return model(x)",
+            hint="pass a function that a file next to the program defines with def",
         )
     file = Path(inner.__code__.co_filename)
     if is_cell(str(file)):
@@ -329,10 +327,34 @@ def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
     module = sys.modules.get(inner.__module__)
     values = inner.__globals__ | (vars(module) if module is not None else {})
     names = [key for key, each in values.items() if each is fn]
-    if not names:
+    own = inner.__name__
+    is_plain = fn is inner and inner.__qualname__ == own
+    if not names and not (is_plain and own in values):
+        what = f"'{inner.__qualname__}'" if fn is inner else f"a wrapper of '{own}'"
         raise SpecError(
-            f"'{inner.__qualname__}' cannot be imported from {file.name}",
+            f"{what} cannot be imported from {file.name}",
             hint="define it at the top level of its file",
         )
-    best = inner.__name__ if inner.__name__ in names else names[0]
+    best = own if own in names or not names else names[0]
+    if not names or (not is_plain and _is_only_def(file, best)):
+        raise SpecError(
+            f"'{best}' of {file.name} was replaced after its import, but nodes import"
+            " the file",
+            hint=f"define the new function in {file.name}, and pass it by its name",
+        )
     return f"{file.stem}:{best}"
+
+
+def _is_only_def(file: Path, name: str) -> bool:
+    """Return True if a file binds a name only once, by a `def` without decorators."""
+    tree = ast.parse(file.read_bytes())
+    bound = [
+        node
+        for node in ast.walk(tree)
+        if name in (getattr(node, key, None) for key in ("name", "asname", "id"))
+        and not isinstance(getattr(node, "ctx", None), ast.Load)
+    ]
+    match bound:
+        case [ast.FunctionDef(decorator_list=[]) as only]:
+            return only in tree.body
+    return False

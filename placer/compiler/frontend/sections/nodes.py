@@ -69,7 +69,7 @@ def _read_kind(
     where = f"nodes.{name}"
     if isinstance(node, ScalarNode) and node.value is not None:
         is_count = type(node.value) is int and 0 < node.value <= MAX_NODES
-        hint = f"write {{count: {node.value if is_count else 1}}}"
+        hint = f'write {{"count": {node.value if is_count else 1}}}'
         problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
         return None
     if isinstance(node, ScalarNode) and node.value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from placer.compiler.frontend.entries.call_op import read_function
@@ -34,8 +35,8 @@ def read_optax(
         context: The context of the spec.
 
     Returns:
-        Its functions by key, the learning rate if it has one, and the other fields of
-        the entry.
+        The attributes of its functions, the learning rate if it has one, and the other
+        fields of the entry.
     """
     problems = context.problems
     hyper = {name for rule in RULES.values() for name in rule.__struct_fields__}
@@ -52,6 +53,11 @@ def read_optax(
         node = entry.get(key) if good.get(key) is not None else None
         if node is not None and read_function(node, context, example):
             functions[key] = str(good[key])
+    given = problems.expect(
+        good.get("with"), MappingNode, "'with' must be a mapping", "write {b1: 0.9}"
+    )
+    if given is not None and given.entries:
+        functions["config"] = json.dumps(given.value)
     rate = good.get("learning_rate")
     if rate is not None:
         rate = read_rate("learning_rate", rate, batch, problems)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.passes.evaluate import SUFFIX as EVALUATION
+from placer.compiler.passes.messages.uneven_batch import describe_batch, nearest_sizes
 from placer.errors import GraphError
 from placer.place.layouts.partition import row_shards
 
@@ -25,18 +25,11 @@ def check_parts(graph: Graph) -> None:
 def _check(graph: Graph, op: Op, parts: int) -> None:
     name = op.name.partition(".")[0]
     if graph.batch % parts:
-        below = graph.batch - graph.batch % parts
-        near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
-        of_evaluation = graph.name.endswith(EVALUATION)
-        rows, key = (
-            f"{graph.batch} rows",
-            "data.eval.batch" if of_evaluation else "batch",
-        )
         raise GraphError(
-            f"a batch of {rows}{' of an evaluation' * of_evaluation} cannot be cut into"
-            f" the {parts} equal parts of '{name}'",
+            f"{describe_batch(graph)} cannot be cut into the {parts} equal parts of"
+            f" '{name}'",
             span=op.source,
-            hint=f"the nearest {key} {near}",
+            hint=nearest_sizes(graph, parts),
         )
     values = [*op.operands, op.name]
     shares: list[tuple[int, str]] = []

@@ -35,13 +35,13 @@ from placer.compiler.graph.structural_ops import (
     ROW_SHARE,
     conversion_kind,
 )
-from placer.compiler.passes.evaluate import SUFFIX as EVALUATION
 from placer.compiler.passes.exchange.independent_workers import (
     check_independent_workers,
     has_pushes,
     pushing_nodes,
 )
 from placer.compiler.passes.messages.check_parts import check_parts
+from placer.compiler.passes.messages.uneven_batch import describe_batch, nearest_sizes
 from placer.errors import GraphError
 from placer.place import HETER, WORKER, Place
 from placer.place.layouts import Layout
@@ -166,21 +166,15 @@ def _uneven_batch(
 ) -> GraphError:
     parts = prod(count for count, _ in splits)
     what = " x ".join(f"{count} {noun}" for count, noun in splits)
-    below = graph.batch - graph.batch % parts
-    near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
     source, name = op.source, value.name
     if source is None:  # the op has no position in the spec: point at its first user
         user = graph.uses[name][0]
         source, name = user.source, user.name
-    rows = "1 row" if graph.batch == 1 else f"{graph.batch} rows"
-    batch = "batch"
-    if graph.name.endswith(EVALUATION):
-        rows, batch = f"{rows} of an evaluation", "data.eval.batch"
     return GraphError(
-        f"a batch of {rows} cannot be split evenly over the {what} of {op.place}, as"
+        f"{describe_batch(graph)} cannot be split evenly over the {what} of {op.place}, as"
         f" '{name}' needs",
         span=source,
-        hint=f"the nearest {batch} {near}",
+        hint=nearest_sizes(graph, parts),
     )
 
 

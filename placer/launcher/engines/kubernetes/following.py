@@ -23,6 +23,7 @@ from placer.launcher.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
 from placer.launcher.engines.kubernetes.logs import PodLog
 from placer.launcher.engines.kubernetes.pods import End, Pod, Pods, joined
 from placer.launcher.engines.said import in_one_line
+from placer.runtime.control.differing import list_nodes
 from placer.system.owned_threads import OwnedThreads
 
 POLL: Final = 2.0
@@ -287,7 +288,7 @@ class _Following:
                 yield JobNote(f"{self.job.title} is suspended, for example by a queue")
         elif missing and self._is_news(("missing",), SLOW):
             yield JobNote(
-                f"waits for pods of {_listed(missing)}: {self._warning(missing)}"
+                f"waits for pods of {list_nodes(missing)}: {self._warning(missing)}"
             )
         for (reason, message), nodes in waiting.items():
             patience = SLOW if reason == "starting" else PATIENCE
@@ -297,7 +298,7 @@ class _Following:
             why = joined(reason, message)
             if reason == "starting":
                 why = f"starting for {SLOW:.0f} s: {self._warning(new)}"
-            yield JobNote(f"{_listed(new)}: {why}")
+            yield JobNote(f"{list_nodes(new)}: {why}")
 
     def _warning(self, nodes: Sequence[str]) -> str:
         """Return the cluster's last warning about nodes, or a command that may show one."""
@@ -333,9 +334,3 @@ def _end_time(found: Pods, node: str) -> str:
     """Return the time when the container of a node ended. Running nodes sort last."""
     pod = found.pods.get(node)
     return "~" if pod is None or pod.end is None else pod.end.time
-
-
-def _listed(nodes: Sequence[str]) -> str:
-    if len(nodes) <= 4:
-        return ", ".join(nodes)
-    return f"{', '.join(nodes[:3])} and {len(nodes) - 3} more"

@@ -51,10 +51,11 @@ class Transformation(
 
     Attributes:
         fn: the function that returns the transformation, as `MODULE:NAME`.
+        config: the arguments of the function by name, as JSON; empty without any.
         takes_rate: the function takes the learning rate of the step as `learning_rate`.
         parameters: the names of the parameters, in the order of the tree.
         leaves: the state.
-        whole: the parameters whose update is not computed element by element. One node
+        whole: the parameters that are not cut into blocks, each with the reason. One node
             updates each of them.
         together: groups of parameters whose updates depend on each other. One node updates
             all parameters of a group.
@@ -67,10 +68,11 @@ class Transformation(
     """
 
     fn: str
+    config: str = ""
     takes_rate: bool
     parameters: tuple[ValueName, ...]
     leaves: tuple[Leaf, ...]
-    whole: tuple[ValueName, ...] = ()
+    whole: dict[ValueName, str] = {}
     together: tuple[tuple[ValueName, ...], ...] = ()
     clip: float | None = None
     fingerprint: str

@@ -9,6 +9,7 @@ from placer.report.page.charts.axes import SMALL, Scale, label_at, line
 from placer.report.page.charts.figure import WIDTH, box, chart, label_width, row_label
 from placer.report.page.facts import TableRow
 from placer.report.page.text_fit import text_width
+from placer.system.listed import list_names
 
 MOST_ROWS = 32
 _ROW, _BAR = 28, 18
@@ -31,9 +32,7 @@ def balance_chart(rows: Sequence[TableRow]) -> str:
     parts, y = [], 22.0
     for row, text in zip(drawn, texts, strict=True):
         width = scale(row.nbytes) - left
-        names = ", ".join(row.parameters[:_NAMED])
-        more = len(row.parameters) - _NAMED
-        title = f"{row.node}: {names}{f' and {more} more' if more > 0 else ''}"
+        title = f"{row.node}: {list_names(row.parameters, _NAMED)}"
         x = scale(means.get(_kind(row), 0.0))
         parts += [
             row_label(y + 13, row.node),

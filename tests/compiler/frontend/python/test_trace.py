@@ -509,6 +509,18 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
             "placer.trace(lambda w, x: x @ w, W, x)",
             "'build.<locals>.<lambda>' cannot be imported from model.py",
         ),
+        (
+            "placer.trace(jax.jit(bare), W, x)",
+            "a wrapper of 'bare' cannot be imported from model.py",
+        ),
+        (
+            "placer.trace((bare, globals().update(bare=dense))[0], W, x)",
+            "'bare' of model.py was replaced after its import",
+        ),
+        (
+            "placer.trace((globals().update(bare=jax.jit(bare)), bare)[1], W, x)",
+            "'bare' of model.py was replaced after its import",
+        ),
         ("placer.trace(same, x)", "it computes nothing from its arguments"),
         ("placer.trace(forgotten, x)", "'forgotten' returns nothing"),
         ("placer.trace(texts, x)", "'texts' returns 'a', which is not an array"),

@@ -122,6 +122,36 @@ def test_mistakes_in_a_spec(old: str, new: str, message: str, tmp_path: Path) ->
         compile_in_memory(tmp_path / "model.yaml")
 
 
+BACKWARD = """
+@jax.custom_vjp
+def halved(x):
+    return x / 2
+
+
+def halved_slope(_, slope):
+    return (jax.lax.psum(slope, "batch") / 2,)
+
+
+halved.defvjp(lambda x: (halved(x), None), halved_slope)
+
+
+def apply("""
+
+
+def test_a_reduction_in_a_backward_pass_only_is_an_error(tmp_path: Path) -> None:
+    build(tmp_path)
+    assert MODEL.count("x @ ") == MODEL.count("def apply(") == 1
+    text = (tmp_path / "model.py").read_text().replace("\ndef apply(", BACKWARD)
+    (tmp_path / "model.py").write_text(text.replace("x @ ", "halved(x) @ "))
+    program = run_builder(f"{tmp_path / 'model.py'}:build")
+    with pytest.raises(
+        SpecError,
+        match=r"reduces over the axis 'batch' in the derivative of .* \(model.py:14\)",
+    ) as caught:
+        compile_in_memory(program)
+    assert "Python loop" in (caught.value.hint or "")
+
+
 def test_a_function_with_parts_in_evaluation_is_not_exported(tmp_path: Path) -> None:
     build(tmp_path)
     values = {"net.w": np.ones((3, 3), "f4"), "net.b": np.zeros(3, "f4")}

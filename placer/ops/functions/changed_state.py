@@ -17,8 +17,8 @@ from typing import Any
 import jax
 
 from placer.errors import PlacerError
-from placer.ops.functions.flatten import caller_line
 from placer.ops.functions.paths import leaves_with_paths
+from placer.ops.functions.user_lines import caller_line
 
 Leaves = dict[str, Any]
 """The leaves of arguments by path, such as `model.norm.mean`."""

@@ -21,17 +21,15 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.optax_groups import optax_optimizers
 from placer.compiler.passes.gradients.differentiate import trained_parameters
-from placer.compiler.tracing import describe_raised, load_function
+from placer.compiler.tracing.user_functions import describe_raised, load_function
 from placer.errors import PlacerError, SpecError, missing_package_hint
+from placer.ops.transformations.config import with_config
 from placer.ops.transformations.cut import differences_on_blocks
 from placer.ops.transformations.describe import describe
 from placer.place.types import TensorType
 from placer.plan.modules import Modules, modules_in
 from placer.plan.plan import Table
-from placer.plan.settings.training.transformations import (
-    Transformation,
-    shape_on_block,
-)
+from placer.plan.settings.training.transformations import Transformation, shape_on_block
 
 _Shapes = Mapping[str, set[tuple[int, ...]]]
 """The shapes of the blocks of each cut parameter."""
@@ -68,10 +66,9 @@ def keep_whole(model: Model, tables: Mapping[str, Sequence[Table]]) -> Model:
                 found = functions.differences(op, shapes)
             if found:
                 transformation = op.attrs["transformation"]
-                whole = (*transformation.whole, *found)
+                whole = {**transformation.whole, **found}
                 kept[op] = op.with_attrs(
-                    transformation=structs.replace(transformation, whole=whole),
-                    kept_whole={**op.attrs.get("kept_whole", {}), **found},
+                    transformation=structs.replace(transformation, whole=whole)
                 )
     return _with_ops(model, kept)
 
@@ -149,6 +146,7 @@ class _Functions:
             make,
             types,
             fn=op.attrs["fn"],
+            config=op.attrs.get("config", ""),
             eval_params=op.attrs.get("eval_params", ""),
             **keywords,
         )
@@ -182,7 +180,8 @@ class _Functions:
         }
         averaged = op.attrs.get("eval_params")
         keywords = {"averaged": averaged and self._load(averaged), "wide": self.is_wide}
-        return self._load(op.attrs["fn"]), types, keywords
+        make = with_config(self._load(op.attrs["fn"]), op.attrs.get("config", ""))
+        return make, types, keywords
 
     def _load(self, text: str) -> Any:
         return load_function(text, self.modules, self.loaded)

@@ -1,11 +1,7 @@
-"""Traces user functions of a spec at compile time.
+"""Traces the functions of a spec: the ops `call`, `trace` and `metric`.
 
-Only this module of the compiler and `tracing_optax` import JAX, and only for specs with
-`call`, `trace` or `metric` ops, or with optax optimizers. Functions are traced, not
-compiled. Tracing checks the result types, and records the residuals of the backward pass
-and the FLOPs of both passes in the graph.
-A function with `batch: rows`, and a metric, must work row by row. Unless its equations
-prove this, the function runs on a few rows, once together and once in two halves.
+Functions are traced, not compiled. Tracing checks the result types, and records the
+residuals of the backward pass and the FLOPs of both passes in the graph.
 """
 
 from __future__ import annotations
@@ -15,45 +11,41 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from traceback import extract_tb
 from typing import Any
 
 import jax
-import numpy as np
 
 from placer import ops
 from placer.compiler.graph.declared import calls_user_code, declared_attrs
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.model import Model
-from placer.errors import (
-    PlacerError,
-    SpecError,
-    did_you_mean,
-    missing_package_hint,
+from placer.compiler.tracing.flops import costs, flops_of
+from placer.compiler.tracing.row_check import check_rows, is_proven
+from placer.compiler.tracing.user_functions import (
+    deepest_line,
+    describe_raised,
+    load_function,
 )
+from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
 from placer.ops.functions.batch_types import (
-    PROOF_BATCHES,
     TRACE_BATCHES,
     abstract_values,
     result_type,
     trace_batches,
 )
-from placer.ops.functions.function import (
-    EVALUATION,
-    Mode,
-    fingerprint_of,
-    trace_function,
-)
-from placer.ops.functions.row_proof import is_by_rows
+from placer.ops.functions.function import trace_function
+from placer.ops.functions.mode import Mode
+from placer.ops.functions.replica_axis import OUTSIDE
+from placer.ops.functions.run_region import fingerprint_of
 from placer.ops.functions.untrained import untrained_arrays
 from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
 from placer.ops.special.user_metric import METRIC
 from placer.ops.special.user_metric_jax import metric, row_numbers
 from placer.place.types import BATCH, ITEM_BYTES, TensorType
-from placer.plan.modules import Modules, being_traced, modules_in
+from placer.plan.modules import Modules, modules_in
 
 
 def complete_calls(model: Model) -> Model:
@@ -123,6 +115,15 @@ def _complete(
     except PlacerError as error:
         raise _error_at(op, error.message, error.hint) from error
     except (Exception, SystemExit) as error:
+        axis = attrs.get("axis")
+        unbound = f"unbound axis name: {axis}"
+        if axis and isinstance(error, NameError) and unbound in str(error):
+            # The function was traced with the axis before; only its derivative was not.
+            message = (
+                f"{attrs['fn']} reduces over the axis '{axis}' in the derivative of a"
+                f" custom_vjp or custom_jvp{deepest_line(error, modules)}"
+            )
+            raise _error_at(op, message, OUTSIDE) from error
         message = describe_raised(attrs["fn"], error, modules)
         raise _error_at(op, message, missing_package_hint(error)) from error
     completed = condense(declaration, {**written, **traced})
@@ -133,46 +134,6 @@ def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
     return SpecError(
         f"op '{op.name}' ({op.kind}): {message}", span=op.source, hint=hint
     )
-
-
-def describe_raised(fn: str, error: BaseException, modules: Modules) -> str:
-    """Return a message for an error that a user's function raised, with its line."""
-    raised = f"{type(error).__name__}: {error}".strip()
-    return f"{fn} raised {raised}{_deepest_line(error, modules)}"
-
-
-def _deepest_line(error: BaseException, modules: Modules) -> str:
-    """Return the innermost traceback line within the spec's modules."""
-    folder = str(modules.folder.absolute())
-    frames = extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename.startswith(folder)]
-    if not own:
-        return ""
-    file = own[-1].filename.removeprefix(folder).lstrip("/")
-    return f" ({file}:{own[-1].lineno})"
-
-
-def load_function(
-    text: str, modules: Modules, loaded: dict[str, Any]
-) -> Callable[..., Any]:
-    """Return the function `MODULE:NAME` of the spec's folder. `loaded` has the modules
-    that were imported before. Raises PlacerError if the module has no such function."""
-    module, _, name = text.partition(":")
-    if module not in loaded:
-        before = being_traced.set(module)
-        try:
-            loaded[module] = modules.load(module, module)
-        finally:
-            being_traced.reset(before)
-    fn = getattr(loaded[module], name, None)
-    if not callable(fn):
-        names = [
-            each for each, found in vars(loaded[module]).items() if callable(found)
-        ]
-        raise PlacerError(
-            f"{module}.py has no function '{name}'", hint=did_you_mean(name, names)
-        )
-    return fn  # type: ignore[no-any-return]
 
 
 def _trace_call(
@@ -186,7 +147,7 @@ def _trace_call(
         _check_parts(fn, attrs)
     traced = _traced_attributes(fn, types, attrs)
     mode = Mode(training=attrs["training"])
-    if attrs["batch"] == "rows" and not _is_proven(
+    if attrs["batch"] == "rows" and not is_proven(
         fn,
         attrs["fn"],
         attrs["args"],
@@ -198,7 +159,7 @@ def _trace_call(
         modes = (attrs["training"],) if attrs["args"] else (True, False)
         for training in modes:
             keywords = {**_keywords(fn, attrs), "training": training}
-            _check_rows(
+            check_rows(
                 partial(call, **keywords),
                 types,
                 f"{attrs['fn']} has batch: rows, but",
@@ -236,16 +197,16 @@ def _trace_metric(
         jax.eval_shape(numbers, *abstract_values(types, size))
     args = json.dumps([{"in": str(kind)} for kind in types])
     instead = "use the op call with batch: whole for values of the whole batch"
-    if not _is_proven(fn, attrs["fn"], args, batches, instead):
+    if not is_proven(fn, attrs["fn"], args, batches, instead):
         # The position of each row comes last, as for a call.
         position = TensorType("uint32", (BATCH, 2))
-        _check_rows(
+        check_rows(
             lambda *xs: numbers(*xs[:-1]),
             [*types, position],
             f"{attrs['fn']} must work row by row, but",
             instead,
         )
-    return {"cost": _flops_of(partial(metric, fn=fn), types)}
+    return {"cost": flops_of(partial(metric, fn=fn), types)}
 
 
 def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,7 +259,7 @@ def _traced_attributes(
     return {
         "saves": tuple(saves),
         "keeps": tuple(str(_residual_type(*pair)) for pair in extra),
-        **_costs(function, types, keywords, sizes),
+        **costs(function, types, keywords, sizes),
         **({"same": _fingerprint(fn, attrs)} if args else {}),
     }
 
@@ -323,111 +284,3 @@ def _residual_type(small: Any, large: Any) -> TensorType:
         return TensorType(str(small.dtype), shape)
     # Types of a graph have no complex numbers and no random keys.
     return TensorType("uint8", (*shape, small.dtype.itemsize))
-
-
-def _costs(
-    function: Function,
-    types: Sequence[TensorType],
-    keywords: Mapping[str, Any],
-    sizes: tuple[int, int],
-) -> dict[str, tuple[int, int]]:
-    """Return the FLOPs as XLA counts them before optimization."""
-    # `cost` is for the forward pass, `grad_cost` for the backward pass. Both hold the
-    # FLOPs for zero rows and per row, extrapolated from the batches `sizes`.
-
-    def both(*xs: jax.Array) -> Any:
-        out, residuals = function.forward(*xs, **keywords)
-        ones = jax.tree.map(
-            lambda y: None if y.dtype.kind in "iub" else jax.numpy.ones_like(y),
-            out if isinstance(out, tuple) else (out,),
-        )
-        return out, function.backward(residuals, *xs, *ones)
-
-    cost = _flops_of(partial(function, **keywords), types, sizes)
-    total = _flops_of(both, types, sizes)
-    difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
-    return {"cost": cost, "grad_cost": difference}
-
-
-def _flops_of(
-    fn: Callable[..., Any],
-    types: Sequence[TensorType],
-    sizes: tuple[int, int] = TRACE_BATCHES,
-) -> tuple[int, int]:
-    """Return the FLOPs of a function for zero rows, and per row."""
-    small, large = (_flops(fn, abstract_values(types, size)) for size in sizes)
-    each = (large - small) // (sizes[1] - sizes[0])
-    return max(0, small - each * sizes[0]), each
-
-
-def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
-    analysis = jax.jit(fn).lower(*structs).cost_analysis()
-    return int((analysis or {}).get("flops", 0))
-
-
-def _is_proven(
-    fn: Callable[..., Any],
-    name: str,
-    args: str,
-    batches: Sequence[int],
-    instead: str,
-    mode: Mode = EVALUATION,
-) -> bool:
-    """Whether the equations of a function prove that it works row by row."""
-    # PlacerError is raised if the proof fails only for one of the model's batch sizes, with
-    # `instead` as hint.
-    if not args or not is_by_rows(fn, args, mode=mode):
-        return False
-    for rows in batches:
-        # For one row JAX omits some equations, so a trace would prove nothing.
-        known = (0, 1, *PROOF_BATCHES)
-        if rows not in known and not is_by_rows(fn, args, rows, mode):
-            raise PlacerError(
-                f"{name} works row by row for {PROOF_BATCHES[0]} and"
-                f" {PROOF_BATCHES[1]} rows, but behaves differently for {rows}",
-                hint=f"{instead}, or make the function do the same for any number of rows",
-            )
-    return True
-
-
-def _check_rows(
-    fn: Callable[..., Any], types: Sequence[TensorType], what: str, instead: str
-) -> None:
-    """Run a function on a few rows, and on each half of them."""
-    # PlacerError is raised if the results differ. `what` starts its message, and `instead`
-    # starts its hint.
-    rng = np.random.default_rng(0)
-    rows = 4
-    wide = jax.dtypes.canonicalize_dtype("float64") == np.float64
-    close = {"rtol": 1e-6, "atol": 1e-7} if wide else {"rtol": 1e-4, "atol": 1e-5}
-    arrays = [_random_array(rng, t, t.sizes(rows)) for t in types]
-    # The last operand is the position: the step and the row number.
-    arrays[-1] = np.stack([np.full(rows, 1), np.arange(rows)], -1).astype(np.uint32)
-    run = jax.jit(fn)
-    whole, *halves = (
-        jax.tree.leaves(run(*_rows_of(arrays, types, part)))
-        for part in (slice(rows), slice(rows // 2), slice(rows // 2, rows))
-    )
-    for one, first, second in zip(whole, *halves, strict=True):
-        apart = np.concatenate([first, second])
-        if not np.allclose(one, apart, equal_nan=True, **close):
-            raise PlacerError(
-                f"{what} returns different results for half of the rows",
-                hint=f"{instead}, or make each row independent of other rows",
-            )
-
-
-def _rows_of(
-    arrays: Sequence[Any], types: Sequence[TensorType], part: slice
-) -> list[Any]:
-    """Return the arrays, with a slice of the rows of arrays that have rows."""
-    pairs = zip(arrays, types, strict=True)
-    return [array[part] if kind.has_rows else array for array, kind in pairs]
-
-
-def _random_array(
-    rng: np.random.Generator, kind: TensorType, sizes: tuple[int, ...]
-) -> Any:
-    if kind.is_float:
-        return rng.normal(size=sizes).astype(kind.dtype)
-    return rng.integers(0, 2 if kind.dtype == "bool" else 3, sizes).astype(kind.dtype)

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from placer.ops.functions.arguments import is_untrained
+from placer.ops.functions.library_leaves import is_untrained
 from placer.ops.functions.paths import names_on_path
 
 Path = tuple[str, ...]
