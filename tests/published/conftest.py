@@ -1,7 +1,11 @@
 """Published models: `pip install '.[models]'`, then `pytest -m slow tests/published`."""
 
+import os
+
 import jax
 import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "jax")  # an import of Keras reads it
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def test_the_error_in_this_process_ends_with_how_to_continue(build, tmp_path, ev
         f"; continue with --checkpoint {saved} --resume {saved / 'step-000001'}"
         if every == "1"
         else f"; this run saved no checkpoint in {saved}; save one every N"
-        " steps with --checkpoint-every N"
+        " steps with 'checkpoint_every' (--checkpoint-every N)"
     )
     assert str(error.value).endswith(end)
 
