@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "kubernetes.md").read_te
 
 
 def test_the_page_lists_all_options() -> None:
-    table = PAGE.partition("| option | |")[2].partition("\n\n")[0]
+    table = PAGE.partition("| option | meaning |")[2].partition("\n\n")[0]
     firsts = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     named = re.findall("`([a-z-]+)`", " ".join(firsts))
     assert sorted(named) == sorted(option.name for option in kubernetes.OPTIONS)
