@@ -52,8 +52,8 @@ def test_a_tutorial_runs_in_an_empty_folder(page, changed, tmp_path):
 def check_the_request_of_the_serving_page(folder, environment):
     """Send the request of docs/how-to/serving.md to its service, with the tutorial's model."""
     text = (DOCS / "how-to" / "serving.md").read_text()
-    (service,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    ((request, answer),) = re.findall(r"-d '(.*)'\n    (.*)", text)
+    (service,) = re.findall(r"```python\n(# serve.py.*?)```", text, re.DOTALL)
+    ((request, answer),) = re.findall(r"-d '(.*)'\n(.*)", text)
     (folder / "serve.py").write_text(service)
     printed = subprocess.run(
         [sys.executable, "-c", ASK, request],
