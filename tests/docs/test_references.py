@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from docs.site import commands, gallery, layers
+from docs.site.paths import API, COMMAND_LINE, DOCS, GALLERY, OPS, ROOT
 from placer.system.files import owners
+from tools import op_reference
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-PAGES = {str(p.relative_to(DOCS)): p.read_text() for p in DOCS.rglob("*.md")}
+GENERATED = {
+    str((folder / f"{name}.md").relative_to(DOCS)): text
+    for folder, pages in (
+        (OPS, op_reference.pages().items()),
+        (COMMAND_LINE, commands.pages()),
+        (GALLERY, gallery.pages()),
+        (API, [layers.page()]),
+    )
+    for name, text in pages
+}
+PAGES = {
+    str(p.relative_to(DOCS)): p.read_text() for p in DOCS.rglob("*.md")
+} | GENERATED
 TEXTS = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (
         *(ROOT / "placer").rglob("*.py"),
-        *DOCS.rglob("*.md"),
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
     )
-}
+} | {f"docs/{name}": text for name, text in PAGES.items()}
 SET_BY_JOBS = {"PLACER_JOB_FOLDER", "PLACER_PORT", "PLACER_SLURM_ADDRESSES"}
 """Variables that the scripts of engines set for their own nodes."""
 
@@ -36,18 +47,17 @@ def anchors(page):
 
 @pytest.mark.parametrize("name", [n for n, text in TEXTS.items() if ".md" in text])
 def test_pages_and_sections_that_a_file_names_exist(name):
-    form = r"docs/([a-z-]+/[a-z-]+\.md)(?:#([\w-]+))?"
+    form = r"docs/((?:[a-z-]+/)+[\w-]+\.md)(?:#([\w-]+))?"
     found = re.findall(form, TEXTS[name])
     if name.startswith("docs/"):
         here = (ROOT / name).parent
-        links = re.findall(r"\]\(([a-z/.-]+\.md)(?:#([\w-]+))?\)", TEXTS[name])
-        linked = [((here / link).resolve(), anchor) for link, anchor in links]
-        assert all(page.is_file() for page, _ in linked)
-        found += [
-            (str(page.relative_to(DOCS)), anchor)
-            for page, anchor in linked
-            if page.is_relative_to(DOCS)
-        ]
+        links = re.findall(r"\]\(([\w/.-]+\.md)(?:#([\w-]+))?\)", TEXTS[name])
+        for link, anchor in links:
+            page = (here / link).resolve()
+            if page.is_relative_to(DOCS):
+                found.append((str(page.relative_to(DOCS)), anchor))
+            else:
+                assert page.is_file()
     for page, anchor in found:
         assert page in PAGES
         assert not anchor or anchor in anchors(page), f"{page}#{anchor}"
