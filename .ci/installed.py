@@ -69,13 +69,13 @@ def run_tutorial(name: str) -> None:
     """Run every command of a tutorial in an empty folder."""
     checkout = Path(__file__).parents[1]
     sys.path.append(str(checkout / "tests"))
-    from support.tutorial import PAGES, run_page
+    from support.pages import run_page
 
     path = os.pathsep.join([str(PLACER.parent), os.environ["PATH"]])
     page = checkout / "docs" / name
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PATH": path}
-        run_page(page, Path(folder), PAGES[name], environment)
+        run_page(page, Path(folder), environment)
     print(f"{name} runs", flush=True)
 
 
