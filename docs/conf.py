@@ -2,6 +2,7 @@
 
 import placer
 from docs.site import links
+from docs.site.paths import DOCS
 from docs.site.redirects import REDIRECTS
 
 project = "placer"
@@ -29,6 +30,7 @@ templates_path = ["site/templates"]
 html_static_path = ["site/assets"]
 html_favicon = "site/assets/icon.svg"
 html_css_files = ["style.css"]
+html_search_scorer = str(DOCS / "site" / "assets" / "scorer.js")
 html_js_files = ["versions.js"]
 redirects = REDIRECTS
 notfound_urls_prefix = "/"
