@@ -54,14 +54,14 @@ def main() -> None:
         for check in checks:
             check.result()
     check_report(specs / "digits.yaml")
-    run_tutorial("tutorial.md")
+    run_tutorial("start/tutorial.md")
     extras = sorted(set(EXTRAS.values()))
     (archive,) = Path(sys.argv[1]).glob("*.whl")
     pip = (sys.executable, "-m", "pip", "install", "--quiet")
     subprocess.run([*pip, f"{archive}[{','.join(extras)}]"], check=True)
     for name in EXTRAS:
         train(specs / name)
-    run_tutorial("tutorial-flax.md")
+    run_tutorial("start/tutorial-flax.md")
     print(f"{len(names)} specs trained from the wheel")
 
 
@@ -69,13 +69,13 @@ def run_tutorial(name: str) -> None:
     """Run every command of a tutorial in an empty folder."""
     checkout = Path(__file__).parents[1]
     sys.path.append(str(checkout / "tests"))
-    from support.tutorial import PAGES, run_page
+    from support.pages import run_page
 
     path = os.pathsep.join([str(PLACER.parent), os.environ["PATH"]])
     page = checkout / "docs" / name
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PATH": path}
-        run_page(page, Path(folder), PAGES[name], environment)
+        run_page(page, Path(folder), environment)
     print(f"{name} runs", flush=True)
 
 

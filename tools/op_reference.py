@@ -1,8 +1,4 @@
-"""Generates docs/ops.md, the op reference, from the declarations of the ops.
-
-`python -m tools.op_reference > docs/ops.md` writes it. A test checks that the
-file is up to date.
-"""
+"""Writes the pages of the op reference, one per family of ops, from their declarations."""
 
 from __future__ import annotations
 
@@ -10,34 +6,65 @@ import re
 import types
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, Literal, Union, get_args, get_origin
+from types import ModuleType
+from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 import yaml
 
 from placer import ops
 from placer.compiler.graph.graph import Op, Value
 from placer.compiler.graph.text import print_op
+from placer.ops.arrays import (
+    axes,
+    index,
+    ordering,
+    padding,
+    reduction,
+    scan,
+    shape,
+    slicing,
+)
 from placer.ops.attributes import complete
 from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import Attr, Case, Declaration, Signature
+from placer.ops.elementwise import activation, arithmetic, cast, comparison, power
+from placer.ops.image import convolution, pooling
+from placer.ops.linear import dense, embedding, position, product
+from placer.ops.losses import distance, loss, metric, sampling
+from placer.ops.normalization import batch_norm, normalization
 from placer.ops.operand import Operand
+from placer.ops.registry import FAMILY_OF
+from placer.ops.sequence import attention, multi_head_attention, recurrent
+from placer.ops.special import (
+    call,
+    constant,
+    gradient,
+    inserted,
+    random,
+    user_metric,
+)
 from placer.place.types import TensorType
 from placer.plan.settings.training.metrics import FINALIZERS
 
 _INTRODUCTION = """\
+---
+description: "All ops of a model by family: operands, attributes, formulas and types."
+---
 # Ops
 
-Generated from the declarations in `placer/ops`; do not edit.
-`python -m tools.op_reference > docs/ops.md` regenerates it.
+An op in a spec is one line: `name`, `op`, `in` (one name or a list), the attributes of the
+op, and optionally `place`. Each op is also a function of [`placer.layers`](../api/layers.md).
 
-An op in a spec is one line: `name`, `op`, `in` (one name or a list), the attributes
-below, and optionally `place`. A dimension of a type is an int or `batch`, the number of
-rows of the *global* batch. In formulas, `dx` is the cotangent of `x`, and `dy` the
-cotangent of the result.
+{table}
 
-Each section starts with an example, whose values are named like the operands. Its last
+## How to read an entry
+
+Each entry starts with an example, whose values are named like the operands. Its last
 table shows more examples with their types, and how the compiler treats them.
+
+A dimension of a type is an int or `batch`, the number of rows of the *global* batch. In
+formulas, `dx` is the cotangent of `x`, and `dy` the cotangent of the result.
 
 - **Batch rule**: how the op treats the rows of a batch that is split over nodes.
   `rows`: row i of the result depends only on row i of the operands, so the result is
@@ -49,6 +76,21 @@ table shows more examples with their types, and how the compiler treats them.
   first. Operands in the same parentheses must be partial sums together.
 - **Backward keeps**: the residuals, which the gradient needs besides the cotangents.
   Operands are given by name, other values by type. The forward of an op is computed once.
+
+```{{toctree}}
+:hidden:
+
+{pages}
+```
+"""
+
+_PAGE = """\
+---
+description: "{summary}"
+---
+# {title}
+
+{summary} [How to read an entry](index.md#how-to-read-an-entry).
 """
 
 _METRIC = """\
@@ -56,34 +98,150 @@ This op is a metric: list it in `train.metrics`. It has no gradient, and no op c
 result, a statistic that is summed over nodes and batches. The finalizer *{}* computes
 the reported number: {}."""
 
-_INSERTED = """\
-## Ops that only the compiler inserts
-
-These ops appear in the text of the graph (`placer compile --print-after=PASS`) and in
-node programs. A spec cannot name them.
-"""
+INSERTED: Final = "inserted"
+"""The page of the ops that only the compiler inserts."""
 
 
-def text() -> str:
-    """Return the op reference, in Markdown."""
-    declarations = [ops.find(kind) for kind in ops.kinds()]
-    written: list[Declaration | Composite] = [
-        *(d for d in declarations if not d.inserted),
-        *COMPOSITES,
+class _Family(NamedTuple):
+    title: str
+    summary: str
+    modules: tuple[ModuleType, ...]
+    composites: tuple[str, ...] = ()
+
+
+FAMILIES: Final = {
+    "dense": _Family(
+        "Dense layers and products",
+        "Fully connected layers and products of arrays.",
+        (dense, product),
+    ),
+    "convolution": _Family(
+        "Convolution",
+        "Convolutions and transposed convolutions, with the channels last.",
+        (convolution,),
+    ),
+    "pooling": _Family(
+        "Pooling",
+        "The maximum or the mean of windows, with the channels last.",
+        (pooling,),
+    ),
+    "normalization": _Family(
+        "Normalization",
+        "Normalization within a row, or over the rows of a batch.",
+        (normalization, batch_norm),
+        ("batch_norm",),
+    ),
+    "recurrent": _Family(
+        "Recurrent layers", "Recurrent layers over sequences.", (recurrent,)
+    ),
+    "attention": _Family(
+        "Attention layers",
+        "Scaled dot-product attention with several heads.",
+        (attention, multi_head_attention),
+    ),
+    "embedding": _Family(
+        "Embeddings and positions",
+        "Lookups in tables by id, and positions of sequences.",
+        (embedding, position),
+    ),
+    "activation": _Family(
+        "Activation and dropout",
+        "Activation functions, which layers also take as an attribute, and dropout.",
+        (activation,),
+        ("dropout",),
+    ),
+    "elementwise": _Family(
+        "Elementwise",
+        "Arithmetic, powers, comparisons and casts of each element.",
+        (arithmetic, power, comparison, cast),
+    ),
+    "shape": _Family(
+        "Shape",
+        "Changes of shapes and dimensions, slices and padding.",
+        (shape, axes, slicing, padding),
+    ),
+    "selection": _Family(
+        "Selection", "Elements by index and by rank.", (index, ordering)
+    ),
+    "reduction": _Family(
+        "Reduction",
+        "Sums, means, extremes and cumulative sums over dimensions.",
+        (reduction, scan),
+    ),
+    "loss": _Family(
+        "Loss",
+        "Losses of labels and targets, and losses over sampled classes.",
+        (loss, distance, sampling),
+        ("nce", "sampled_softmax"),
+    ),
+    "metric": _Family(
+        "Metrics",
+        "Numbers that a run reports and does not train on.",
+        (metric, user_metric),
+    ),
+    "special": _Family(
+        "Special",
+        "Constants and stopped gradients.",
+        (constant, gradient, random, call),
+    ),
+    INSERTED: _Family(
+        "Inserted ops",
+        "Ops that only the compiler inserts. The text of a graph shows them"
+        " (`placer show BUILD --graph`); a spec cannot name them.",
+        (inserted,),
+    ),
+}
+"""The families by the names of their pages."""
+
+_MODULES: Final = {
+    module.__name__: name
+    for name, family in FAMILIES.items()
+    for module in family.modules
+}
+
+
+def declared() -> list[Declaration | Composite]:
+    """Return all ops, those that become several ops of the graph last."""
+    return [*map(ops.find, ops.kinds()), *COMPOSITES]
+
+
+def page_of(declaration: Declaration | Composite) -> str:
+    """Return the name of the page of an op, such as "dense"."""
+    if isinstance(declaration, Composite):
+        (page,) = (n for n, f in FAMILIES.items() if declaration.kind in f.composites)
+        return page
+    if declaration.inserted:
+        return INSERTED
+    return _MODULES[FAMILY_OF[declaration.kind]]
+
+
+def pages() -> dict[str, str]:
+    """Return the pages in Markdown by their names: a page per family, and `index`."""
+    ops_of: dict[str, list[Declaration | Composite]] = {name: [] for name in FAMILIES}
+    for declaration in declared():
+        ops_of[page_of(declaration)].append(declaration)
+    rows = [
+        (
+            f"[{FAMILIES[name].title}]({name}.md)",
+            " · ".join(f"[{d.kind}]({name}.md#{d.kind})" for d in of),
+        )
+        for name, of in ops_of.items()
     ]
-    inserted = [d for d in declarations if d.inserted]
-    parts = [
-        _INTRODUCTION,
-        _contents(written),
-        *(_section(d, "##", "yaml") for d in written),
-        _INSERTED,
-        *(_section(d, "###", "text") for d in inserted),
-    ]
-    return "\n".join(parts)
+    index = _INTRODUCTION.format(
+        table="\n".join(_table(("family", "ops"), rows)), pages="\n".join(FAMILIES)
+    )
+    return {"index": index} | {name: _page(name, of) for name, of in ops_of.items()}
 
 
-def _contents(declarations: Sequence[Declaration | Composite]) -> str:
-    return " · ".join(f"[{d.kind}](#{d.kind})" for d in declarations) + "\n"
+def _page(name: str, declarations: Sequence[Declaration | Composite]) -> str:
+    family = FAMILIES[name]
+    language = "text" if name == INSERTED else "yaml"
+    return "\n".join(
+        [
+            _PAGE.format(title=family.title, summary=family.summary),
+            *(_section(declaration, language) for declaration in declarations),
+        ]
+    )
 
 
 def example(declaration: Declaration | Composite) -> str:
@@ -107,8 +265,8 @@ def example(declaration: Declaration | Composite) -> str:
     return entry.rstrip()
 
 
-def _section(declaration: Declaration | Composite, heading: str, language: str) -> str:
-    lines = [f"{heading} {declaration.kind}", "", declaration.doc, ""]
+def _section(declaration: Declaration | Composite, language: str) -> str:
+    lines = [f"## {declaration.kind}", "", declaration.doc, ""]
     if isinstance(declaration, Declaration) and declaration.finalizer is not None:
         final = declaration.finalizer
         lines += [_METRIC.format(final, FINALIZERS[final]), ""]
@@ -260,7 +418,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [
         "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
     ]
-
-
-if __name__ == "__main__":
-    print(text(), end="")

@@ -15,6 +15,6 @@ its threads has a `thread_channel`. A message passes the modules in this order:
 
 To connect nodes, `endpoint` reads addresses, `resolver` looks up names, and `connecting` opens
 connections and checks the identity of peers with `keys` and `tls`. `peers` tracks the state of
-peers. docs/channel.md states the invariants: who may write which memory, who wakes whom, and when
+peers. docs/about/channel.md states the invariants: who may write which memory, who wakes whom, and when
 memory is freed.
 """

@@ -210,7 +210,7 @@ class Demand(Frame, frozen=True):
 
 
 class Probe(Frame, frozen=True):
-    """Detects circular waits (docs/channel.md). A node forwards each probe number once."""
+    """Detects circular waits (docs/about/channel.md). A node forwards each probe number once."""
 
     initiator: Text
     number: _Number

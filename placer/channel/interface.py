@@ -11,7 +11,7 @@ messages, that every receiver has finished reading.
 
 **Flow control.** A message costs its payload bytes plus 64. Arrays that are passed on between
 processes without a copy cost nothing. `send` waits while the unreceived messages to a peer would
-cost more than `bound` bytes in total. docs/channel.md explains why this cannot deadlock.
+cost more than `bound` bytes in total. docs/about/channel.md explains why this cannot deadlock.
 
 **Shutdown.** Every wait has a deadline, and its error names the peer that was waited for.
 `abort` ends the run on every node with one root cause. `close` ends this node's part without a

@@ -3,7 +3,7 @@
 `send` numbers a message and sends its header at once. Its pieces follow as far as the receiver
 allows and the connection has room. A message whose pieces must wait does not block other messages.
 The remaining pieces are sent later, by the thread that learns that they can be sent.
-docs/channel.md describes what happens when a connection breaks.
+docs/about/channel.md describes what happens when a connection breaks.
 """
 
 from __future__ import annotations

@@ -479,7 +479,7 @@ class Mailbox:
                 return self._wait(wait, key, take, sending=sending, is_watched=True)
         # A waiting sender sends probes. The pauses between them double, because the node that a
         # probe reaches may not wait yet. The first thread that waits reads the connections: see
-        # docs/channel.md, "Flow control" and "Who reads". `_changed` does not wake that thread:
+        # docs/about/channel.md, "Flow control" and "Who reads". `_changed` does not wake that thread:
         # its `read` ends when data arrives, at an abort, or at a close.
         peers, deadline = wait.peers, self._limits.deadline
         start = -1.0  # read the clock only if this must wait

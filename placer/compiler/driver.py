@@ -320,7 +320,7 @@ def _no_code_errors(calls: Sequence[Op]) -> SpecErrors:
         SpecError(
             f"compiling {_called(op)} needs to run {op.attrs['fn']}",
             span=span,
-            hint="leave --no-code out to run the function; see docs/security.md",
+            hint="leave --no-code out to run the function; see docs/reference/security.md",
         )
         for span, op in reversed(by_source.items())
     )

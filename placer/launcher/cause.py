@@ -14,7 +14,7 @@ from placer.system.files.last_line import last_line
 COMMAND_NOT_FOUND = 127
 """The exit status of a shell if it does not find the command."""
 _PYTHON_HINT = "set --python to a Python with placer on the machines"
-_SSH_HINT = "`ssh HOST true` must work without a prompt: see docs/machines.md"
+_SSH_HINT = "`ssh HOST true` must work without a prompt: see docs/how-to/machines.md"
 
 
 @dataclass(frozen=True, slots=True)

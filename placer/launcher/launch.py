@@ -76,7 +76,7 @@ def launch(
             run ends and the exception is raised here.
         tensorboard: a folder for TensorBoard. Metrics, learning rates and speed are
             written to a subfolder for the run: `NAME-1`, `NAME-2` and so on.
-        hosts: a file that names the machines of the nodes (docs/machines.md). The nodes
+        hosts: a file that names the machines of the nodes (docs/how-to/machines.md). The nodes
             are started there over ssh. Paths in options refer to files on those machines,
             except `key`. Use `placer.Hosts` to also set the ssh command, the interpreter
             and the data folder.

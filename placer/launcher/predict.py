@@ -94,7 +94,7 @@ def predict(
     Returns:
         An array [rows, ...] for each key and output, in the order of the rows. An output
         with class scores is returned as `class`, the name of each row's class, and
-        `probability.NAME` for each class (docs/spec.md#predict).
+        `probability.NAME` for each class (docs/reference/spec.md#predict).
 
     Raises:
         SpecError, PlaceError, GraphError: the spec has an error.

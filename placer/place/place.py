@@ -33,8 +33,8 @@ class Place(Struct, frozen=True):
         PlaceError: If no place string has these fields: for example ids without a name.
 
     Example:
-        >>> Place.parse("/node:worker:1/gpu")
-        Place(node='worker', node_ids=(1,), device='gpu', device_ids=None)
+        >>> Place.parse("/node:worker:1/gpu").node_ids
+        (1,)
         >>> str(Place("worker", None, "gpu", (0, 1, 2)))
         '/node:worker/gpu:0-2'
     """

@@ -2,7 +2,7 @@
 
 The checks refuse paths outside the build folder, code without a hash in the plan, and
 invalid references. `placer show` and `placer explain` run no code, so they are safe on
-untrusted builds. Running an untrusted build is not safe: see `docs/security.md`.
+untrusted builds. Running an untrusted build is not safe: see `docs/reference/security.md`.
 """
 
 from __future__ import annotations

@@ -791,7 +791,7 @@ def check_files(folder: Path, plan: Plan) -> None:
     """Raise BuildError if a file of the build was changed, or if unknown files exist.
 
     Python already runs the program, and its imports from the same folder, before this
-    check: see `docs/security.md`.
+    check: see `docs/reference/security.md`.
     """
     modules = (f"{module}.py" for module in plan.modules)
     for path in (*(node.program for node in plan.nodes), *modules):

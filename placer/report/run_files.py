@@ -193,7 +193,7 @@ class Run(msgspec.Struct, frozen=True):
         return None
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines of the history, which docs/runs.md describes.
+        """Yield the lines of the history, which docs/reference/runs.md describes.
 
         Raises:
             PlacerError: the file is damaged or cannot be read.
@@ -201,7 +201,7 @@ class Run(msgspec.Struct, frozen=True):
         return read_lines(self.folder / HISTORY)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the events, which docs/runs.md describes.
+        """Yield the events, which docs/reference/runs.md describes.
 
         Raises:
             PlacerError: the file is damaged or cannot be read.

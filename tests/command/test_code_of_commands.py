@@ -1,4 +1,4 @@
-"""Which command runs which Python code of a spec: the table of docs/security.md."""
+"""Which command runs which Python code of a spec: the table of docs/reference/security.md."""
 
 from __future__ import annotations
 

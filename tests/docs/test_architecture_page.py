@@ -1,4 +1,4 @@
-"""docs/architecture.md says what is there."""
+"""docs/about/architecture.md says what is there."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from placer.plan import plan
 from placer.system.resources import find_file
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/about/architecture.md").read_text(encoding="utf-8")
 
 
 def table(heading):
@@ -113,7 +113,7 @@ def test_all_threads_of_a_launcher_have_an_owner():
         assert "Thread(" not in path.read_text(), path
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["docs/about/architecture.md", "CONTRIBUTING.md"])
 def test_every_file_and_module_that_a_page_names_is_there(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     form = r"`((?:placer|grammar|specs|tests|tools)/[\w/.-]*)`"

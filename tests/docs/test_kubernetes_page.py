@@ -11,11 +11,11 @@ import yaml
 from placer.launcher.engines import kubernetes
 from placer.launcher.engines.kubernetes.manifests import labels
 
-PAGE = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "kubernetes.md").read_text()
 
 
 def test_the_page_lists_all_options() -> None:
-    table = PAGE.partition("| option | |")[2].partition("\n\n")[0]
+    table = PAGE.partition("| option | meaning |")[2].partition("\n\n")[0]
     firsts = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     named = re.findall("`([a-z-]+)`", " ".join(firsts))
     assert sorted(named) == sorted(option.name for option in kubernetes.OPTIONS)

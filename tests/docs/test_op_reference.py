@@ -1,24 +1,26 @@
-"""docs/ops.md is generated from the declarations."""
+"""The op reference has each op once, on the page of its family."""
 
-from pathlib import Path
+import re
 
 from placer import ops
+from placer.ops.composites import COMPOSITES
+from placer.ops.families import FAMILIES
 from tools import op_reference
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
 
-
-def test_the_document_is_the_generated_text():
-    assert DOCUMENT.read_text(encoding="utf-8") == op_reference.text(), (
-        "run: python -m tools.op_reference > docs/ops.md"
-    )
-
-
-def test_the_document_has_each_op_once():
+def test_each_op_has_one_section_on_one_page():
+    pages = op_reference.pages()
     headings = [
-        line.lstrip("#").strip()
-        for line in op_reference.text().splitlines()
-        if line.startswith("##")
+        h for page in pages.values() for h in re.findall(r"^## (.+)$", page, re.M)
     ]
-    kinds = [h for h in headings if h in ops.kinds()]
-    assert sorted(kinds) == sorted(ops.kinds())
+    kinds = [*ops.kinds(), *(each.kind for each in COMPOSITES)]
+    assert sorted(set(headings) & set(kinds)) == sorted(kinds)
+    assert len(headings) == len(kinds) + 1  # and the section about entries
+    links = re.findall(r"\((\w+)\.md#(\w+)\)", pages["index"])
+    assert all(f"\n## {kind}\n" in pages[page] for page, kind in links)
+    assert len(links) == len(kinds)
+
+
+def test_each_family_of_the_code_is_on_one_page():
+    modules = [m for family in op_reference.FAMILIES.values() for m in family.modules]
+    assert sorted(m.__name__ for m in modules) == sorted(f.__name__ for f in FAMILIES)

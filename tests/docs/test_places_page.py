@@ -1,4 +1,4 @@
-"""The examples and tables of docs/places.md are correct."""
+"""The examples and tables of docs/learn/places.md are correct."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from placer.place import Place
 
-PAGE = Path(__file__).parents[2] / "docs" / "places.md"
+PAGE = Path(__file__).parents[2] / "docs" / "learn" / "places.md"
 
 
 def test_the_examples_have_the_results_that_the_page_shows() -> None:
@@ -22,7 +22,7 @@ def test_the_examples_have_the_results_that_the_page_shows() -> None:
 def test_the_places_in_the_tables_are_parsed_and_merged_as_shown() -> None:
     text = PAGE.read_text(encoding="utf-8")
     alone = re.findall(r"^\| `(/\S+)` \| [^`|]+ \|$", text, re.MULTILINE)
-    assert len(alone) == 6
+    assert len(alone) == 9
     for place in alone:
         assert str(Place.parse(place)) == place
     nested = re.findall(r"^\| `(/\S+)` \| `(/\S+)` \| `(/\S+)` \|", text, re.MULTILINE)

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from docs.site import commands, gallery, layers
+from docs.site.paths import API, COMMAND_LINE, DOCS, GALLERY, OPS, ROOT
 from placer.system.files import owners
+from tools import op_reference
 
-ROOT = Path(__file__).parents[2]
-PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+GENERATED = {
+    str((folder / f"{name}.md").relative_to(DOCS)): text
+    for folder, pages in (
+        (OPS, op_reference.pages().items()),
+        (COMMAND_LINE, commands.pages()),
+        (GALLERY, gallery.pages()),
+        (API, [layers.page()]),
+    )
+    for name, text in pages
+}
+PAGES = {
+    str(p.relative_to(DOCS)): p.read_text() for p in DOCS.rglob("*.md")
+} | GENERATED
 TEXTS = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (
         *(ROOT / "placer").rglob("*.py"),
-        *(ROOT / "docs").glob("*.md"),
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
     )
-}
+} | {f"docs/{name}": text for name, text in PAGES.items()}
 SET_BY_JOBS = {"PLACER_JOB_FOLDER", "PLACER_PORT", "PLACER_SLURM_ADDRESSES"}
 """Variables that the scripts of engines set for their own nodes."""
 
@@ -35,10 +47,17 @@ def anchors(page):
 
 @pytest.mark.parametrize("name", [n for n, text in TEXTS.items() if ".md" in text])
 def test_pages_and_sections_that_a_file_names_exist(name):
-    form = r"docs/([a-z-]+\.md)(?:#([\w-]+))?"
+    form = r"docs/((?:[a-z-]+/)+[\w-]+\.md)(?:#([\w-]+))?"
     found = re.findall(form, TEXTS[name])
     if name.startswith("docs/"):
-        found += re.findall(r"\]\(([a-z-]+\.md)(?:#([\w-]+))?\)", TEXTS[name])
+        here = (ROOT / name).parent
+        links = re.findall(r"\]\(([\w/.-]+\.md)(?:#([\w-]+))?\)", TEXTS[name])
+        for link, anchor in links:
+            page = (here / link).resolve()
+            if page.is_relative_to(DOCS):
+                found.append((str(page.relative_to(DOCS)), anchor))
+            else:
+                assert page.is_file()
     for page, anchor in found:
         assert page in PAGES
         assert not anchor or anchor in anchors(page), f"{page}#{anchor}"
@@ -54,8 +73,8 @@ def test_variables_that_are_read_or_named_are_documented():
 
 
 def test_the_page_that_an_error_names_has_what_it_names():
-    assert "docs/security.md" in owners._ALTERNATIVE
-    page = PAGES["security.md"]
+    assert "docs/reference/security.md" in owners._ALTERNATIVE
+    page = PAGES["reference/security.md"]
     assert owners.TRUST_VARIABLE in page
     assert "--no-code" in page
     assert "which command runs which code" in page.lower()

@@ -1,4 +1,4 @@
-"""docs/runs.md lists the keys of the files of a run."""
+"""docs/reference/runs.md lists the keys of the files of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from placer.runtime.control.events import (
 from placer.runtime.control.result import PredictionResult, Result
 from placer.runtime.control.table_counts import TableCounts
 
-PAGE = (Path(__file__).parents[2] / "docs" / "runs.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "runs.md").read_text()
 OF_OTHER_FILES = (Step, Result, PredictionResult, Predicted, Output)
 """Events that are not in events.jsonl."""
 EVENTS = [each for each in get_args(Event) if each not in OF_OTHER_FILES]

@@ -14,11 +14,12 @@ from support.spec_models import SPECS, initial_parameters
 
 import placer
 
-PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serving.md"
 
 
 def program_of_page():
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    form = r"```python\n(# serve.py.*?)```"
+    (program,) = re.findall(form, PAGE.read_text(), re.DOTALL)
     return program
 
 

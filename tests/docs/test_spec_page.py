@@ -1,4 +1,4 @@
-"""`docs/spec.md` agrees with the code."""
+"""`docs/reference/spec.md` agrees with the code."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from placer.plan.settings.data import cell_options, sources
 from placer.plan.settings.training import initializers, optimizers, schedules
 from placer.system.resources import find_file
 
-PAGE_PATH = Path(__file__).parents[2] / "docs" / "spec.md"
+PAGE_PATH = Path(__file__).parents[2] / "docs" / "reference" / "spec.md"
 PAGE = PAGE_PATH.read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 STRUCTS = [
@@ -66,6 +66,7 @@ def test_the_messages_on_the_page_are_current():
             "*.txt"
         )
     )
-    (example,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
+    errors = PAGE.partition("\n## Errors\n")[2]
+    (example,) = re.findall(r"```text\n(.*?)```", errors, flags=re.DOTALL)
     for message in re.split(r"(?m)^(?=model\.yaml)", example)[1:]:
         assert message in expected

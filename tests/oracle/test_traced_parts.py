@@ -124,6 +124,7 @@ def test_an_axis_of_equinox_is_inside_the_parts(tmp_path: Path) -> None:
     assert got == pytest.approx(plain_equinox(2), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_on_one_worker_with_the_same_parts(tmp_path: Path) -> None:
     file = write(tmp_path / "run", WORKERS=2, OPTIMIZER=SERVERS)
     compile(f"{file}:build_parts", tmp_path / "build")

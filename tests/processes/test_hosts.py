@@ -274,7 +274,7 @@ def test_a_link_that_is_cut_for_good_ends_the_run_and_is_named(
 @pytest.mark.parametrize(
     ("differs", "why"),
     [
-        ("key", "the key is different"),
+        pytest.param("key", "the key is different", marks=pytest.mark.slow),
         ("build", "the peer refused the connection: the build is different"),
     ],
 )

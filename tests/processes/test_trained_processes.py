@@ -141,7 +141,7 @@ def test_processes_train_like_a_plain_jax_program(
         mean = np.mean([metrics[name] for metrics in last])
         assert result["metrics"][name] == pytest.approx(mean, rel=1e-12)
 
-    # R2 of docs/architecture.md: a second run has the same bits, also one of threads.
+    # R2 of docs/about/architecture.md: a second run has the same bits, also one of threads.
     options = Options(
         steps=steps,
         history=tmp_path / "second.jsonl",
@@ -157,7 +157,7 @@ def test_processes_train_like_a_plain_jax_program(
 def check_metrics(
     line: Mapping[str, Any], wanted: Mapping[str, float], precision: str
 ) -> None:
-    """Check the metrics of a step (R1 of docs/architecture.md)."""
+    """Check the metrics of a step (R1 of docs/about/architecture.md)."""
     assert line["metrics"].keys() == wanted.keys()
     for name, value in wanted.items():
         close = {"rel": 1e-9}
@@ -171,7 +171,7 @@ def check_metrics(
 def check_parameter(
     name: str, actual: np.ndarray, wanted: np.ndarray, precision: str
 ) -> None:
-    """Check a final parameter (R1 of docs/architecture.md)."""
+    """Check a final parameter (R1 of docs/about/architecture.md)."""
     if precision == "float64":
         np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-7, err_msg=name)
     else:

@@ -1,4 +1,4 @@
-"""Features by plain formulas, with the package xxhash, as docs/features.md has them."""
+"""Features by plain formulas, with the package xxhash, as docs/how-to/features.md has them."""
 
 import bisect
 import math

@@ -104,7 +104,7 @@ def run_three_ways(
 
 
 def check_all_same(traces: dict[str, plain.Trace]) -> None:
-    """Check that all traces are the same (R1 of docs/architecture.md)."""
+    """Check that all traces are the same (R1 of docs/about/architecture.md)."""
     for one, other in combinations(traces, 2):
         check_same(traces[other], traces[one], f"{other} against {one}")
 

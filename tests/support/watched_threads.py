@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs/architecture.md"
+PAGE = Path(__file__).parents[2] / "docs/about/architecture.md"
 NODES = r"[a-z]\w*:[\d.]+(, [a-z]\w*:[\d.]+)*"
 STAYS = "stays with the process"
 """What the page says of a thread that no run joins."""

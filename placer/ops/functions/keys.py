@@ -22,5 +22,9 @@ def step_key(seed: int, name: str, step: int) -> jax.Array:
 
     Returns:
         A key of the implementation threefry2x32.
+
+    Example:
+        key = placer.step_key(seed=0, name="net", step=1)
+        row = jax.random.fold_in(key, 5)
     """
     return step_key_of(derive_stream(seed, name), step)

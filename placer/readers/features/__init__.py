@@ -1,1 +1,1 @@
-"""Computes the features of `docs/features.md`, for some rows at a time."""
+"""Computes the features of `docs/how-to/features.md`, for some rows at a time."""

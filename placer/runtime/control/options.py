@@ -325,8 +325,7 @@ class Options:
         _RUN,
         "given",
         "Write a timeline of all nodes to FILE, as a trace for `placer report` and "
-        "Perfetto; see "
-        "docs/tracing.md.",
+        "Perfetto.",
         file="written",
     )
     trace_steps: str | None = _option(

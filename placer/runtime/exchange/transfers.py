@@ -2,7 +2,7 @@
 
 On an NVIDIA H200, copying one small array takes 0.1 ms, whatever its size. Copying 30 arrays of
 16 KiB takes 2.5 ms one by one, and 0.5 ms as one array that the GPU splits. Large arrays are
-copied to pageable host memory at 5 GB/s, and to page-locked memory at 43 GB/s (docs/gpus.md).
+copied to pageable host memory at 5 GB/s, and to page-locked memory at 43 GB/s (docs/how-to/gpus.md).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TRUST_VARIABLE = "PLACER_TRUST"
 _REASON = "anyone who can change a build decides which code you run"
 _ALTERNATIVE = (
     "if you trust everyone who can change it, add its folder to "
-    f"{TRUST_VARIABLE} (docs/security.md)"
+    f"{TRUST_VARIABLE} (docs/reference/security.md)"
 )
 
 

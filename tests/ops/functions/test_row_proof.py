@@ -206,7 +206,7 @@ NO_PROOF: dict[str, Step] = {
         np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x
     ),
 }
-"""Functions that work row by row, for which docs/python.md says that no proof exists."""
+"""Functions that work row by row, for which docs/reference/python.md says that no proof exists."""
 NOT_SEEN = {
     *("a rule that mixes", "a rule that is not known"),
     *("a rule of a parameter that is not known", "a callback on a parameter"),

@@ -17,7 +17,6 @@ from placer.command.run import run_command
 from placer.launcher.node_command import node_arguments
 from placer.runtime.control.options import OPTIONS
 
-README = Path(__file__).parents[3] / "README.md"
 ALL = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
 
@@ -56,11 +55,6 @@ def test_launch_has_an_argument_for_an_option(option):
     parameter = inspect.signature(placer.launch).parameters[option.name]
     assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
     assert parameter.default == option.default
-
-
-@ALL
-def test_the_readme_lists_an_option(option):
-    assert f"`{option.flag}" in README.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,10 @@ def data(
 def cast(x: Variable, dtype: str, *, name: str | None = None) -> Variable:
     """Convert the elements to another dtype.
 
-    x: any dtype and shape.
-    dtype: bool, float16, bfloat16, float32, float64, or an integer dtype. If the
-        precision is float32, 64-bit integers become 32-bit integers, as for inputs.
+    Args:
+        x: any dtype and shape.
+        dtype: bool, float16, bfloat16, float32, float64, or an integer dtype. If the
+            precision is float32, 64-bit integers become 32-bit integers, as for inputs.
     """
     narrow = current_program().precision == "float32" and dtype in ("int64", "uint64")
     if narrow and isinstance(x, Variable) and not x.type.is_float:
@@ -138,8 +139,9 @@ def cross_entropy(
 
     `softmax_cross_entropy` computes the same from logits, and is more accurate.
 
-    input: float, [batch, …, classes]; sums to 1 along the last dimension.
-    label: integer, [batch, …], or with a last dimension of 1.
+    Args:
+        input: float, [batch, …, classes]; sums to 1 along the last dimension.
+        label: integer, [batch, …], or with a last dimension of 1.
     """
     is_valid = isinstance(input, Variable) and isinstance(label, Variable)
     if is_valid and len(label.shape) == len(input.shape) and label.shape[-1] == 1:
@@ -176,20 +178,21 @@ def sparse_embedding(
     """Looks up rows of a sparse table, which has one row for each key.
 
     This is `embedding` with `sparse=True`, with PaddlePaddle's arguments
-    (docs/sparse-tables.md).
+    (docs/learn/sparse-tables.md).
 
-    input: integers, any shape; all 64 bits of an int64 or uint64 input are the key.
-    size: [rows, dim]. `rows` does not limit the number of keys. It only scales initial
-        values, if the initializer depends on the size of a matrix.
-    padding_idx: an id without a row; a negative id counts from the end of the rows in
-        `size`.
-    is_test: must be False. A lookup never creates rows, even in training.
-    entry: which keys get a row: `CountFilterEntry`, `ProbabilityEntry`, or with scores
-        `ShowClickEntry`; by default all keys.
-    table_class: MemorySparseTable or CommonSparseTable; they mean the same here.
-    param_attr: the name of the table, or an existing table. Calls with the same name
-        share the table.
-    dtype: float32 or float64.
+    Args:
+        input: integers, any shape; all 64 bits of an int64 or uint64 input are the key.
+        size: [rows, dim]. `rows` does not limit the number of keys. It only scales initial
+            values, if the initializer depends on the size of a matrix.
+        padding_idx: an id without a row; a negative id counts from the end of the rows in
+            `size`.
+        is_test: must be False. A lookup never creates rows, even in training.
+        entry: which keys get a row: `CountFilterEntry`, `ProbabilityEntry`, or with scores
+            `ShowClickEntry`; by default all keys.
+        table_class: MemorySparseTable or CommonSparseTable; they mean the same here.
+        param_attr: the name of the table, or an existing table. Calls with the same name
+            share the table.
+        dtype: float32 or float64.
     """
     if is_test:
         raise call_error(
@@ -227,13 +230,14 @@ def Embedding(  # noqa: N802 - the name that PaddlePaddle has for it
 ) -> Variable:
     """Looks up rows of a table: `embedding`, with PaddlePaddle's arguments.
 
-    input: integers, any shape.
-    size: [rows, dim].
-    padding_idx: an id without a row; a negative id counts from the end.
-    sparse: whether the table has one row for each key (docs/sparse-tables.md).
-    weight_attr: the name of the table, or an existing table. Calls with the same name
-        share the table.
-    dtype: the dtype of the table.
+    Args:
+        input: integers, any shape.
+        size: [rows, dim].
+        padding_idx: an id without a row; a negative id counts from the end.
+        sparse: whether the table has one row for each key (docs/learn/sparse-tables.md).
+        weight_attr: the name of the table, or an existing table. Calls with the same name
+            share the table.
+        dtype: the dtype of the table.
     """
     attributes = {"sparse": sparse, "dtype": dtype}
     return _look_up(input, size, padding_idx, weight_attr, name, attributes)

@@ -32,7 +32,7 @@ class Optax(OptimizerSettings):
             dict from their names to plain data, `(net.make_optimizer, {"b1": 0.9})`. The
             data are numbers, strings, None, lists, and dicts with strings as keys; tuples
             become lists.
-        learning_rate: A number, or a schedule (docs/spec.md), if `fn` takes
+        learning_rate: A number, or a schedule (docs/reference/spec.md), if `fn` takes
             `learning_rate`. The function then receives the rate of the step.
         eval_params: A function `(state, params)` that returns the parameters for
             evaluations, predictions and exports, such as their running means. Without

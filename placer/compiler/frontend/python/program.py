@@ -72,7 +72,7 @@ class Program:
     relative to the working folder.
 
     Args:
-        **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
+        **sections: Keys of a spec (docs/reference/spec.md), with Python values: `name`, `nodes`,
             `data`, `parameters`, `predict`, `precision`, `seed` and `emulate`. Also
             keys of the section `train`, such as `epochs` and `metrics`, except
             `minimize`, `optimizer` and `backward`. The default `name` is the name of

@@ -61,7 +61,7 @@ def read_model(
             raise SpecError(
                 f"{spec} is a Python file, and its model cannot be read without"
                 " running it",
-                hint="leave out --no-code to run it: docs/security.md",
+                hint="leave out --no-code to run it: docs/reference/security.md",
             )
         spec = run_builder(str(spec))
     return spec.model(nodes=nodes, overrides=changes)

@@ -25,9 +25,10 @@ def parameter(
 ) -> Variable:
     """A parameter that belongs to no layer. It is stored at the place of its optimizer.
 
-    shape: ints; [] for a scalar.
-    init: the initializer, such as `"xavier_uniform"` or `{"normal": 0.02}`
-        (docs/spec.md).
+    Args:
+        shape: ints; [] for a scalar.
+        init: the initializer, such as `"xavier_uniform"` or `{"normal": 0.02}`
+            (docs/reference/spec.md).
     """
     entry: dict[str, Any] = {"shape": shape, "init": init}
     if dtype != "float32":
@@ -49,14 +50,16 @@ def call(
 
     `fn(params, state, *inputs, rng, training)` returns its outputs and its new state.
 
-    fn: MODULE:FUNCTION, in a file next to the program's file.
-    out: the type of its result, such as "float32[batch, 64]"; for several results, a
-        mapping from names to types.
-    params: `{"w": {"shape": [64, 64], "init": "zeros"}}`, or a parameter to share.
-    state: values that the function updates, in the same form.
-    batch: "rows" if row i of every output depends only on row i of the inputs.
+    Args:
+        fn: MODULE:FUNCTION, in a file next to the program's file.
+        out: the type of its result, such as "float32[batch, 64]"; for several results, a
+            mapping from names to types.
+        params: `{"w": {"shape": [64, 64], "init": "zeros"}}`, or a parameter to share.
+        state: values that the function updates, in the same form.
+        batch: "rows" if row i of every output depends only on row i of the inputs.
 
-    Returns one Variable, or a tuple if `out` is a mapping.
+    Returns:
+        one Variable, or a tuple if `out` is a mapping.
     """
     entry: dict[str, Any] = {"fn": fn}
     if inputs:
@@ -80,8 +83,9 @@ def metric(
     `fn(*inputs)` returns a number for each row; the metric is its mean over all rows.
     Or it returns a numerator and a denominator for each row.
 
-    fn: a JAX function, or MODULE:FUNCTION, in a file next to the program's file.
-    inputs: such as outputs and labels; the first one has rows.
+    Args:
+        fn: a JAX function, or MODULE:FUNCTION, in a file next to the program's file.
+        inputs: such as outputs and labels; the first one has rows.
     """
     program = current_program()
     if not isinstance(fn, str):

@@ -75,7 +75,7 @@ class Optimizer(OptimizerSettings):
     is the name of the rule in specs. A subclass inherits the rule.
 
     Args:
-        learning_rate: A number, or a schedule (docs/spec.md).
+        learning_rate: A number, or a schedule (docs/reference/spec.md).
         match: A glob over the names of the parameters to train; by default all
             parameters that no other optimizer trains.
         clip: A bound on the gradients of these parameters, such as `{"global_norm":

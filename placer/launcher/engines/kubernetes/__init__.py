@@ -1,6 +1,6 @@
 """Kubernetes: a JobSet, or an Indexed Job for each kind of node.
 
-See `docs/kubernetes.md` for its use.
+See `docs/how-to/kubernetes.md` for its use.
 """
 
 from placer.launcher.engines.kubernetes.engine import OPTIONS, submit, watch, write

@@ -156,7 +156,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
     if not options["image"]:
         raise PlacerError(
             "Kubernetes needs an image with Python and placer: --option image=NAME",
-            hint="see docs/kubernetes.md for a Dockerfile",
+            hint="see docs/how-to/kubernetes.md for a Dockerfile",
         )
     if not is_image(options["image"]):
         raise PlacerError(

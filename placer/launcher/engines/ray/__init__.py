@@ -1,6 +1,6 @@
 """Ray: a placement group, and an actor for each node.
 
-See `docs/ray.md` for its use.
+See `docs/how-to/ray.md` for its use.
 """
 
 from placer.launcher.engines.ray.engine import OPTIONS, submit, watch, write

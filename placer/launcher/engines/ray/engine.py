@@ -2,7 +2,7 @@
 
 `submit` starts the driver of the job (`placer.launcher.engines.ray.driver`). The driver
 creates the actors in Ray's workers, sends them the build and the key, and fetches their
-output. The job ends with the driver, and the driver with the launcher. See `docs/ray.md`
+output. The job ends with the driver, and the driver with the launcher. See `docs/how-to/ray.md`
 for its use.
 """
 

@@ -1,6 +1,6 @@
 """Features: columns computed from the columns of a source.
 
-`docs/features.md` defines the computation of each kind. `placer.readers.features` computes
+`docs/how-to/features.md` defines the computation of each kind. `placer.readers.features` computes
 features during a run, `placer.exporting.prepare_features` in an exported model.
 """
 

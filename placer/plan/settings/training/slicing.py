@@ -30,12 +30,22 @@ def slice_sizes(
 
     A parameter has at most one block per `min_block` elements, rounded up (`ceil`) or
     down (`floor`), and at most one per server. Blocks hold whole rows; the last block may
-    be shorter. Raises ValueError for an argument out of range.
+    be shorter.
 
-    >>> slice_sizes([10, 1000], servers=3)
-    (5000, 5000)
-    >>> slice_sizes([10, 1000], servers=3, rounding="floor")
-    (10000,)
+    Args:
+        shape: the shape of the parameter.
+        servers: the number of servers.
+        min_block: the smallest number of elements of a block, except the last.
+        rounding: how to round the number of blocks, `ceil` or `floor`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> slice_sizes([10, 1000], servers=3)
+        (5000, 5000)
+        >>> slice_sizes([10, 1000], servers=3, rounding="floor")
+        (10000,)
     """
     if servers < 1:
         raise ValueError("servers must be at least 1")

@@ -145,6 +145,7 @@ def test_a_killed_node_is_named(build, cluster, tmp_path):
     wait_for_end(cluster)
 
 
+@pytest.mark.slow
 def test_an_interrupted_launcher_cancels_the_job(build, cluster, tmp_path):
     interrupt(partial(running_job, build, tmp_path))
     wait_until_none(tmp_path)
