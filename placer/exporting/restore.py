@@ -50,7 +50,9 @@ def restore(
     Returns:
         A new pytree. A module of Flax nnx and a Keras model are updated in place and
         returned. Arrays keep the dtypes of the model. State, such as running statistics,
-        is restored like parameters. Other leaves keep their values.
+        is restored like parameters. Other leaves keep their values. A module stays in
+        its mode: call `model.eval()` of Flax nnx, or `eqx.nn.inference_mode(model)`,
+        before you predict.
 
     Raises:
         DataError: if parameters are missing, are not in the model, or have other shapes.
