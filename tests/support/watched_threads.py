@@ -199,7 +199,7 @@ def _ranks() -> dict[str, dict[str, int]]:
     """Return the rank of each package in the layers of `.importlinter` that it is in, from
     the top."""
     parser = ConfigParser()
-    parser.read(PAGE.parents[1] / ".importlinter")
+    parser.read(PAGE.parents[2] / ".importlinter")
     return {
         section["containers"].strip(): {
             name.strip(): rank

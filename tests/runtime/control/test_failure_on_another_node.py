@@ -50,6 +50,7 @@ def test_a_failure_elsewhere_does_not_end_the_callers_process(
         channel.abort(cause)
         channel.close()
 
+    earlier = set(threading.enumerate())
     threads = [threading.Thread(target=fail, args=(node,)) for node in others]
     for thread in threads:
         thread.start()
@@ -63,7 +64,8 @@ def test_a_failure_elsewhere_does_not_end_the_callers_process(
     assert raised.value.cause == cause
     for thread in threads:
         thread.join()
-    timers = [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
+    begun = set(threading.enumerate()) - earlier
+    timers = [t for t in begun if isinstance(t, threading.Timer)]
     assert all(timer.finished.is_set() for timer in timers)
 
 
