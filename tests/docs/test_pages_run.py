@@ -56,7 +56,7 @@ NOT_REWRITTEN = {"docs/how-to/jax-models.md", "docs/reference/python.md"}
 """Pages whose blocks do not run yet."""
 INSTALLED = {"docs/start/tutorial.md", "docs/start/tutorial-flax.md"}
 """Pages that `.ci/installed.py` runs in full, in every run of the checks."""
-LONG = {"docs/how-to/daily-clicks.md"}
+LONG = {"docs/coming-from/paddlepaddle.md", "docs/how-to/daily-clicks.md"}
 """Pages of more than ten seconds even if they are cut short; the slow tests run them."""
 RUN = {*WITH_BLOCKS} - NOT_REWRITTEN
 MOST_NO_RUN = 40
