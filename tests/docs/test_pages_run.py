@@ -19,6 +19,7 @@ from support.page_commands import cut_functions
 from support.page_server import page_server
 from support.pages import (
     NO_RUN,
+    PAGES,
     ROOT,
     PageRun,
     blocks_of,
@@ -32,33 +33,15 @@ from sybil.parsers.myst import CodeBlockParser
 import placer
 from placer.command.cli import commands
 
-GENERATED = (
-    "docs/gallery/",
-    "docs/reference/api/",
-    "docs/reference/command-line/",
-    "docs/reference/ops/",
-)
-PAGES = [
-    name
-    for path in (
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *ROOT.glob("docs/**/*.md"),
-    )
-    if not (name := path.relative_to(ROOT).as_posix()).startswith(GENERATED)
-]
 KINDS = ("python", "pycon", "sh", "sh fails", "text", "yaml", "diff")
 HAS_BLOCK = re.compile(
     rf"^ *(?:```|<!-- invisible-code-block: )(?:{'|'.join(KINDS)})$", re.M
 )
-WITH_BLOCKS = [name for name in PAGES if HAS_BLOCK.search((ROOT / name).read_text())]
-NOT_REWRITTEN = {"docs/how-to/jax-models.md", "docs/reference/python.md"}
-"""Pages whose blocks do not run yet."""
+RUN = {name for name in PAGES if HAS_BLOCK.search((ROOT / name).read_text())}
 INSTALLED = {"docs/start/tutorial.md", "docs/start/tutorial-flax.md"}
 """Pages that `.ci/installed.py` runs in full, in every run of the checks."""
 LONG = {"docs/coming-from/paddlepaddle.md", "docs/how-to/daily-clicks.md"}
 """Pages of more than ten seconds even if they are cut short; the slow tests run them."""
-RUN = {*WITH_BLOCKS} - NOT_REWRITTEN
 MOST_NO_RUN = 40
 
 

@@ -7,34 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
+from support.pages import PAGES, ROOT
 from test_plain_words import PHRASES
 
-ROOT = Path(__file__).parents[2]
 LONGEST = 30
 """Words in a sentence."""
 LONGEST_DESCRIPTION = 160
 """Characters, which search engines show."""
-GENERATED = (
-    "docs/gallery/",
-    "docs/reference/api/",
-    "docs/reference/command-line/",
-    "docs/reference/ops/",
-)
-PAGES = [
-    name
-    for path in (
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *ROOT.glob("docs/**/*.md"),
-    )
-    if not (name := path.relative_to(ROOT).as_posix()).startswith(GENERATED)
-]
-NOT_REWRITTEN = {"docs/how-to/jax-models.md", "docs/reference/python.md"}
-"""Pages with longer sentences or with the phrases."""
 LEFT_OUT = re.compile(
     r"\A---\n.*?\n---\n"  # front matter
     r"|^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence) *$"
@@ -62,7 +44,7 @@ def sentences(page: str) -> Iterator[str]:
                 yield sentence
 
 
-@pytest.mark.parametrize("name", sorted({*PAGES} - NOT_REWRITTEN))
+@pytest.mark.parametrize("name", sorted(PAGES))
 def test_a_page_has_short_sentences_in_plain_words(name):
     page = (ROOT / name).read_text(encoding="utf-8")
     found = [*sentences(page)]
@@ -71,9 +53,7 @@ def test_a_page_has_short_sentences_in_plain_words(name):
         assert [s for s in found if re.search(phrase, s)] == [], advice
 
 
-@pytest.mark.parametrize(
-    "name", sorted({n for n in PAGES if n.startswith("docs/")} - NOT_REWRITTEN)
-)
+@pytest.mark.parametrize("name", sorted(n for n in PAGES if n.startswith("docs/")))
 def test_a_page_has_a_description(name):
     _, front_matter, _ = (ROOT / name).read_text(encoding="utf-8").split("---\n", 2)
     description = yaml.safe_load(front_matter)["description"]

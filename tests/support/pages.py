@@ -19,6 +19,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
+_GENERATED = (
+    "docs/gallery/",
+    "docs/reference/api/",
+    "docs/reference/command-line/",
+    "docs/reference/ops/",
+)
+PAGES = [
+    name
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("docs/**/*.md"),
+    )
+    if not (name := path.relative_to(ROOT).as_posix()).startswith(_GENERATED)
+]
+"""All written pages: the building of the site generates the others."""
 TIMEOUT = 300
 """Seconds that the commands of a block may take."""
 CLIENT = Path(__file__).with_name("page_client.py")
