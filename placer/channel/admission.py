@@ -52,8 +52,9 @@ def admit(session: Session, hello: Hello, newcomer: FrameSocket) -> None:
     is_another = link.incarnation not in (None, incarnation)
     if is_another and peer in session.mailbox.departed:
         raise Refused("the node has ended its run")
-    if is_another and session.is_heard(peer):
+    if is_another and session.is_heard(peer, despite=incarnation):
         # Both processes may claim to be this node, but the run has state of the first one.
+        link.second = incarnation
         raise Refused(
             f"the node already runs at {link.socket.peer_address}; the second"
             f" process is at {newcomer.peer_address}: end one of them",

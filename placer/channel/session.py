@@ -628,12 +628,16 @@ class Session(Channel, Carrier):
         expected, incomplete = link.position()
         return replace(hello, expected=expected, incomplete=incomplete)
 
-    def is_heard(self, peer: str) -> bool:
-        """Whether the process that is connected as this peer is alive."""
+    def is_heard(self, peer: str, *, despite: int) -> bool:
+        """Whether the process that is connected as this peer is alive, although another
+        process of the node says HELLO."""
         link = self.links[peer]
         if not link.ended:
             self._drain()  # notice if the connection has ended
-        return not link.ended and self._peers.is_alive(peer)
+        # If the other process was refused before, both are alive, and the connection of the first
+        # one may only be broken.
+        is_known = link.second == despite
+        return (is_known or not link.ended) and self._peers.is_alive(peer)
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Start serving a peer that has connected, for the first time or again."""
