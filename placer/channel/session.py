@@ -643,7 +643,6 @@ class Session(Channel, Carrier):
         """Start serving a peer that has connected, for the first time or again."""
         self._report_peers(self._peers.hear(peer, time.monotonic()))
         self.incarnations.see(peer, hello.incarnation, socket.peer_address)
-        self.second_since.pop(peer, None)
         link = self.links[peer]
         if link.is_joined:
             del self._links_by_fd[link.socket.fd]
