@@ -99,7 +99,12 @@ def test_a_second_process_leaves_absent_peers_to_the_first_one(
     eventually(lambda: a.links["c:0"].is_joined)
     another = second(addresses)
     eventually(lambda: "a:0" in another.second_since)
-    b = make("b:0", addresses, "job")
+    with monkeypatch.context() as patched:
+        patched.setattr(c.joining, "_tries", lambda _: False)
+        b = make("b:0", addresses, "job")
+        refused = another.joining.refused
+        eventually(lambda: another.joining.refused > refused + 10)
+        assert not b.links["c:0"].is_joined
     for joining in [spawn(node.join) for node in (a, b, c)]:
         joining.result(20)
     assert b.links["c:0"].incarnation == c.incarnations.own
