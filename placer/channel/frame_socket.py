@@ -360,7 +360,7 @@ class FrameSocket:
     def close(self) -> None:
         """Close the socket; frames that it accepted still reach the peer."""
         with self._lock:
-            self.broken = True
+            self.broken = self.ended = True
             self._queue.clear()
             self.leave()
         for file in self._files:

@@ -49,6 +49,18 @@ def the_attempt_is_not_authenticated(
     return replace(hello, mac=signed.mac)
 
 
+@replacing(Joining, "_admit", bugs=RECOVERY_BUGS)
+def a_clock_that_is_behind_stays_behind(
+    method: Any, joining: Joining, hello: Hello, pending: Any
+) -> None:
+    incarnations = joining.session.incarnations
+    own = incarnations.own
+    try:
+        method(joining, hello, pending)
+    finally:
+        incarnations.own = own
+
+
 @replacing(Session, "join", bugs=RECOVERY_BUGS)
 def messages_outlive_an_attempt(method: Any, session: Session) -> None:
     kept = vars(session.incarnations).setdefault("kept", _Kept())

@@ -34,8 +34,9 @@ class Fault:
     """A process of `node` fails at a time.
 
     `kind` is "kill", "lose" (its machine, so that its peers learn nothing), "freeze" (the
-    process goes on after `seconds`) or "replace" (the same, and another process takes its
-    place meanwhile). A new process starts after `restart` seconds.
+    process goes on after `seconds`), "replace" (the same, and another process takes its
+    place meanwhile) or "double" (a second process is started by mistake). A new process
+    starts after `restart` seconds.
     """
 
     kind: str
@@ -47,9 +48,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens in a simulation. `peers` are those of each node."""
+    """What happens in a simulation.
+
+    Attributes:
+        peers: those of each node.
+        clocks: how far the clock of each node's first machine is ahead, in seconds, and that
+            of the machine where its later processes start.
+        faults, weather: what goes wrong.
+    """
 
     peers: dict[str, list[str]]
+    clocks: dict[str, tuple[float, float]]
     faults: list[Fault]
     weather: Weather
 
@@ -67,7 +76,9 @@ def draw_plan(draw: Random, streams: str) -> Plan:
         node: [each for each in nodes if {(node, each), (each, node)} & pairs]
         for node in nodes
     }
-    kinds = ["kill", "lose", "freeze", "replace"] if streams == "tcp" else ["kill"]
+    kinds = ["kill", "lose", "freeze", "replace", "double"]
+    if streams == "unix":  # nobody else can listen at the address
+        kinds = ["kill"]
     at_once = draw.random() < 0.3
     end = draw.choice([0.1, 1.0, 5.0])
     faults = [
@@ -89,7 +100,9 @@ def draw_plan(draw: Random, streams: str) -> Plan:
         forgeries=draw.choice([0.0, 0.0, 0.2]) if streams == "tcp" else 0.0,
         old_ways=0.3 if streams == "tcp" else None,
     )
-    return Plan(peers, faults, weather)
+    offsets = [0.0, 0.0, HOUR, -HOUR]
+    clocks = {node: (draw.choice(offsets), draw.choice(offsets)) for node in nodes}
+    return Plan(peers, clocks, faults, weather)
 
 
 @dataclass(eq=False)
@@ -122,7 +135,7 @@ class Recovery:
         self._processes: list[Process] = []
         self._pending = len(plan.faults)  # events that are still to come
         self._failures = 0
-        self._replaced: set[str] = set()
+        self._doubled: set[str] = set()
         self._last_step = 0  # the last step of the run, once it is known
 
     def play(self) -> int:
@@ -133,7 +146,7 @@ class Recovery:
         scheduler.spawn(self._wait_for_end, "guard", "guard")
         for fault in self._plan.faults:
             scheduler.after(fault.at, partial(self._fail, fault))
-        with patch.object(sessions, "CONNECT_PAUSE", 0.05):
+        with patch.object(sessions, "CONNECT_PAUSE", 0.1):
             self._world.network.begin_cuts()
             scheduler.run()
         return self._check()
@@ -146,10 +159,10 @@ class Recovery:
             self._world.scheduler.block(1.0)
 
     def _start(self, node: str) -> None:
-        """Start a process, on a machine whose clock may be an hour off."""
         scheduler = self._world.scheduler
-        skew = self._draw.choice([0.0, 0.0, 0.0, HOUR, -HOUR])
-        own = int((2 * HOUR + scheduler.now + skew) * 1e9)
+        is_later = any(each.node == node for each in self._processes)
+        clock = 2 * HOUR + scheduler.now + self._plan.clocks[node][is_later]
+        own = int(clock * 1e9)
         name = f"{node} process {len(self._processes)}"
         process = Process(node, name, Incarnations(own))
         self._processes.append(process)
@@ -175,6 +188,13 @@ class Recovery:
             return
         self._failures += 1
         scheduler, network = self._world.scheduler, self._world.network
+        # Two processes of each node could be two runs.
+        is_doubled = fault.kind in ("replace", "double")
+        if is_doubled and not self._doubled | {fault.node} >= self._plan.peers.keys():
+            self._doubled.add(fault.node)
+            self._start_later(fault.node, fault.restart)
+        if fault.kind == "double":
+            return
         if fault.kind in ("kill", "lose"):
             process.is_alive = False
             scheduler.kill(process.name)
@@ -194,11 +214,6 @@ class Recovery:
         scheduler.stop(process.name)
         self._pending += 1
         scheduler.after(fault.seconds, go_on)
-        # If a process of each node were replaced, the old ones could be a run of their own.
-        is_whole = self._replaced | {fault.node} >= self._plan.peers.keys()
-        if fault.kind == "replace" and not is_whole:
-            self._replaced.add(fault.node)
-            self._start_later(fault.node, fault.restart)
 
     def _run(self, process: Process) -> None:
         """What a process does: one attempt after the other."""
@@ -224,7 +239,7 @@ class Recovery:
             peers=self._plan.peers[node],
             attempt=attempt,
             incarnations=process.incarnations,
-            beat=1.0,
+            beat=2.0,
             lost_after=20.0,
             deadline=DEADLINE,
             join_timeout=DEADLINE,
@@ -238,6 +253,7 @@ class Recovery:
             session.close()
             return False
         except RunError as error:  # nobody has connected
+            self._check_absence(str(error))
             process.has_failed = True
             session.abort(Cause(node, "joining", str(error), is_error=True))
             session.close()
@@ -264,6 +280,11 @@ class Recovery:
         self._world.scheduler.block(0.5 * self._draw.random())
         if not self._last_step and not self._pending and self._have_met():
             self._last_step = 3 + max(each.step for each in self._living)
+
+    def _check_absence(self, text: str) -> None:
+        """Check that processes may be away for as long as a session waits for them."""
+        kinds = {fault.kind for fault in self._plan.faults}
+        assert kinds & {"freeze", "replace", "double"}, text
 
     @property
     def _living(self) -> list[Process]:
