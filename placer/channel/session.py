@@ -634,10 +634,11 @@ class Session(Channel, Carrier):
         link = self.links[peer]
         if not link.ended:
             self._drain()  # notice if the connection has ended
+        is_open = not link.ended and not link.socket.has_hung_up
         # If the other process was refused before, both are alive, and the connection of the first
         # one may only be broken.
         is_known = link.second == despite
-        return (is_known or not link.ended) and self._peers.is_alive(peer)
+        return (is_known or is_open) and self._peers.is_alive(peer)
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Start serving a peer that has connected, for the first time or again."""
