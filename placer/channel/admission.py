@@ -88,6 +88,8 @@ def _refused_by(hello: Hello) -> str:
 def _check_own_place(session: Session, hello: Hello) -> None:
     """Raise Refused if a peer knows another process of this node, and that one goes first."""
     incarnations, peer = session.incarnations, hello.identity.node
+    if session.is_replaced:
+        raise Refused(_ANOTHER)
     is_older = hello.known > incarnations.own
     if is_older and incarnations.has_been_in_attempt:
         _end_process(session, f"seen from {peer}", hello.refusal or _ANOTHER)
