@@ -20,12 +20,17 @@ class Cause(msgspec.Struct, frozen=True):
         where: the position of the node, such as `step 5`.
         what: the error.
         is_interruption: whether the node has ended the run because of a signal.
+        is_error: whether the node's own code has raised the error, so that it may come again.
+            Otherwise the node was lost.
+        is_final: whether the failure ends the run, and not only its present attempt.
     """
 
     node: str
     where: str
     what: str
     is_interruption: bool = False
+    is_error: bool = False
+    is_final: bool = False
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.node, self.where, self.what) if part)

@@ -6,7 +6,8 @@ listens on the same machine. Otherwise it uses TCP, with TLS if the run has a ke
 1. the listening node sends WELCOME with a nonce. Under TLS, it has checked the certificate of
    the connecting node before;
 2. the connecting node sends HELLO with its identity and its own nonce;
-3. the listening node answers with its HELLO, or with REFUSAL and a reason;
+3. the listening node answers with its HELLO, which may refuse the connection. To a HELLO that is
+   not from this run it answers with REFUSAL and a reason;
 4. the connecting node is connected, and sends BEAT. The listening node is connected only when
    BEAT arrives: the connection may have waited so long to be accepted that the other node gave
    up and opened a new one.
@@ -40,6 +41,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from placer.channel import frames, sockets
+from placer.channel.admission import admit, check_run, refused_as_second
 from placer.channel.endpoint import Endpoint
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Frame, Hello, InvalidFrame, Refused
@@ -58,8 +60,9 @@ MAX_PENDING: Final = 64
 MAX_CONNECTING: Final = 16
 """The largest number of peers to connect to at once. It keeps each handshake much shorter than
 `HELLO_TIMEOUT`, even if many nodes start at once."""
-MAX_RETRY: Final = 1.0
-"""The longest pause between two attempts to connect to a peer, in seconds."""
+MAX_RETRY: Final = 0.25
+"""The longest pause between two attempts to connect to a peer, in seconds. It is short, because a
+run waits for a process that was restarted."""
 Kind = TypeVar("Kind", bound=Frame)
 Result = TypeVar("Result")
 Steps = Generator[int, None, Result]
@@ -69,18 +72,6 @@ wait for the next tick."""
 
 class JoinError(Exception):
     """A connection cannot be established; the text is the reason, if known."""
-
-
-class SecondError(JoinError):
-    """A peer refuses this process because another process already runs as this node.
-
-    Attributes:
-        told: the peer's message.
-    """
-
-    def __init__(self, told: str) -> None:
-        super().__init__(_refused(told))
-        self.told = told
 
 
 @dataclass(eq=False, slots=True)
@@ -163,16 +154,16 @@ class Joining:
                 return
             link.attempts += 1
             pause = min(MAX_RETRY, 0.01 * 1.2 ** min(link.attempts, 30))
-            link.retry_at = now + pause * random.uniform(0.5, 1.5)
+            link.retry_at = now + pause * random.uniform(0.5, 1.0)
             if not self._connect_unix(link) and "tcp" in self.streams:
                 self._connect_tcp(link, self.endpoints[link.peer])
 
     def _tries(self, link: Link) -> bool:
         """Return True if this node should connect to a peer now."""
-        session = self.session
-        return link.needs_connection and (
-            link.peer < session.node or session.is_closing
-        )
+        session, seconds = self.session, self.session.second_since
+        dials = link.peer < session.node or session.is_closing
+        # A process that is refused as a second one leaves the other peers to the first one.
+        return dials and link.needs_connection and (not seconds or link.peer in seconds)
 
     def _connect_unix(self, link: Link) -> bool:
         """Connect over a unix socket, unless the first connection used TCP. Returns
@@ -275,19 +266,14 @@ class Joining:
             self.connect(time.monotonic())  # another peer may connect now
         except Refused as why:
             if pending.framed is not None and not pending.connects:
-                pending.framed.put(
-                    frames.encode(
-                        frames.Refusal(frames.as_text(str(why)), why.is_second)
-                    )
-                )
+                refusal = frames.Refusal(frames.as_text(str(why)))
+                pending.framed.put(frames.encode(refusal))
                 pending.framed.finish()
             self._give_up(pending, str(why))
         except InvalidFrame:
             self._give_up(pending, "the peer uses another protocol")
         except JoinError as why:
             self._give_up(pending, str(why))
-            if isinstance(why, SecondError):
-                self.session.refused_as_second(why.told)
         else:
             self.epoll.modify(pending.fd, pending.event)
 
@@ -318,13 +304,23 @@ class Joining:
             framed.put(frames.encode(self._sign(own, nonces)))
             hello = yield from _next_frame(framed, Hello)
             self._check(hello, pending, nonces, certified)
+            self._admit(hello, pending)
+            self._accept_refusal(hello)
             framed.put(frames.encode(frames.Beat()))
             return hello
         framed.put(frames.encode(frames.Welcome(nonce)))
         hello = yield from _next_frame(framed, Hello)
         nonces = nonce, hello.nonce
         self._check(hello, pending, nonces, certified)
-        peer = pending.peer = hello.identity.node
+        peer = hello.identity.node
+        try:
+            self._admit(hello, pending)
+        except Refused as why:
+            own = self.session.greet(peer, nonce, refused=why)
+            framed.put(frames.encode(self._sign(own, nonces)))
+            framed.finish()
+            raise JoinError from None
+        pending.peer = peer
         while not self.session.has_position(peer):
             yield 0
         own = self.session.greet(peer, nonce)
@@ -379,7 +375,7 @@ class Joining:
         nonces: tuple[bytes, bytes],
         certified: str | None,
     ) -> None:
-        """Raise Refused unless a HELLO comes from an expected peer without a connection."""
+        """Raise Refused unless a HELLO comes from an expected peer of this run."""
         node = hello.identity.node
         if not hmac.compare_digest(self._sign(hello, nonces).mac, hello.mac):
             raise Refused("the key is different")
@@ -388,8 +384,13 @@ class Joining:
             raise Refused("the nodes do not exchange messages")
         if certified not in (None, node):
             raise Refused("the certificate belongs to another node")
+        check_run(self.session, hello)
+
+    def _admit(self, hello: Hello, pending: _Pending) -> None:
+        """Raise Refused unless a peer may connect now, and has no connection yet."""
         assert pending.framed is not None
-        self.session.check(hello, pending.framed)
+        admit(self.session, hello, pending.framed)
+        node = hello.identity.node
         for other in [*self._pending.values()]:
             if other is pending or other.peer != node:
                 continue
@@ -399,6 +400,16 @@ class Joining:
             # A peer opens one connection at a time. So it has given up the older one, but the end
             # of that connection may not have arrived yet.
             self._give_up(other, "")
+
+    def _accept_refusal(self, hello: Hello) -> None:
+        """Raise JoinError if a HELLO refuses this node."""
+        peer = hello.identity.node
+        if hello.is_second:
+            refused_as_second(self.session, peer, hello.refusal)
+        else:
+            self.session.second_since.pop(peer, None)
+        if hello.refusal:
+            raise JoinError(_refused(hello.refusal))
 
     def _sign(self, hello: Hello, nonces: tuple[bytes, bytes]) -> Hello:
         """Return a HELLO with its authentication code, if the run has a key. `nonces`
@@ -421,15 +432,14 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
         more = framed.receive()
     frame, _ = arrived
     if isinstance(frame, frames.Refusal):
-        why = frame.why[:200]
-        raise SecondError(why) if frame.is_second else JoinError(_refused(why))
+        raise JoinError(_refused(frame.why))
     if not isinstance(frame, kind):
         raise InvalidFrame("unexpected kind of frame")
     return frame
 
 
 def _refused(why: str) -> str:
-    return f"the peer refused the connection: {why}"
+    return f"the peer refused the connection: {why[:200]}"
 
 
 def _end(error: OSError | None) -> str:

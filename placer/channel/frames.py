@@ -28,6 +28,7 @@ import struct
 from typing import Annotated, Final, NamedTuple, TypeVar, Union
 
 import msgspec
+from msgspec.structs import astuple
 
 from placer.channel.cause import Cause
 from placer.channel.payload import MAX_ARRAYS
@@ -90,6 +91,7 @@ class Identity(
         node: the sender.
         to: the receiver.
         nodes: the sorted names of all nodes.
+        attempt: the attempt of the run that the sender is in.
     """
 
     job: Text
@@ -97,6 +99,7 @@ class Identity(
     node: Text
     to: Text
     nodes: list[Text]
+    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class Hello(Frame, frozen=True):
@@ -106,10 +109,13 @@ class Hello(Frame, frozen=True):
         identity: the identity of the sender.
         window: the bytes that the receiver may send before the sender has acknowledged
             them.
-        incarnation: a random number of the sender's process; a change means a restart.
+        incarnation: the number of the sender's process, see `incarnations`.
+        known: the largest incarnation of the receiver that the sender knows; 0 if none.
         expected: the number of the next message that the sender expects.
         incomplete: the numbers of partly received messages, with the number of received
             pieces of each.
+        refusal: why the sender refuses the receiver; empty if it accepts the connection.
+        is_second: as in `Refused`.
         nonce: random bytes of the sender.
         mac: an authentication code of all other fields and of the receiver's nonce, with
             the key of the run; empty without a key.
@@ -118,19 +124,21 @@ class Hello(Frame, frozen=True):
     identity: Identity
     window: _Number
     incarnation: _Number
+    known: _Number = 0
     expected: _Number = 1
     incomplete: Annotated[
         list[tuple[_Number, _Number]], msgspec.Meta(max_length=MAX_INCOMPLETE)
     ] = []
+    refusal: Text = ""
+    is_second: bool = False
     nonce: bytes = b""
     mac: bytes = b""
 
 
 class Refusal(Frame, frozen=True):
-    """The reason for refusing a `Hello`; `is_second` as in `Refused`."""
+    """The reason for refusing a `Hello` that is not from this run."""
 
     why: Text
-    is_second: bool = False
 
 
 class Reference(NamedTuple):
@@ -247,12 +255,19 @@ class Abort(Frame, frozen=True):
     where: Text
     what: Text
     is_interruption: bool = False
+    is_error: bool = False
+    is_final: bool = False
 
     @classmethod
     def of(cls, cause: Cause) -> Abort:
         """Return the frame for a cause, with texts that a frame can hold."""
-        node, where, what = map(as_text, (cause.node, cause.where, cause.what))
-        return cls(node, where, what, cause.is_interruption)
+        node, where, what, *facts = astuple(cause)
+        return cls(as_text(node), as_text(where), as_text(what), *facts)
+
+    @property
+    def cause(self) -> Cause:
+        """The cause that the sender reports."""
+        return Cause(*astuple(self))
 
 
 class Goodbye(Frame, frozen=True):

@@ -51,6 +51,7 @@ class Link:
         is_unix: whether the connection is a unix socket.
         eager: the number of pieces of a message to send before the peer asks for it.
         incarnation: the number of the peer's process; None before the first connection.
+        own_incarnation: the number of this process, as the peer knows it.
         attempts: failed attempts since the last connection.
         retry_at: the time of the next attempt, in monotonic seconds.
         reason: why the last attempt failed, if known.
@@ -69,6 +70,7 @@ class Link:
     is_unix: bool = False
     eager: int = 0
     incarnation: int | None = None
+    own_incarnation: int = 0
     attempts: int = 0
     retry_at: float = 0.0
     reason: str = ""
@@ -394,9 +396,9 @@ class Link:
             case frames.Farewell():
                 self.knows_end = True
                 self.session.mailbox.notify()
-            case frames.Abort(node, where, what, is_interruption):
+            case frames.Abort():
                 self.knows_failure = True
-                self.session.fail(Cause(node, where, what, is_interruption))
+                self.session.fail(frame.cause)
             case _:
                 raise InvalidFrame("unexpected kind of frame")
 

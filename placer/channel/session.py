@@ -8,7 +8,6 @@ connections only while no thread of the program does.
 from __future__ import annotations
 
 import os
-import secrets
 import select
 import threading
 import time
@@ -17,6 +16,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
 from placer.channel.connecting import Joining
@@ -24,6 +25,7 @@ from placer.channel.contents import describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
+from placer.channel.incarnations import Incarnations
 from placer.channel.interface import Channel
 from placer.channel.keys import RunKey
 from placer.channel.link import MAX_EAGER, Link
@@ -51,6 +53,8 @@ LATE_JOIN_WAIT: Final = 5.0
 started together to come up."""
 CLOSE_LINGER: Final = 1.0
 """Seconds that `close` waits until the last frames (GOODBYE, ABORT) are sent."""
+CONTINUE_LINGER: Final = 0.1
+"""The same, where another attempt follows: its HELLOs tell the rest."""
 RECONNECT_WAIT: Final = 5.0
 """Seconds that `close` then waits for peers whose connections have broken."""
 SPIN: Final = 100e-6
@@ -61,9 +65,6 @@ DRAIN_LIMIT: Final = 64
 """How often the session's thread reads before it handles its other events."""
 MAX_EVENTS: Final = 64
 """The number of ready sockets to handle per call of `epoll`."""
-SECOND_WAIT: Final = 12.0
-"""Seconds after which a refused second process fails. By then, peers have noticed whether the first
-process is gone (`peers.SILENT_AFTER`)."""
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
@@ -89,6 +90,9 @@ class Session(Channel, Carrier):
         bind: the address `HOST:PORT` to listen at, if it differs from `endpoints`.
         join_timeout: the longest time that `join` waits, in seconds.
         lost_after: seconds of silence after which a peer is lost.
+        attempt: the attempt of the run that this session belongs to, counted from 1.
+        incarnations: the memory of this process; a new one by default. The sessions of a
+            process must share it.
         limits: the fields of `types.Limits`.
 
     Attributes:
@@ -98,6 +102,10 @@ class Session(Channel, Carrier):
         regions: the shared memory of this node, to send from.
         arena: buffers for received arrays.
         eager: how many pieces a peer may send before this node asks for a message.
+        continues: whether another attempt follows a failure whose cause is not final, so that
+            `close` need not wait for absent peers. May be set.
+        newer_attempt: the largest attempt of a peer that is larger than `attempt`; 0 if none.
+        is_replaced: whether another process is this node, so that this process must end.
 
     Raises:
         RunError: if the transport does not exist, an address is missing or malformed, TCP
@@ -121,6 +129,8 @@ class Session(Channel, Carrier):
         transport: str = "auto",
         join_timeout: float = 600.0,
         lost_after: float = 60.0,
+        attempt: int = 1,
+        incarnations: Incarnations | None = None,
         **limits: Any,
     ) -> None:
         if node not in endpoints:
@@ -154,7 +164,8 @@ class Session(Channel, Carrier):
         self._lost_after = lost_after
         self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
-        self._second_since = 0.0  # the time since another process runs as this node
+        # The peers that refuse this process as a second one, and since when.
+        self.second_since: dict[str, float] = {}
         self._told_at = 0.0  # when the last statuses were sent
         self.on_peer: Callable[[PeerEvent], object] = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
@@ -162,7 +173,11 @@ class Session(Channel, Carrier):
         self.is_closing = False  # waits until its peers have received everything
         self._is_leaving = False  # has said goodbye
         self._close_lock = threading.Lock()
-        self._incarnation = secrets.randbits(63)
+        self.attempt = attempt
+        self.incarnations = incarnations or Incarnations()
+        self.continues = False
+        self.newer_attempt = 0
+        self.is_replaced = False
         self._over_tcp = "tls" if encrypt else "tcp"
         self._shares = "unix" in streams and is_supported()
         self.regions = Regions()
@@ -257,7 +272,7 @@ class Session(Channel, Carrier):
                 hint=f"start the node with the same build and key; {self.node} is at {own}."
                 f" If another process of {self.node} runs, end it",
             )
-        self._joined = True
+        self._joined = self.incarnations.has_been_in_attempt = True
 
     def _absence(self, peer: str) -> str:
         where = show_endpoint(self._endpoints[peer])
@@ -282,7 +297,7 @@ class Session(Channel, Carrier):
                 if self.aborted is None and self._joined:
                     self._flush()
                     self._say_goodbye()
-                elif self.aborted is not None:
+                elif self.aborted is not None and not self._is_followed:
                     self.mailbox.wait_until(
                         self._all_informed, LATE_JOIN_WAIT, failed=True
                     )
@@ -292,6 +307,12 @@ class Session(Channel, Carrier):
                 self._thread.join()
                 self.mailbox.close()
                 self._close_sockets()
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether another attempt follows the failure of this one."""
+        cause = self.aborted
+        return self.continues and cause is not None and not cause.is_final
 
     def check_open(self) -> None:
         super().check_open()
@@ -464,8 +485,11 @@ class Session(Channel, Carrier):
         """Have the session's thread connect again; called by the reading thread."""
         self._signal(self._ended)
 
-    def _identity(self, sender: str, receiver: str) -> Identity:
-        return Identity(self._job, self._build, sender, receiver, self._names)
+    def identity(self, sender: str, receiver: str) -> Identity:
+        """Return the identity that a HELLO of this session has."""
+        return Identity(
+            self._job, self._build, sender, receiver, self._names, self.attempt
+        )
 
     def _wake(self) -> None:
         """End `_poll` and every wait of the program for a frame."""
@@ -502,7 +526,7 @@ class Session(Channel, Carrier):
             # Without this thread, waits would end only at their deadline.
             is_known = isinstance(error, RunError)
             what = str(error) if is_known else f"{type(error).__name__}: {error}"
-            self.fail(Cause(self.node, "channel", what))
+            self.fail(Cause(self.node, "channel", what, is_error=True))
             self._report_failures()
             if not is_known:
                 raise
@@ -586,54 +610,36 @@ class Session(Channel, Carrier):
             self._drain()
         return link.ended
 
-    def greet(self, peer: str, nonce: bytes) -> Hello:
-        """Return the HELLO for a peer whose position is final."""
-        identity, position = (
-            self._identity(self.node, peer),
-            self.links[peer].position(),
-        )
-        return Hello(identity, self.window, self._incarnation, *position, nonce)
-
-    def check(self, hello: Hello, newcomer: FrameSocket) -> None:
-        """Raise Refused unless a HELLO is from a peer of this run."""
-        peer = hello.identity.node
-        theirs, ours = hello.identity, self._identity(peer, self.node)
-        if theirs.build != ours.build:
-            raise Refused("the build is different")
-        if theirs != ours:
-            raise Refused("the run is different")
+    def greet(self, peer: str, nonce: bytes, refused: Refused | None = None) -> Hello:
+        """Return the HELLO for a peer whose position is final, or one that refuses it."""
         link = self.links[peer]
-        if link.incarnation not in (None, hello.incarnation):
-            if peer in self.mailbox.departed:
-                raise Refused("the node has ended its run")
-            if not link.ended:
-                self._drain()  # notice if the connection has ended
-            if not link.ended and self._peers.is_alive(peer):
-                # Both processes may claim to be this node, but the run has state of the first one.
-                raise Refused(
-                    f"the node already runs at {link.socket.peer_address}; the second"
-                    f" process is at {newcomer.peer_address}: end one of them",
-                    is_second=True,
-                )
-            self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
-            raise Refused("the process was restarted")
-        if link.is_invalid:
-            raise Refused("the node is lost")
-        if peer in self.mailbox.departed or link.is_unix:
-            raise Refused("the node is already connected")
+        if not link.is_joined:
+            link.own_incarnation = self.incarnations.own
+        hello = Hello(
+            self.identity(self.node, peer),
+            self.window,
+            link.own_incarnation,
+            self.incarnations.of(peer),
+            nonce=nonce,
+        )
+        if refused is not None:
+            why = frames.as_text(str(refused))
+            return replace(hello, refusal=why, is_second=refused.is_second)
+        expected, incomplete = link.position()
+        return replace(hello, expected=expected, incomplete=incomplete)
 
-    def refused_as_second(self, why: str) -> None:
-        """Note that a peer is connected to another process of this node. This process
-        fails if the refusals continue for `SECOND_WAIT` seconds. By then the peer would
-        have noticed the end of the other process."""
-        now = time.monotonic()
-        self._second_since = self._second_since or now
-        if now - self._second_since >= SECOND_WAIT:
-            self.fail(Cause(self.node, "", why))
+    def is_heard(self, peer: str) -> bool:
+        """Whether the process that is connected as this peer is alive."""
+        link = self.links[peer]
+        if not link.ended:
+            self._drain()  # notice if the connection has ended
+        return not link.ended and self._peers.is_alive(peer)
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Start serving a peer that has connected, for the first time or again."""
         self._report_peers(self._peers.hear(peer, time.monotonic()))
+        self.incarnations.see(peer, hello.incarnation, socket.peer_address)
+        self.second_since.pop(peer, None)
         link = self.links[peer]
         if link.is_joined:
             del self._links_by_fd[link.socket.fd]
@@ -663,7 +669,8 @@ class Session(Channel, Carrier):
         # failure, `_broadcast_abort` has already sent ABORT.
         cause = self.aborted
         last = frames.encode(frames.Goodbye() if cause is None else Abort.of(cause))
-        until = time.monotonic() + CLOSE_LINGER
+        linger = CONTINUE_LINGER if self._is_followed else CLOSE_LINGER
+        until = time.monotonic() + linger
         for link in self._joined_links():
             if cause is None and not self._is_leaving:
                 link.socket.put(last)
