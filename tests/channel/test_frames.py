@@ -39,11 +39,14 @@ from placer.system.memory.aligned import ALIGNMENT, round_up
 INT64 = st.integers(-(2**63), 2**63 - 1)
 KEY = Key(1, 2, 3)
 HELLO = Hello(
-    Identity("j", "build", "b:0", "a:0", ["a:0", "b:0"]),
+    Identity("j", "build", "b:0", "a:0", ["a:0", "b:0"], 2),
     1000,
     7,
+    6,
     3,
     [(1, 2), (2, 0)],
+    "another process is this node",
+    True,
     b"n" * 32,
     b"m" * 32,
 )
@@ -60,7 +63,7 @@ FRAMES = [
     Memory(0, 2**64 - 1),
     Status((Doing("a:0", "step 1", 1.5),)),
     Abort("a:0", "step 1", "é" * MAX_TEXT),
-    Abort("a:0", "step 1", "it was interrupted", is_interruption=True),
+    Abort("a:0", "step 1", "it was interrupted", True, True, True),
 ]
 
 
@@ -157,12 +160,16 @@ IDENTITY = ["j", "", "b:0", "a:0", ["a:0", "b:0"]]
         [IDENTITY, 9, -1],
         [IDENTITY, -9, 7],
         [IDENTITY, 9, 7, -1],
-        [IDENTITY, 9, 7, 1, [[1, -1]]],
-        [IDENTITY, 9, 7, 1, [[1]]],
-        [IDENTITY, 9, 7, 1, [[1, 0]] * (frames.MAX_INCOMPLETE + 1)],
-        [IDENTITY, 9, 7, 1, [], 5],
-        [IDENTITY, 9, 7, 1, [], b"", b"", 5],
+        [IDENTITY, 9, 7, 0, -1],
+        [IDENTITY, 9, 7, 0, 1, [[1, -1]]],
+        [IDENTITY, 9, 7, 0, 1, [[1]]],
+        [IDENTITY, 9, 7, 0, 1, [[1, 0]] * (frames.MAX_INCOMPLETE + 1)],
+        [IDENTITY, 9, 7, 0, 1, [], "w" * 8193],
+        [IDENTITY, 9, 7, 0, 1, [], "", 1],
+        [IDENTITY, 9, 7, 0, 1, [], "", False, 5],
+        [IDENTITY, 9, 7, 0, 1, [], "", False, b"", b"", 5],
         [IDENTITY[:4], 9, 7],
+        [[*IDENTITY, 0], 9, 7],
         [["j", 5, *IDENTITY[2:]], 9, 7],
         [["j", "b" * 8193, *IDENTITY[2:]], 9, 7],
         [{"hello": IDENTITY, "incarnation": 7}],
@@ -184,6 +191,8 @@ def test_welcome_with_another_nonce_is_refused(nonce):
 def test_long_causes_are_truncated():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
     assert Abort.of(cause) == Abort("worker:0", "step 1", "é" * MAX_TEXT)
+    cause = Cause("worker:0", "step 1", "no such file", is_error=True, is_final=True)
+    assert Abort.of(cause).cause == cause
 
 
 @given(st.binary(min_size=64, max_size=300))

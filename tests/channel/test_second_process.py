@@ -25,7 +25,7 @@ def test_a_second_process_is_refused_while_the_first_one_is_heard(
     seen = dict.fromkeys(addresses, addresses)
     channels = between("a:0", "b:0", addresses=seen, deadline=20.0)
     other = free_addresses(["c:0"])["c:0"]
-    monkeypatch.setattr("placer.channel.session.SECOND_WAIT", 0.0)
+    monkeypatch.setattr("placer.channel.admission.SECOND_WAIT", 0.0)
     second: Session = make("b:0", addresses, "test job", bind=other, join_timeout=20)
     try:
         with pytest.raises(Aborted) as refused:

@@ -125,7 +125,7 @@ class RawNode:
         """Return the HELLO of b:0, or one that differs in some fields, as the answer to
         a WELCOME."""
         identity = {"job": JOB, "build": "", "node": "b:0", "to": "a:0"}
-        identity |= {"nodes": ["a:0", "b:0"]}
+        identity |= {"nodes": ["a:0", "b:0"], "attempt": 1}
         identity |= {name: fields.pop(name) for name in [*fields] if name in identity}
         rest = {"window": 64 << 20, "incarnation": 7, "nonce": NONCE, **fields}
         hello = Hello(Identity(**identity), **rest)
@@ -143,9 +143,9 @@ class RawNode:
 
     def refusal(self) -> str:
         """Return why the node refuses a HELLO."""
-        refusal = self.read()
-        assert isinstance(refusal, Refusal)
-        return refusal.why
+        answer = self.read()
+        assert isinstance(answer, Refusal | Hello)
+        return answer.why if isinstance(answer, Refusal) else answer.refusal
 
     def greet(self, **fields: object) -> Hello:
         """Send a HELLO; return the one of the node, which answers it.
@@ -155,14 +155,12 @@ class RawNode:
         """
         self.send(self.hello(self.welcome(), **fields))
         answer = self.read()
-        if (
-            isinstance(answer, Refusal)
-            and answer.why == "the node is already connected"
-        ):
+        assert isinstance(answer, Hello), answer
+        if answer.refusal == "the node is already connected":
             self.connection.close()
             self.connection = self._connect()
             return self.greet(**fields)
-        assert isinstance(answer, Hello), answer
+        assert not answer.refusal
         assert (answer.identity.node, answer.identity.to) == ("a:0", "b:0")
         return answer
 

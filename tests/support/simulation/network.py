@@ -399,6 +399,9 @@ class Socket(File):
 
     # Options and the end.
 
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", 1
+
     def getsockopt(self, level: int, option: int) -> int:
         assert option == socket.SO_ERROR
         error, self.connect_error = self.connect_error, 0

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from placer.channel import (
+    admission,
     connecting,
     contents,
     frame_socket,
@@ -22,6 +23,7 @@ from placer.channel import (
     region,
     session,
 )
+from placer.channel.incarnations import Incarnations
 from placer.channel.keys import RunKey
 from placer.channel.session import Session
 from support.simulation.files import Files, SimulatedOs
@@ -66,7 +68,8 @@ class World:
         key = KEY if self.streams == "tcp" else None
         return Session(
             node, endpoints, "job", key=key, encrypt=False, transport="tcp" if key else "shared",
-            beat=NEVER, lost_after=16 * NEVER, **options,
+            **{"beat": NEVER, "lost_after": 16 * NEVER, "incarnations": Incarnations(1)}
+            | options,
         )  # fmt: skip
 
     @contextmanager
@@ -74,6 +77,7 @@ class World:
         """Let the channels use this world, and none of the system; and other modules its
         threads."""
         names: Mapping[ModuleType, Mapping[str, Any]] = {
+            admission: {"time": self.time},
             contents: {"INLINE": INLINE},
             frames: {"INLINE": INLINE},
             frame_socket: {
@@ -108,7 +112,6 @@ class World:
                 "SPIN": 3e-6,
                 "TICK": NEVER,
                 "os": SimulatedOs(self.files),
-                "secrets": _Secrets(self.random),
                 "select": self.files,
                 "threading": self.threading,
                 "time": self.time,
@@ -136,9 +139,6 @@ class _Secrets:
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
-
-    def randbits(self, count: int) -> int:
-        return self._draw.getrandbits(count)
 
     def token_bytes(self, count: int) -> bytes:
         return self._draw.randbytes(count)
