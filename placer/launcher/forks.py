@@ -59,19 +59,20 @@ def open_fork_server(
     plan: Plan,
     commands: Sequence[Sequence[str]],
     environment: Mapping[str, str],
-    restarts: int,
     watch: Watch,
     interruption: Interruption,
+    *,
+    starts_again: bool = False,
 ) -> Iterator[ForkServer | None]:
     """Yield a server that has made the imports of the nodes of a plan. Yield None,
     after a warning, if no process can be forked. A signal during the imports ends the
-    run."""
+    run. If the run starts nodes again, the server makes all of their imports."""
     longest = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
     room = min(longest + _ADDED, _MOST)
     with ExitStack() as exits, catch_signals() as signals:
         server: ForkServer | None = None
         try:
-            server = ForkServer(environment, _imports(plan, restarts), room)
+            server = ForkServer(environment, _imports(plan, starts_again), room)
             exits.enter_context(server)
             with signals.raised_from(1):
                 server.wait_until_ready()
@@ -92,11 +93,11 @@ def cannot_fork(error: ForkError) -> NodeWarning:
     return NodeWarning(f"each node makes its imports itself: the fork server {error}")
 
 
-def _imports(plan: Plan, restarts: int) -> tuple[str, ...]:
+def _imports(plan: Plan, starts_again: bool) -> tuple[str, ...]:
     """Return the modules that all nodes import, and those that many of them import. A node
     that is started again saves the time for all of its imports."""
     updating = [
         nodes for nodes in plan.processes.values() if any(n.tables for n in nodes)
     ]
-    least = 1 if restarts else _MANY
+    least = 1 if starts_again else _MANY
     return _IMPORTS if len(updating) < least else (*_IMPORTS, *_UPDATES)

@@ -174,7 +174,12 @@ def _local_starter(
         if can_fork(plan, options):
             commands = [command(node) for node in plan.processes]
             opened = open_fork_server(
-                plan, commands, environment, options.restarts, watch, interruption
+                plan,
+                commands,
+                environment,
+                watch,
+                interruption,
+                starts_again=options.restarts > 0,
             )
             server = exits.enter_context(opened)
 

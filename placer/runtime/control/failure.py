@@ -92,11 +92,12 @@ _RAISED = re.compile(r"[A-Za-z_][\w.]*: ").match
 
 
 def failure_event(
-    node: str, error: BaseException, channel: Channel | None, attempt: int = 1
+    node: str, error: BaseException, channel: Channel | None, attempt: int = 0
 ) -> NodeFailure | Left:
     """Return the event of a failed node: `Left` if the failure ends only its attempt.
 
-    `root` is false if another node caused the failure.
+    `root` is false if another node caused the failure. `attempt` is 0 if every failure ends
+    the run.
     """
     cause = cause_of(error, describe_error(error), node)
     if isinstance(error, Aborted):
@@ -104,6 +105,6 @@ def failure_event(
     elif channel is not None and channel.aborted is not None:
         cause = channel.aborted  # the same cause, with the position in the program
     is_root, message = not isinstance(error, Aborted), str(error)
-    if cause.is_final:
+    if cause.is_final or not attempt:
         return NodeFailure(cause, root=is_root, message=message)
     return Left(node, attempt, cause, root=is_root, message=message)

@@ -27,7 +27,7 @@ from placer.channel.thread_channel import thread_channels
 from placer.plan.plan import NodePlan, Plan, neighbours
 from placer.runtime.callbacks.event_queue import EventQueue
 from placer.runtime.callbacks.event_relay import EventRelay, RelayedReport
-from placer.runtime.control.events import Report
+from placer.runtime.control.events import Event, Report
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import failure_event
 from placer.runtime.control.options import Options
@@ -108,9 +108,7 @@ class NodeRun:
             try:
                 return self._run_attempt(prediction)
             except Aborted as error:
-                if error.cause.is_final or self.channel is None:
-                    raise
-                if self.channel.is_replaced:
+                if self.channel is None or self._ends_run(error.cause):
                     raise
                 newer = self.channel.newer_attempt
             # The error refers to the frames that hold the tables.
@@ -118,6 +116,15 @@ class NodeRun:
             gc.collect()
             self.rows.drop_failed()
             self.number = max(self.number + 1, newer)
+
+    def _ends_run(self, cause: Cause) -> bool:
+        """Whether a failure ends the run for this process."""
+        is_replaced = self.channel is not None and self.channel.is_replaced
+        return cause.is_final or is_replaced or not self.options.restarts
+
+    def _event(self, error: BaseException) -> Event:
+        attempt = self.number if self.options.restarts else 0
+        return failure_event(self.node, error, self.channel, attempt)
 
     def exit_without_launcher(self) -> None:
         """End this process, because its launcher has ended."""
@@ -135,7 +142,7 @@ class NodeRun:
         def report_failure(error: BaseException) -> None:
             if error not in reported:
                 reported.append(error)
-                self.report(failure_event(self.node, error, self.channel, self.number))
+                self.report(self._event(error))
 
         watchdog = _Watchdog(self._exit_after_failure)
         goes_on = False
@@ -159,7 +166,7 @@ class NodeRun:
             )
             channel.continues = options.restarts > 0
             channel.on_abort = lambda cause: watchdog.begin(
-                EXIT_TIMEOUT if cause.is_final else options.lost_after
+                EXIT_TIMEOUT if self._ends_run(cause) else options.lost_after
             )
             channels = thread_channels(channel)
             executions = [
@@ -202,7 +209,7 @@ class NodeRun:
             report_failure(error)
             if self.channel is not None and self.channel.aborted is not None:
                 cause = self.channel.aborted
-                goes_on = isinstance(error, Aborted) and not cause.is_final
+                goes_on = isinstance(error, Aborted) and not self._ends_run(cause)
                 if is_control and self.execution is not None:
                     note_failure(self.execution, cause)
             raise
@@ -224,8 +231,7 @@ class NodeRun:
         if channel is not None and channel.aborted is not None:
             error = Aborted(channel.aborted)
             if self.pipe is not None:
-                event = failure_event(self.node, error, channel, self.number)
-                self.pipe.close(EXIT_TIMEOUT, event)
+                self.pipe.close(EXIT_TIMEOUT, self._event(error))
             else:
                 print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(1)
