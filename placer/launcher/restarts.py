@@ -155,6 +155,11 @@ class Restarts:
                 yield node
 
     @property
+    def begun(self) -> int:
+        """The number of attempts that have begun to train."""
+        return len(self.done) + 1
+
+    @property
     def has_due(self) -> bool:
         """Whether a process is to be started later."""
         return bool(self._due)

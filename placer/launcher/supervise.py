@@ -135,7 +135,8 @@ class _Supervisor:
         states: the last reported state of each node.
         reporters: the nodes that have reported a failure.
         joined: the processes that have joined the others since they were started.
-        stopping_in: the attempt whose control node was asked to stop the run; 0 if none was.
+        stops: how many attempts the run had begun when its control node was asked to stop; 0
+            if it was not asked.
         since: the time from which the limits of the phase count.
     """
 
@@ -155,7 +156,7 @@ class _Supervisor:
     frozen: FrozenNodes = field(default_factory=FrozenNodes)
     is_behind: bool = False
     joined: set[str] = field(default_factory=set)
-    stopping_in: int = 0
+    stops: int = 0
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self._order_stop
@@ -175,7 +176,7 @@ class _Supervisor:
         self._register(child.pidfd, partial(self._handle_exit, child))
 
     def _order_stop(self) -> None:
-        self.stopping_in = self.restarts.attempt if self.restarts is not None else 1
+        self.stops = 1 if self.restarts is None else self.restarts.begun
         self.children[0].order_stop()
 
     def _order_step(self) -> None:
@@ -463,13 +464,9 @@ class _Supervisor:
         is_repeated = isinstance(event, Step) and event.step <= furthest
         if is_repeated and self.calls.has_callbacks:
             self.children[0].order_step()
-        if isinstance(event, Step) and event.step >= furthest:
-            self._order_stop_again(self.restarts.attempt)
-
-    def _order_stop_again(self, attempt: int) -> None:
-        """Ask the control node again to stop, if the attempt that was asked has failed."""
-        if self.stopping_in and self.stopping_in != attempt:
-            self._order_stop()
+        caught_up = isinstance(event, Step) and event.step >= furthest
+        if caught_up and 0 < self.stops < self.restarts.begun:
+            self._order_stop()  # the attempt that was asked has failed
 
     def _pass_on(self, event: Event) -> None:
         self.watch(event)

@@ -78,9 +78,11 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
         return begun
     if execution.is_control:
         folder = settings.folder
-        wait = options.join_timeout if execution.attempt > 1 else 0.0
-        has_locks = begun.lock.enter_context(locked(folder, wait=wait))
         is_own = bool(_begun(_of_run(folder, execution.run)))
+        execution.continues = is_own
+        # A process of an earlier attempt may still hold the lock.
+        wait = options.join_timeout if is_own or execution.attempt > 1 else 0.0
+        has_locks = begun.lock.enter_context(locked(folder, wait=wait))
         if not is_own:
             check_continues(folder, options.resume)
             if options.restarts and not has_locks:
@@ -93,9 +95,14 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
         is_own = is_own and bool(listed)
         named = folder if is_own else named
     if options.restarts:
-        own = {"resumes": named is not None, "own": is_own}
-        chosen = barrier(execution.plan, execution.channel, own, BEGIN)[0]
+        facts = {
+            "resumes": named is not None,
+            "own": is_own,
+            "continues": execution.continues,
+        }
+        chosen = barrier(execution.plan, execution.channel, facts, BEGIN)[0]
         begun.resumes, begun.is_own = bool(chosen["resumes"]), bool(chosen["own"])
+        execution.continues = bool(chosen["continues"])
     begun.named = named if execution.is_control else None
     return begun
 
