@@ -25,7 +25,8 @@ class Fault:
 
     Attributes:
         node: the node that reaches the point.
-        point: such as `state compiling`, `step 3, call 2: receive` or `before settle`.
+        point: such as `state compiling`, `step 3, call 2: receive` or `before settle`; the
+            first point that begins so.
         act: a signal such as `SIGKILL`, `freeze SECONDS`, or `raise TEXT`. A process that is
             frozen without a number of seconds does not continue.
         to: the nodes to which it is done, by default to the node. Also `fork server` and
@@ -106,6 +107,7 @@ class Faulty:
         """Plant faults for the next run, and remove the files of the last one."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.files.mkdir(parents=True)
+        (self.folder / "points").touch()
         self.plant(faults)
 
     def plant(self, faults: Iterable[Fault]) -> None:

@@ -40,7 +40,8 @@ def reach(node: str, point: str) -> bool:
     Return whether the call must have a wrong argument."""
     spoils = False
     for fault in _faults:
-        if fault["node"] == node and fault["point"] == point and _take(fault):
+        is_here = fault["node"] == node and point.startswith(fault["point"])
+        if is_here and _take(fault):
             spoils = fault["act"] == "spoil"
             if not spoils:
                 _do(fault["act"], fault["to"] or [node])
