@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,11 +35,24 @@ _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
 _FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 
 
+LOCK_PAUSE: Final = 0.05
+"""Seconds between two attempts to lock a folder."""
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, wait: float = 0.0) -> Iterator[bool]:
     """Create and lock a folder of checkpoints, and remove incomplete checkpoints.
 
-    Raises CheckpointError if the folder cannot be created or another run has locked it.
+    Args:
+        folder: the folder.
+        wait: the longest time to wait for another process that has locked the folder, in
+            seconds.
+
+    Yields:
+        False if the file system has no locks.
+
+    Raises:
+        CheckpointError: if the folder cannot be created, or another run has locked it.
     """
     try:
         _create(folder)
@@ -48,16 +62,7 @@ def locked(folder: Path) -> Iterator[None]:
             f"checkpoints cannot be written to '{folder}': {error.strerror}"
         ) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CheckpointError(
-                f"another run writes checkpoints to '{folder}'",
-                hint="name another folder, or wait for the other run to end",
-            ) from None
-        except OSError as error:  # tolerate file systems without locks
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
-                raise
+        has_locks = _lock(descriptor, folder, time.monotonic() + wait)
         for entry in folder.iterdir():
             if not _TEMPORARY.fullmatch(entry.name):
                 continue
@@ -65,9 +70,29 @@ def locked(folder: Path) -> Iterator[None]:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
-        yield
+        yield has_locks
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, until: float) -> bool:
+    """Lock a folder; return False if its file system has no locks."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < until:
+                time.sleep(LOCK_PAUSE)
+                continue
+            raise CheckpointError(
+                f"another run writes checkpoints to '{folder}'",
+                hint="name another folder, or wait for the other run to end",
+            ) from None
+        except OSError as error:  # tolerate file systems without locks
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
+            return False
+        return True
 
 
 def _create(folder: Path) -> None:

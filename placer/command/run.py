@@ -55,6 +55,7 @@ AUTO = "auto"
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--paced", is_flag=True, hidden=True)
 @click.option("--prediction", hidden=True)
+@click.option("--run-id", default="", hidden=True)
 def run_command(
     build: Path,
     node: str,
@@ -67,6 +68,7 @@ def run_command(
     order_fd: int | None,
     paced: bool,
     prediction: str | None,
+    run_id: str,
     **options: Any,
 ) -> None:
     """Run one node of BUILD.
@@ -138,7 +140,7 @@ def run_command(
         # This node was started by hand.
         check_build_data(plan, build, plan.process(node))
     is_control = plan.process(node)[0].name == plan.control
-    if is_control:  # Only the control node writes results.
+    if is_control and not launched:  # Otherwise the launcher has checked them.
         check_output_files(build, chosen)
     with signals_piped(launched=launched) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
@@ -155,6 +157,7 @@ def run_command(
                 relay=relay,
                 bind=bind,
                 prediction=read_request(prediction) if prediction else None,
+                run_id=run_id,
                 signals=signals,
             )
         except PlacerError as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from placer.launcher.node_process import SSH_FAILED
 from placer.launcher.other_python import hint_without_placer
 from placer.launcher.watched_node import WatchedNode
-from placer.runtime.control.events import NodeFailure, State
+from placer.runtime.control.events import Left, NodeFailure, State
 from placer.runtime.signals.signals import signal_name
 from placer.system.files.last_line import last_line
 
@@ -35,7 +35,7 @@ class Failure:
     is_interruption: bool = False
 
 
-def failure_from_report(event: NodeFailure) -> Failure:
+def failure_from_report(event: NodeFailure | Left) -> Failure:
     """Return the failure in a report, which can concern the reporting node, another node
     or the run."""
     cause = event.cause

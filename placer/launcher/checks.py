@@ -64,6 +64,11 @@ def check_launch(
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     if machines is not None:
+        if options.restarts:
+            raise PlacerError(
+                "'restarts' (--restarts) needs all nodes on this machine",
+                hint="remove the option, and continue a failed run with --resume",
+            )
         if isinstance(machines, Hosts):
             _check_hosts(plan, options, machines)
         elif options.base_port is not None:

@@ -43,11 +43,11 @@ _MOST: Final = 100_000
 
 def can_fork(plan: Plan, options: Options) -> bool:
     """Return True if the processes of a run on this machine are forks of one process.
-    The run must have many processes and must not use GPUs: it is not known which GPU
-    libraries survive a fork. The environment can turn forks off."""
+    The run must have many processes, or start processes again, and must not use GPUs: it is
+    not known which GPU libraries survive a fork. The environment can turn forks off."""
     if os.environ.get(FORKS) == "0" or os.environ.get("PYTHONHASHSEED") == "random":
         return False
-    if len(plan.processes) < _MANY:
+    if len(plan.processes) < _MANY and not options.restarts:
         return False
     if options.emulate or plan.settings.emulate:
         return True
@@ -61,16 +61,18 @@ def open_fork_server(
     environment: Mapping[str, str],
     watch: Watch,
     interruption: Interruption,
+    *,
+    starts_again: bool = False,
 ) -> Iterator[ForkServer | None]:
     """Yield a server that has made the imports of the nodes of a plan. Yield None,
     after a warning, if no process can be forked. A signal during the imports ends the
-    run."""
+    run. If the run starts nodes again, the server makes all of their imports."""
     longest = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
     room = min(longest + _ADDED, _MOST)
     with ExitStack() as exits, catch_signals() as signals:
         server: ForkServer | None = None
         try:
-            server = ForkServer(environment, _imports(plan), room)
+            server = ForkServer(environment, _imports(plan, starts_again), room)
             exits.enter_context(server)
             with signals.raised_from(1):
                 server.wait_until_ready()
@@ -91,9 +93,11 @@ def cannot_fork(error: ForkError) -> NodeWarning:
     return NodeWarning(f"each node makes its imports itself: the fork server {error}")
 
 
-def _imports(plan: Plan) -> tuple[str, ...]:
-    """Return the modules that all nodes import, and those that many of them import."""
+def _imports(plan: Plan, starts_again: bool) -> tuple[str, ...]:
+    """Return the modules that all nodes import, and those that many of them import. A node
+    that is started again saves the time for all of its imports."""
     updating = [
         nodes for nodes in plan.processes.values() if any(n.tables for n in nodes)
     ]
-    return _IMPORTS if len(updating) < _MANY else (*_IMPORTS, *_UPDATES)
+    least = 1 if starts_again else _MANY
+    return _IMPORTS if len(updating) < least else (*_IMPORTS, *_UPDATES)

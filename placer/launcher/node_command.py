@@ -21,14 +21,16 @@ def node_command(
     options: Options,
     paced: bool = False,
     prediction: PredictionRequest | None = None,
+    run_id: str = "",
 ) -> list[str]:
     """Return the command line `placer run BUILD --node NODE …` for this interpreter. If
     `paced`, the steps wait for the launcher's callbacks. With `prediction`, the node
-    predicts these rows instead of training."""
+    predicts these rows instead of training. `run_id` is the id of a run with `--restarts`."""
     command = [*interpreter(), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed, *node_arguments(options)]
     command += [PACED] if paced else []
+    command += ["--run-id", run_id] if run_id else []
     if prediction is not None:
         command += ["--prediction", write_request(prediction)]
     return command

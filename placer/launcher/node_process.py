@@ -91,6 +91,7 @@ def start_node(
     takes_orders: bool,
     inherited: Sequence[int] = (),
     server: ForkServer | None = None,
+    again: bool = False,
 ) -> NodeProcess:
     """Start the process of a node on this machine.
 
@@ -105,6 +106,7 @@ def start_node(
             node should stop the run.
         inherited: more descriptors that the process inherits.
         server: fork the process from this server.
+        again: whether the process takes the place of another one. Its log is extended.
 
     Raises:
         RunError: if the process cannot be started.
@@ -114,7 +116,7 @@ def start_node(
         options = ["--report-fd", str(theirs[0])]
         if takes_orders:
             options += ["--order-fd", str(theirs[1])]
-        with log.open("wb") as output, signals_blocked():
+        with log.open("ab" if again else "wb") as output, signals_blocked():
             process = (Child if server is None else server).start(
                 [*command, *options],
                 environment,
@@ -125,13 +127,16 @@ def start_node(
             return _watched(node, log, process, reports, order)
 
 
-def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodeProcess:
+def start_ssh(
+    node: str, command: Sequence[str], log: Path, host: str, *, again: bool = False
+) -> NodeProcess:
     """Start an ssh process that runs a node on another machine. The node reads orders
     from the standard input of ssh and writes events to its standard output. The
-    standard error of ssh goes to `log`. Raises RunError if ssh cannot be started."""
+    standard error of ssh goes to `log`, which is extended if the process starts `again`.
+    Raises RunError if ssh cannot be started."""
     with (
         _pipes(node, orders=True) as (reports, order, (end, read)),
-        log.open("wb") as output,
+        log.open("ab" if again else "wb") as output,
     ):
         process = Child.start(command, stdin=read, stdout=end, stderr=output)
         child = _watched(node, log, process, reports, order)

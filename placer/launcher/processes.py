@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import structs
 
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
@@ -19,23 +24,21 @@ from placer.launcher.logs import LogFolder, log_path
 from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
+from placer.launcher.restarts import Restarts, StartAgain
 from placer.launcher.supervise import Watch, supervise
-from placer.launcher.watched_node import WatchedNode
+from placer.launcher.watched_node import StartNode, WatchedNode
 from placer.plan.plan import Plan
 from placer.runtime.callbacks.callbacks import CallbackQueue
+from placer.runtime.control.checkpoint_settings import checkpoint_settings
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.options import Options
-from placer.runtime.control.result import Outcome
+from placer.runtime.control.result import Outcome, Result
 from placer.runtime.prediction.request import PredictionRequest
 from placer.runtime.process.environment import node_environment
 from placer.runtime.saving.start_choice import choose_start
 from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import catch_signals
 from placer.system.descriptors import is_readable
-
-StartNode = Callable[[str, Path, bool], WatchedNode]
-"""Starts the process of a node. Its arguments are the name of the node, its log file,
-and True for the control node."""
 
 
 def run_processes(
@@ -60,6 +63,9 @@ def run_processes(
             )
         else:
             start: StartNode
+            options, keeps = exits.enter_context(
+                _with_checkpoints(build, plan, options, logs)
+            )
             if machines is not None:
                 start = remote_starter(build, plan, options, machines, paced=paced)
             else:
@@ -70,10 +76,33 @@ def run_processes(
                     )
                 )
             result = launch_nodes(
-                [*plan.processes], start, logs.folder, watch, interruption, calls
+                [*plan.processes],
+                start,
+                logs.folder,
+                watch,
+                interruption,
+                calls,
+                partial(_restarts, plan, options) if options.restarts else None,
             )
+            if not keeps and isinstance(result, Result):
+                result = structs.replace(result, best=None)
     logs.failed = result.failed_late
     return result
+
+
+@contextmanager
+def _with_checkpoints(
+    build: Path, plan: Plan, options: Options, logs: LogFolder
+) -> Iterator[tuple[Options, bool]]:
+    """Yield options with a folder of checkpoints if the run has `--restarts`, and whether
+    the folder is kept. A new folder is beside the logs, and is removed after a success."""
+    if not options.restarts or checkpoint_settings(plan, build, options) is not None:
+        yield options, True
+        return
+    _make_folder(logs.folder)
+    folder = Path(tempfile.mkdtemp(prefix="checkpoints-", dir=logs.folder))
+    yield replace(options, checkpoint=folder), False
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run_job(
@@ -133,6 +162,7 @@ def _local_starter(
         options=replace(options, base_port=None),
         paced=paced,
         prediction=prediction,
+        run_id=secrets.token_hex(8) if options.restarts else "",
     )
     key_fd = pass_key(find_key(options.key) or new_key())
     environment = node_environment(key_fd)
@@ -143,10 +173,19 @@ def _local_starter(
         has_forks = False
         if can_fork(plan, options):
             commands = [command(node) for node in plan.processes]
-            opened = open_fork_server(plan, commands, environment, watch, interruption)
+            opened = open_fork_server(
+                plan,
+                commands,
+                environment,
+                watch,
+                interruption,
+                starts_again=options.restarts > 0,
+            )
             server = exits.enter_context(opened)
 
-        def start(node: str, log: Path, is_control: bool) -> NodeProcess:
+        def start(
+            node: str, log: Path, is_control: bool, *, again: bool = False
+        ) -> NodeProcess:
             nonlocal server, has_forks
             start_it = partial(
                 start_node,
@@ -156,13 +195,14 @@ def _local_starter(
                 environment,
                 takes_orders=is_control,
                 inherited=(key_fd,),
+                again=again,
             )
             try:
                 started = start_it(server=server)
             except ForkError as error:
                 watch(cannot_fork(error))
                 server = None
-                if error.has_ended and has_forks:
+                if error.has_ended and has_forks and not again:
                     raise ForksEnded from error
                 return start_it()
             has_forks = server is not None
@@ -178,6 +218,7 @@ def launch_nodes(
     watch: Watch,
     interruption: Interruption,
     calls: CallbackQueue | None = None,
+    restarts: Callable[[StartAgain], Restarts] | None = None,
 ) -> Outcome:
     """Start a process for each node, and watch the processes until all have ended.
 
@@ -190,12 +231,19 @@ def launch_nodes(
         watch: called with each event.
         interruption: decides how the run reacts to signals.
         calls: the queue of steps for callbacks.
+        restarts: returns the restarts of the run, given a function that starts a process
+            again; None if the first failure ends the run.
     """
     if not hasattr(os, "pidfd_open"):
         raise RunError(
             "nodes can run as processes only on Linux", hint="use --in-process"
         )
     _make_folder(logs)
+
+    def start_again(child: WatchedNode) -> WatchedNode:
+        child.close()
+        return start(child.node, child.log, child.node == nodes[0], again=True)
+
     with catch_signals() as signals, _started(nodes, start, logs) as children:
         return supervise(
             children,
@@ -203,7 +251,14 @@ def launch_nodes(
             signals,
             interruption,
             calls if calls is not None else CallbackQueue(()),
+            None if restarts is None else restarts(start_again),
         )
+
+
+def _restarts(plan: Plan, options: Options, start: StartAgain) -> Restarts:
+    return Restarts(
+        options.restarts, start, options.lost_after, compares=plan.is_synchronous
+    )
 
 
 @contextmanager
@@ -228,7 +283,7 @@ def _start_all(
         try:
             for node in nodes:
                 child = start(node, log_path(logs, node), not children)
-                closing.callback(child.close)
+                closing.callback(_close, children, len(children))
                 children.append(child)
         except ForksEnded:
             for child in children:
@@ -237,6 +292,11 @@ def _start_all(
             return None
         exits.push(closing.pop_all())
     return children
+
+
+def _close(children: Sequence[WatchedNode], index: int) -> None:
+    """Close a process, or the one that has taken its place."""
+    children[index].close()
 
 
 def _make_folder(logs: Path) -> None:

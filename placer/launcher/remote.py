@@ -13,7 +13,7 @@ import contextlib
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from placer.launcher.delivery import write_delivery
 from placer.launcher.hosts import read_hosts
 from placer.launcher.node_command import PACED, node_arguments
 from placer.launcher.node_process import NodeProcess, start_ssh
+from placer.launcher.watched_node import StartNode
 from placer.plan.plan import Plan
 from placer.runtime.callbacks.event_queue import write_all
 from placer.runtime.control.options import Options
@@ -56,7 +57,7 @@ class Hosts:
 
 def remote_starter(
     build: Path, plan: Plan, options: Options, hosts: Hosts, *, paced: bool = False
-) -> Callable[[str, Path, bool], NodeProcess]:
+) -> StartNode:
     """Return the function that starts the nodes of a build on their machines. If `paced`,
     the steps wait for the launcher's callbacks. Raises PlacerError if the hosts or the
     key cannot be used."""
@@ -64,10 +65,12 @@ def remote_starter(
     ssh = _ssh_command(hosts.ssh, options.lost_after)
     delivery = write_delivery(build, plan, find_key(options.key) or new_key())
 
-    def start(node: str, log: Path, is_control: bool) -> NodeProcess:
+    def start(
+        node: str, log: Path, is_control: bool, *, again: bool = False
+    ) -> NodeProcess:
         host, _ = parse_endpoint(node, endpoints[node])
         remote = remote_command(node, endpoints, options, hosts, paced=paced)
-        child = start_ssh(node, [*ssh, "--", host, remote], log, host)
+        child = start_ssh(node, [*ssh, "--", host, remote], log, host, again=again)
         assert child.order_fd is not None
         # In a thread, because ssh reads only after it has connected.
         write = partial(_deliver, delivery, os.dup(child.order_fd))

@@ -5,28 +5,32 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
 from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
 from placer.launcher.frozen import FrozenNodes, describe
+from placer.launcher.restarts import Restarts
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
 from placer.runtime.callbacks.callbacks import MAX_PENDING, CallbackQueue
 from placer.runtime.control.events import (
     AFTER_LAST_BARRIER,
+    CONNECTING,
     IMPORTING,
     Event,
+    Left,
     NodeFailure,
     NodeWarning,
     SignalReceived,
     State,
+    Step,
     read_event,
 )
 from placer.runtime.control.result import Outcome, PredictionResult, Result
@@ -67,11 +71,12 @@ class Phase(Enum):
 
 
 def supervise(
-    children: Sequence[WatchedNode],
+    children: list[WatchedNode],
     watch: Watch,
     signals: Signals,
     interruption: Interruption,
     calls: CallbackQueue,
+    restarts: Restarts | None = None,
 ) -> Outcome:
     """Watch the processes until all have ended, and return the result of the run.
 
@@ -88,6 +93,8 @@ def supervise(
         interruption: decides how the run reacts to signals.
         calls: the queue of steps for callbacks. They are called until they have received
             all steps of a run with a result, or until the run fails.
+        restarts: starts the processes of `children` again that have ended; None if the first
+            failure ends the run.
 
     Raises:
         RunError: with the root cause of a failure.
@@ -95,7 +102,9 @@ def supervise(
     """
     begin_collection()
     with selectors.DefaultSelector() as selector:
-        run = _Supervisor(children, watch, signals, selector, interruption, calls)
+        run = _Supervisor(
+            children, watch, signals, selector, interruption, calls, restarts
+        )
         try:
             run.watch_processes()
         except KeyboardInterrupt:  # A signal interrupted a callback.
@@ -125,15 +134,19 @@ class _Supervisor:
     Attributes:
         states: the last reported state of each node.
         reporters: the nodes that have reported a failure.
+        joined: the processes that have joined the others since they were started.
+        stops: how many attempts the run had begun when its control node was asked to stop; 0
+            if it was not asked.
         since: the time from which the limits of the phase count.
     """
 
-    children: Sequence[WatchedNode]
+    children: list[WatchedNode]
     watch: Watch
     signals: Signals
     selector: selectors.BaseSelector
     interruption: Interruption
     calls: CallbackQueue
+    restarts: Restarts | None
     phase: Phase = Phase.RUNNING
     since: float = 0.0
     failures: list[Failure] = field(default_factory=list)
@@ -142,21 +155,29 @@ class _Supervisor:
     reporters: set[str] = field(default_factory=set)
     frozen: FrozenNodes = field(default_factory=FrozenNodes)
     is_behind: bool = False
+    joined: set[str] = field(default_factory=set)
+    stops: int = 0
 
     def __post_init__(self) -> None:
-        self.calls.on_stop = self.children[0].order_stop
+        self.calls.on_stop = self._order_stop
         self.calls.on_called = self._order_step
         least = 2 if self.interruption.saves else 1
         self.calls.guard = partial(self.signals.raised_from, least)
-        # Functions by descriptor, to call when the descriptor is readable.
-        calls: dict[int, Callable[[], object]] = {
-            self.signals.wake: lambda: os.read(self.signals.wake, 512)
-        }
+        self._register(self.signals.wake, lambda: os.read(self.signals.wake, 512))
         for child in self.children:
-            calls[child.report_fd] = partial(self._read_reports, child)
-            calls[child.pidfd] = partial(self._handle_exit, child)
-        for fd, call in calls.items():
-            self.selector.register(fd, selectors.EVENT_READ, call)
+            self._watch_process(child)
+
+    def _register(self, fd: int, call: Callable[[], object]) -> None:
+        """Call a function when a descriptor is readable."""
+        self.selector.register(fd, selectors.EVENT_READ, call)
+
+    def _watch_process(self, child: WatchedNode) -> None:
+        self._register(child.report_fd, partial(self._read_reports, child))
+        self._register(child.pidfd, partial(self._handle_exit, child))
+
+    def _order_stop(self) -> None:
+        self.stops = 1 if self.restarts is None else self.restarts.begun
+        self.children[0].order_stop()
 
     def _order_step(self) -> None:
         """Report a step to the control node, or warn that nodes do not wait for
@@ -173,11 +194,16 @@ class _Supervisor:
         )
 
     @property
+    def _goes_on(self) -> bool:
+        starts = self.restarts is not None and self.restarts.has_due
+        return self.phase is not Phase.ENDING and bool(self.running or starts)
+
+    @property
     def running(self) -> list[WatchedNode]:
         return [child for child in self.children if child.running]
 
     def watch_processes(self) -> None:
-        while self.running and self.phase is not Phase.ENDING:
+        while self._goes_on:
             self._handle_events(0.0 if self.calls.has_steps else POLL_INTERVAL)
             self.obey_signals()
             self._advance()
@@ -216,10 +242,11 @@ class _Supervisor:
             len(self.signals.received),
             self._state_of(self.children[0]) or IMPORTING,
             self.watch,
-            stop=self.children[0].order_stop,
+            stop=self._order_stop,
             end=lambda: self._enter(Phase.ENDING),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
+            recovers=self.restarts is not None and self.restarts.failing is not None,
         )
 
     def _advance(self) -> None:
@@ -237,6 +264,8 @@ class _Supervisor:
                 self._enter(Phase.FINISHING)
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)
+            case Phase.RUNNING if self.restarts is not None:
+                self._restart(self.restarts)
             case Phase.RUNNING if not self.interruption.has_steps:
                 for text in self.frozen.newly_named(self.running):
                     self.watch(NodeWarning(text))
@@ -246,6 +275,17 @@ class _Supervisor:
                 self._enter(Phase.FAILURE_KNOWN)
             case Phase.FAILURE_KNOWN if elapsed > PEER_EXIT_GRACE:
                 self._enter(Phase.ENDING)
+
+    def _restart(self, restarts: Restarts) -> None:
+        """Start processes that have ended, and end those that cannot leave an attempt."""
+        for event in restarts.news():
+            self.watch(event)
+        for child in restarts.stuck(self.children):
+            child.kill()
+        for node in restarts.due(time.monotonic()):
+            index = [child.node for child in self.children].index(node)
+            started = self.children[index] = restarts.start(self.children[index])
+            self._watch_process(started)
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self.since = phase, time.monotonic()
@@ -318,6 +358,9 @@ class _Supervisor:
             if failure is None:
                 raise RunError("all nodes have ended, but none reported a result")
             text = failure.text + self._details(failure)
+            failing = self.restarts.failing if self.restarts is not None else None
+            if failing is not None and failing.cause.text not in text:
+                text += f"\n  the last failure: {failing.cause.text}"
             for node in sorted(self.frozen.names - {NodeId(failure.node).process}):
                 text += f"\n  {describe(node)}"
             if how := self.interruption.how_to_continue:
@@ -328,9 +371,7 @@ class _Supervisor:
         warnings = [f"{each.text}, {when}{self._details(each)}" for each in shown]
         # All nodes may have ended for the same reason.
         warnings = [*self.result.warnings, *dict.fromkeys(warnings)]
-        return msgspec.structs.replace(
-            self.result, warnings=tuple(warnings), failed_late=bool(shown)
-        )
+        return replace(self.result, warnings=tuple(warnings), failed_late=bool(shown))
 
     def _details(self, failure: Failure) -> str:
         text = ""
@@ -388,6 +429,13 @@ class _Supervisor:
     def _handle_event(self, child: WatchedNode, event: Event) -> None:
         self.interruption.note(event)
         match event:
+            case Left():
+                if self.restarts is not None and self.result is None:
+                    failure = cause.failure_from_report(event)
+                    joined = self.joined & {child.node for child in self.running}
+                    self.restarts.left(event, failure, joined)
+                if event.root:
+                    self.reporters.add(child.node)
             case NodeFailure():
                 self.reporters.add(child.node)
                 self.failures.append(cause.failure_from_report(event))
@@ -401,6 +449,26 @@ class _Supervisor:
                 node = NodeId(event.node)
                 if not node.thread:
                     self.states[node.process] = event
+                if event.state not in (IMPORTING, CONNECTING):
+                    self.joined.add(node.process)
+        if self.restarts is None:
+            self._pass_on(event)
+            return
+        furthest = self.restarts.furthest
+        if isinstance(event, Result):
+            for each in self.restarts.end(event.steps):
+                self._pass_on(each)
+            event = self.result = replace(event, restarts=tuple(self.restarts.done))
+        for each in self.restarts.pass_on(event):
+            self._pass_on(each)
+        is_repeated = isinstance(event, Step) and event.step <= furthest
+        if is_repeated and self.calls.has_callbacks:
+            self.children[0].order_step()
+        caught_up = isinstance(event, Step) and event.step >= furthest
+        if caught_up and 0 < self.stops < self.restarts.begun:
+            self._order_stop()  # the attempt that was asked has failed
+
+    def _pass_on(self, event: Event) -> None:
         self.watch(event)
         self.calls.add(event)
 
@@ -413,7 +481,30 @@ class _Supervisor:
         child.reap()
         quiet = child.node not in self.reporters and self.phase is not Phase.ENDING
         early = self._state_of(child) != "done" and self.result is None
-        if quiet and (child.exit_status != 0 or early):
-            self.failures.append(
-                cause.failure_from_exit(child, self.states.get(child.node))
-            )
+        has_failed = child.exit_status != 0 or early
+        if has_failed and self._starts_again(child, is_reported=not quiet):
+            return
+        if quiet and has_failed:
+            last = self.states.get(child.node)
+            self.failures.append(cause.failure_from_exit(child, last))
+            if self.restarts is not None and self.result is not None:
+                # The other processes wait for this one, but all files are complete.
+                self._enter(Phase.ENDING)
+
+    def _starts_again(self, child: WatchedNode, *, is_reported: bool) -> bool:
+        """Plan the next start of a process that has ended, if the run goes on."""
+        restarts, node = self.restarts, child.node
+        if restarts is None or self.phase is not Phase.RUNNING:
+            return False
+        if self.failures or self.result is not None:
+            return False
+        failure = cause.failure_from_exit(child, self.states.get(node))
+        if not is_reported:
+            restarts.fail(failure)
+        final = restarts.ended(node, failure, joined=node in self.joined)
+        if final is not None:
+            self.failures.append(final)
+        self.joined.discard(node)
+        self.reporters.discard(node)
+        self.states.pop(node, None)
+        return True

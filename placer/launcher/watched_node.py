@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,3 +85,19 @@ class WatchedNode(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the descriptors, and end the node if it runs."""
+
+
+class StartNode(Protocol):
+    """Starts the process of a node."""
+
+    def __call__(
+        self, node: str, log: Path, is_control: bool, *, again: bool = False
+    ) -> WatchedNode:
+        """Start a process.
+
+        Args:
+            node: the name of the node.
+            log: its log file.
+            is_control: whether it is the control node.
+            again: whether the process takes the place of another one. Its log is extended.
+        """

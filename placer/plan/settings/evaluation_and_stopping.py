@@ -12,8 +12,8 @@ from msgspec import Meta, Struct
 from placer.errors import PlacerError
 from placer.plan.settings.fields import Count, doc
 
-Unit = Literal["steps", "seconds", "epochs"]
-FORM = "500 steps, 10s, 5m, 2h or epoch"
+Unit = Literal["steps", "seconds", "epochs", "auto"]
+FORM = "500 steps, 10s, 5m, 2h, epoch or auto"
 """Examples of intervals, for messages and help."""
 DEFAULT_KEEP = 3
 
@@ -23,7 +23,8 @@ _TIME = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?) ?(?P<unit>[smh])")
 
 
 class Interval(Struct, frozen=True, forbid_unknown_fields=True):
-    """A period: a `number` of steps, seconds or epochs."""
+    """A period: a `number` of steps, seconds or epochs. With the unit `auto`, the run chooses
+    the time between two checkpoints."""
 
     unit: Unit
     number: float
@@ -36,6 +37,8 @@ class Interval(Struct, frozen=True, forbid_unknown_fields=True):
         """
         if str(text) == "epoch":
             return EPOCH
+        if str(text) == "auto":
+            return AUTO
         if match := _STEPS.fullmatch(str(text)):
             return Interval("steps", float(match["number"]))
         match = _TIME.fullmatch(str(text))
@@ -47,12 +50,15 @@ class Interval(Struct, frozen=True, forbid_unknown_fields=True):
         match self.unit:
             case "epochs":
                 return "epoch"
+            case "auto":
+                return "auto"
             case "steps":
                 return f"{self.number:g} steps"
         return f"{self.number:g}s"
 
 
 EPOCH: Final = Interval("epochs", 1.0)
+AUTO: Final = Interval("auto", 1.0)
 
 
 class Best(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,9 +97,10 @@ class Evaluating(Struct, frozen=True, forbid_unknown_fields=True):
             interval = Interval.parse(self.every)
         except PlacerError as error:
             raise PlacerError(error.message, hint=hint) from error
-        if interval.unit == "seconds":
+        if interval.unit not in ("steps", "epochs"):
             message = (
-                "'every' of an evaluation must be in steps or epochs, not in seconds"
+                "'every' of an evaluation must be in steps or epochs, not"
+                f" '{self.every}'"
             )
             raise PlacerError(message, hint=hint)
         return interval
@@ -110,8 +117,12 @@ class Checkpointing(Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = None
     every: Annotated[
-        str | Count, doc(f"how often to save: {FORM}; a number means steps")
-    ] = "epoch"
+        str | Count | None,
+        doc(
+            f"how often to save: {FORM}; a number means steps. By default `epoch`, or"
+            " `auto` with `--restarts`"
+        ),
+    ] = None
     keep: Annotated[Count, doc("how many to keep, not counting the best one")] = (
         DEFAULT_KEEP
     )
@@ -124,9 +135,9 @@ class Checkpointing(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
     @property
-    def interval(self) -> Interval:
-        """How often to save. Raises PlacerError if `every` is invalid."""
-        return Interval.parse(self.every)
+    def interval(self) -> Interval | None:
+        """How often to save; None without `every`. Raises PlacerError if it is invalid."""
+        return None if self.every is None else Interval.parse(self.every)
 
 
 class EarlyStopping(Best, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from placer.runtime.callbacks.event_queue import EventQueue
 from placer.runtime.control.barrier import EVENTS
 from placer.runtime.control.events import (
     Event,
+    Left,
     NodeFailure,
     NodeWarning,
     Output,
@@ -40,7 +41,7 @@ class RelayedReport:
         self._queue: EventQueue | None = None
 
     def __call__(self, event: Event) -> None:
-        queue = None if isinstance(event, NodeFailure) else self._queue
+        queue = None if isinstance(event, NodeFailure | Left) else self._queue
         if queue is None or not queue.offer(event):
             self._own(event)
 

@@ -52,6 +52,9 @@ their slices."""
 
 REPLICAS = -31
 """Edge of the parameters that all workers copy from the first worker at a drain."""
+BEGIN, WRITTEN = -33, -34
+"""Edges of runs with `--restarts`: the checkpoint that an attempt begins from, and the
+barrier after the control node has written all files."""
 PACE = -32
 """Edge on which the control node tells other nodes to wait for callbacks or to go on."""
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from placer.errors import PlacerError
 from placer.plan.plan import Plan, read_sources
-from placer.plan.settings.evaluation_and_stopping import Best, Checkpointing, Interval
+from placer.plan.settings.evaluation_and_stopping import (
+    AUTO,
+    EPOCH,
+    Best,
+    Checkpointing,
+    Interval,
+)
 from placer.runtime.control.options import Options
 
 
@@ -29,7 +35,8 @@ class CheckpointSettings:
     best: Best | None
 
     def is_due(self, step: int, *, ends_epoch: bool) -> bool:
-        """Whether a checkpoint is due after this step; False for intervals of time."""
+        """Whether a checkpoint is due after this step; False for intervals of time and for
+        `auto`."""
         match self.every.unit:
             case "steps":
                 return step % self.every.number == 0
@@ -62,7 +69,7 @@ def checkpoint_settings(
     if folder is None:
         return None
     keys = planned or Checkpointing()
-    every = keys.interval
+    every = keys.interval or (AUTO if options.restarts else EPOCH)
     if options.checkpoint_every is not None:
         every = Interval.parse(options.checkpoint_every)
     keep, best = options.checkpoint_keep or keys.keep, best_evaluation(plan)

@@ -101,6 +101,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
             run also evaluates after the last step.
         rows: the number of rows of a batch.
         evaluation_rows: the number of rows of an evaluation.
+        attempt: the number of the attempt, from 1.
     """
 
     first_step: int
@@ -109,6 +110,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
     evaluation_every: int = 0
     rows: int = 0
     evaluation_rows: int = 0
+    attempt: int = 1
 
 
 class Step(
@@ -204,6 +206,33 @@ class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     message: str = ""
 
 
+class Left(msgspec.Struct, frozen=True, tag_field="event", tag="left"):
+    """The error for which a node leaves an attempt of a run that goes on. `root` is true if
+    it is an error of this node, whose process then ends."""
+
+    node: NodeName
+    attempt: int
+    cause: Cause
+    root: bool
+    message: str = ""
+
+
+class Recovered(msgspec.Struct, frozen=True, tag_field="event", tag="recovered"):
+    """The event that all nodes have gone back after a failure, and train again.
+
+    Attributes:
+        attempt: the number of the new attempt.
+        step: the step after which it continues; 0 if it begins anew.
+        again: the number of steps that are done again.
+        seconds: the time from the failure to the first step.
+    """
+
+    attempt: int
+    step: int
+    again: int
+    seconds: float
+
+
 class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
     """A line that Python code on a node has printed."""
 
@@ -224,10 +253,12 @@ Event: TypeAlias = (
     | Result
     | PredictionResult
     | NodeFailure
+    | Left
+    | Recovered
     | Output
 )
 
-Message: TypeAlias = NodeWarning | Notice | Resumed
+Message: TypeAlias = NodeWarning | Notice | Resumed | Recovered
 """Events with a message for the user."""
 
 Report: TypeAlias = Callable[[Event], None]
@@ -271,6 +302,10 @@ def format_output(event: Output | Message) -> str:
         return make_printable(
             f"continuing after step {event.step} from {event.path}, {exactly}"
         )
+    if isinstance(event, Recovered):
+        begins = f"go back to step {event.step}" if event.step else "begin again"
+        again = "1 step is" if event.again == 1 else f"{event.again} steps are"
+        return f"all nodes {begins}; {again} done again; {event.seconds:.1f} s"
     if isinstance(event, Notice):
         return make_printable(event.message)
     return make_printable(f"warning: {event.message}")

@@ -60,6 +60,10 @@ class Execution:
         on_joined: called when this node has joined the other nodes.
         on_last_barrier: called before the last barrier.
         on_settled: called when this node no longer needs other nodes.
+        attempt: the number of the attempt, from 1.
+        continues: whether the run has begun in an earlier attempt, as the control node knows.
+        run: the id of the run that its attempts have in common; empty except on the control
+            node of a run with `--restarts`.
         state: the state of the node in words, for the launcher.
         step: the number of the last training step that was started.
         shared_rows: the rows of the node's process.
@@ -88,6 +92,9 @@ class Execution:
     on_joined: Callable[[], None] = lambda: None
     on_last_barrier: Callable[[], None] = lambda: None
     on_settled: Callable[[], None] = lambda: None
+    attempt: int = 1
+    run: str = ""
+    continues: bool = False
     state: str = IMPORTING
     step: int = 0
     shared_rows: SharedRows = field(default_factory=SharedRows)
@@ -165,6 +172,11 @@ class Execution:
     @property
     def is_control(self) -> bool:
         return self.me.name == self.plan.control
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step of the run has begun, in this attempt or an earlier one."""
+        return self.attempt > 1 or self.continues or self.step > 0
 
     @property
     def emulates(self) -> bool:

@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from placer.channel.cause import INTERRUPTED, DeadlineError
 from placer.channel.interface import Aborted, Cause, Channel
 from placer.errors import PlacerError, RunError, missing_package_hint
 from placer.runtime.control.divergence import DivergedError
 from placer.runtime.control.error_lines import line_in_traceback, locate_error
-from placer.runtime.control.events import NodeFailure
+from placer.runtime.control.events import Left, NodeFailure
 from placer.runtime.control.execution import Execution
+
+
+class FinalError(RunError):
+    """An error that ends the run, also with `--restarts`."""
 
 
 @contextmanager
@@ -36,15 +42,29 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
             error, DivergedError
         ):  # a fault of the training, not of this node
             cause = Cause("", "", what)
-        channel.abort(cause)
+        channel.abort(replace(cause, is_final=_ends_run(execution, error)))
         if isinstance(error, PlacerError | KeyboardInterrupt):
             raise
         raise RunError(str(cause)) from error
 
 
+def _ends_run(execution: Execution, error: BaseException) -> bool:
+    """Whether an error of this node ends the run instead of the attempt."""
+    if not execution.options.restarts:
+        return True
+    if isinstance(error, FinalError | DivergedError) or not isinstance(
+        error, Exception
+    ):
+        return True
+    # An error of the program, the rows or the build would come again.
+    return not execution.has_begun and not isinstance(error, DeadlineError)
+
+
 def cause_of(error: BaseException, what: str, node: str = "", where: str = "") -> Cause:
     """Return the `Cause` of an error; `what` is the text of the error."""
-    return Cause(node, where, what, isinstance(error, KeyboardInterrupt))
+    is_interruption = isinstance(error, KeyboardInterrupt)
+    is_error = not (is_interruption or isinstance(error, DeadlineError))
+    return Cause(node, where, what, is_interruption, is_error, is_final=True)
 
 
 def describe_error(error: BaseException, folder: Path | None = None) -> str:
@@ -72,13 +92,19 @@ _RAISED = re.compile(r"[A-Za-z_][\w.]*: ").match
 
 
 def failure_event(
-    node: str, error: BaseException, channel: Channel | None
-) -> NodeFailure:
-    """Return the event of a failed node; `root` is false if another node caused it."""
+    node: str, error: BaseException, channel: Channel | None, attempt: int = 0
+) -> NodeFailure | Left:
+    """Return the event of a failed node: `Left` if the failure ends only its attempt.
+
+    `root` is false if another node caused the failure. `attempt` is 0 if every failure ends
+    the run.
+    """
     cause = cause_of(error, describe_error(error), node)
     if isinstance(error, Aborted):
         cause = error.cause
     elif channel is not None and channel.aborted is not None:
         cause = channel.aborted  # the same cause, with the position in the program
-    is_root = not isinstance(error, Aborted)
-    return NodeFailure(cause, root=is_root, message=str(error))
+    is_root, message = not isinstance(error, Aborted), str(error)
+    if cause.is_final or not attempt:
+        return NodeFailure(cause, root=is_root, message=message)
+    return Left(node, attempt, cause, root=is_root, message=message)

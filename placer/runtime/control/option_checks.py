@@ -49,7 +49,8 @@ def check_thread_options(options: Options, **others: object) -> None:
         if value is not None:
             raise _threads_error(name)
     for option in OPTIONS:
-        if option.between_processes and getattr(options, option.name) != option.default:
+        concerns = option.between_processes or option.name == "restarts"
+        if concerns and getattr(options, option.name) != option.default:
             raise _threads_error(option.name)
 
 
@@ -109,7 +110,8 @@ def _check_shrink(plan: Plan, options: Options) -> None:
 
 
 def _check_saving(plan: Plan, options: Options) -> None:
-    if options.checkpoint is not None or plan.settings.train.checkpoint is not None:
+    planned = plan.settings.train.checkpoint
+    if options.checkpoint is not None or planned is not None or options.restarts:
         return
     for name in ("checkpoint_every", "checkpoint_keep"):
         if getattr(options, name) is not None:

@@ -199,7 +199,9 @@ class Options:
         None,
         _CHECKPOINTS,
         "value",
-        f"How often to save a checkpoint, such as {INTERVAL_FORM}. Default: epoch.",
+        f"How often to save a checkpoint, such as {INTERVAL_FORM}. Default: epoch, or "
+        "auto with --restarts. `auto` is a time of at least 10 s, so long that checkpoints "
+        "take little of it.",
         metavar="INTERVAL",
         parse=Interval.parse,
     )
@@ -233,6 +235,17 @@ class Options:
         "value",
         "With --resume: apply the `forget` rules of all sparse tables once, before the "
         "first step.",
+    )
+    restarts: int = _option(
+        0,
+        _CHECKPOINTS,
+        "value",
+        "Go on after a failure: start the failed process again, and continue all nodes "
+        "from the last checkpoint. The run ends when N + 1 attempts in a row began from the "
+        "same step. Default: 0, the first failure ends the run.",
+        metavar="N",
+        low=0,
+        high=1_000_000,
     )
     grace: float = _option(
         30.0,

@@ -19,6 +19,28 @@ Metrics: TypeAlias = dict[str, float]
 Params: TypeAlias = "dict[str, np.ndarray]"
 
 
+class Restart(msgspec.Struct, frozen=True):
+    """A failure after which a run went on.
+
+    Attributes:
+        node: the node that failed; empty if it is not known.
+        what: the failure.
+        step: the step after which the run continued; 0 if it began anew.
+        again: the number of steps that were done again.
+        seconds: the time from the failure to the next step.
+    """
+
+    node: str
+    what: str
+    step: int
+    again: int
+    seconds: float
+
+    def __str__(self) -> str:
+        again = f"{self.again} step{'s' * (self.again != 1)} again"
+        return f"{self.what} ({again}, {self.seconds:.1f} s)"
+
+
 class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=True):
     """The result of a training run, which the control node reports as an event.
 
@@ -54,6 +76,9 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         warnings: messages about learning rates that stayed 0 until the end, and about
             processes that failed after the result was complete.
         failed_late: whether a process failed after the result was complete.
+        restarts: with `--restarts`, the failures after which the run went on, in order. Each
+            has `node`, `what`, the `step` after which the run continued, the number of steps
+            that were done `again`, and the `seconds` until the next step.
         history: a list with a dict for each step: `step`, `epoch`, `seconds` since the
             first step began, `metrics` and, after an evaluation, `eval`. `--history` writes
             the same dicts. A resumed run has only the steps after its checkpoint here;
@@ -93,6 +118,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
     best: str | None = None
+    restarts: tuple[Restart, ...] = ()
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6
@@ -109,6 +135,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             lines.append(f"best  {shown}  (step {self.best_step})")
         if self.folder is not None:
             lines.append(f"the run's folder is {self.folder}")
+        lines += [f"restart: {each}" for each in self.restarts]
         lines += [f"warning: {text}" for text in self.warnings]
         return "\n  ".join(lines)
 

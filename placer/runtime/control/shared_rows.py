@@ -47,3 +47,12 @@ class SharedRows:
                 rows.set_exception(Aborted(Cause(node, "", str(error))))
                 raise
         return rows.result()
+
+    def drop_failed(self) -> None:
+        """Forget the phases whose source could not be opened, after a failed attempt."""
+        with self._lock:
+            self._of_phase = {
+                phase: rows
+                for phase, rows in self._of_phase.items()
+                if rows.done() and rows.exception() is None
+            }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from placer.runtime.control.barrier import DONE, READY, barrier
+from placer.runtime.control.barrier import DONE, READY, WRITTEN, barrier
 from placer.runtime.control.events import COMPILING, CONNECTING, INITIALIZING, PREPARED
 from placer.runtime.control.execution import Execution
 from placer.runtime.exchange.devices import Devices, in_precision, open_devices
@@ -53,6 +53,15 @@ def finish(execution: Execution, own: Mapping[str, object]) -> list[dict[str, An
     execution.on_last_barrier()
     report = {"bytes_sent": channel.bytes_sent, **own}
     reports = barrier(execution.plan, channel, report, DONE)
-    # From here on no node needs another node, so a lost node no longer fails the run.
-    execution.on_settled()
+    if not execution.options.restarts:
+        # From here on no node needs another node, so a lost node no longer fails the run.
+        execution.on_settled()
     return reports
+
+
+def settle(execution: Execution) -> None:
+    """With `--restarts`, wait until the control node has written all files. If it fails
+    before, all nodes go back and do their part again."""
+    if execution.options.restarts:
+        barrier(execution.plan, execution.channel, {}, WRITTEN)
+        execution.on_settled()

@@ -8,7 +8,7 @@ The process ends together with the other processes of the run:
   (see `node_signals`).
 - If the launcher has ended, the process tells its peers and exits immediately.
 - If the run has failed on another node, the process exits within `EXIT_TIMEOUT`, even if
-  its compute thread is stuck and cannot notice the failure.
+  its compute thread is stuck and cannot notice the failure (see `attempts`).
 """
 
 from __future__ import annotations
@@ -17,54 +17,41 @@ import os
 import runpy
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from placer.channel.interface import Aborted, Cause
+from placer.channel.interface import Aborted
 from placer.channel.keys import find_key
-from placer.channel.session import Session
-from placer.channel.thread_channel import thread_channels
 from placer.errors import PlacerError
 from placer.place.node_kinds import SERVER, NodeId
-from placer.plan.plan import BASE_PORT, NodePlan, Plan, neighbours, read_plan
+from placer.plan.plan import BASE_PORT, NodePlan, Plan, read_plan
 from placer.plan.table_text import table_lines
 from placer.runtime.callbacks.event_queue import EventQueue, write_all
-from placer.runtime.callbacks.event_relay import EventRelay, RelayedReport
+from placer.runtime.callbacks.event_relay import RelayedReport
 from placer.runtime.callbacks.printed_output import report_output
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import Event, Output, Report, show_output
-from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import failure_event
 from placer.runtime.control.launcher_orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.control.option_checks import check_effects, check_encryption
 from placer.runtime.control.options import Options
 from placer.runtime.control.pace import ControlPace
 from placer.runtime.control.result import Outcome
-from placer.runtime.control.shared_rows import SharedRows
-from placer.runtime.control.wait_samples import SAMPLE_INTERVAL
 from placer.runtime.exchange.devices import configure_jax
 from placer.runtime.node.program_file import Hook
 from placer.runtime.prediction.request import PredictionRequest
+from placer.runtime.process.attempts import EXIT_TIMEOUT, NodeRun
 from placer.runtime.process.cores import take_core
 from placer.runtime.process.gpus import take_gpus
-from placer.runtime.process.nodes import run_nodes
-from placer.runtime.process.peer_policy import watch_peers
 from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.node_signals import NodeSignals
 from placer.system.caches.compilation import keep_compiled
 from placer.system.caches.folder import trim_caches
 from placer.system.cores import fix_threads
 from placer.system.memory.allocator import keep_memory
-from placer.system.owned_threads import END_LIMIT
 from placer.system.reentry import node_in_process
-
-STATE_INTERVAL = 0.5
-"""Seconds between two reports of a node's state."""
-EXIT_TIMEOUT = 10.0
-"""Seconds until a process is forced to exit after the run has failed on another node."""
 
 
 def default_endpoints(plan: Plan, base_port: int | None = None) -> dict[str, str]:
@@ -94,6 +81,7 @@ def run(
     alone: bool = False,
     relay: bool = False,
     bind: str | None = None,
+    run_id: str = "",
     prediction: PredictionRequest | None = None,
     signals: NodeSignals | None = None,
 ) -> Outcome | None:
@@ -120,6 +108,8 @@ def run(
             node (`placer.runtime.callbacks.event_relay`).
         bind: the address `HOST:PORT` to listen on, if it differs from the address in
             `endpoints` that other nodes use.
+        run_id: the id that all attempts of a run with `--restarts` have in common. The
+            launcher chooses it.
         prediction: predict these rows instead of training.
         signals: handles the signals to this process; by default the caller handles them.
 
@@ -149,145 +139,80 @@ def run(
         addresses[name] = address
     check_encryption(options, addresses)
     launched = report_fd is not None and not alone
+    if options.restarts and not launched:
+        raise PlacerError(
+            "'restarts' (--restarts) has no effect: no launcher starts this node again",
+            hint="use `placer launch`, or remove the option",
+        )
     if launched:  # otherwise an engine may already have assigned cores
         take_core(plan, node, addresses)
     emulate = options.emulate or plan.settings.emulate
     if not emulate:
         take_gpus(plan, node, addresses, launched=launched)
-    channel: Session | None = None
+    process: NodeRun
 
-    def exit_without_launcher() -> None:
-        if channel is not None:
-            channel.abort(Cause(node, "", "its launcher has ended"))
-        os._exit(1)
-
-    def exit_after_failure() -> None:
-        # The compute thread is stuck outside the channel, such as in the code of a source.
-        # In the channel it would have raised `Aborted`.
-        if channel is not None and channel.aborted is not None:
-            error = Aborted(channel.aborted)
-            if pipe is not None:
-                pipe.close(EXIT_TIMEOUT, failure_event(node, error, channel))
-            else:
-                print(f"error: {error}", file=sys.stderr, flush=True)
-        os._exit(1)
-
-    reported: list[BaseException] = []
-
-    def report_failure(error: BaseException) -> None:
-        if error not in reported:
-            reported.append(error)
-            report(failure_event(node, error, channel))
+    def lose_launcher() -> None:
+        process.exit_without_launcher()
 
     pipe = None
     if report_fd is not None:
         write = partial(write_all, report_fd)
-        broken = _warn_of_lost_events if alone else exit_without_launcher
+        broken = _warn_of_lost_events if alone else lose_launcher
         pipe = EventQueue(write, lambda events: broken())
     report: Report = pipe or show_output
-    is_control, relayed, relaying = nodes[0].name == plan.control, None, None
+    is_control, relayed = nodes[0].name == plan.control, None
     if relay and not is_control:
         report = relayed = RelayedReport(report)
     if signals is not None and launched:
         signals.report_to(node, report)
     elif signals is not None:
         report = partial(_note_and_report, signals.interruption, report)
-    forced_exit = threading.Timer(EXIT_TIMEOUT, exit_after_failure)
-    forced_exit.daemon = True
-    starting = threading.Lock()
-
-    def end_in_time() -> None:
-        # Several threads may call this; start the timer once.
-        with starting:
-            if forced_exit.ident is None:
-                forced_exit.start()
-
+    process = NodeRun(
+        plan,
+        folder,
+        node,
+        nodes,
+        options,
+        addresses,
+        key,
+        bind,
+        paced,
+        relay,
+        run_id,
+        report,
+        pipe,
+        relayed,
+    )
+    if signals is not None:
+        process.on_end = signals.unwind
+    if signals is not None and not launched:
+        process.on_attempt = partial(signals.obey, reports=pipe is not None)
     try:
-        channel = Session(
-            node,
-            addresses,
-            "placer" if key is None else key.derive("job").hex(),
-            build=plan.digest,
-            key=key,
-            encrypt=not options.insecure_network,
-            bind=bind,
-            transport=options.transport,
-            peers=neighbours(plan, node),
-            nodes=[each.name for each in plan.nodes],
-            deadline=options.deadline,
-            join_timeout=options.join_timeout,
-            lost_after=options.lost_after,
-        )
-        channel.on_abort = lambda cause: end_in_time()
-        channels = thread_channels(channel)
-        rows = SharedRows()
-        executions = [
-            Execution(
-                plan,
-                folder,
-                each,
-                channels[each.name],
-                options,
-                report,
-                shared_rows=rows,
-                paced=paced,
-            )
-            for each in nodes
-        ]
-        execution = executions[0]
-        execution.on_settled = forced_exit.cancel
-        if relay and is_control:
-            relaying = EventRelay(execution.channel, report)
-            execution.on_joined = relaying.begin
-        if relayed is not None:
-            execution.on_joined = partial(
-                relayed.begin, execution.channel, plan.control
-            )
-            execution.on_last_barrier = relayed.end
-        watch_peers(executions, channel)
         if order_fd is not None:
-            _start_order_thread(order_fd, execution, exit_without_launcher)
-        if signals is not None and not launched:
-            signals.obey(execution, reports=pipe is not None)
+            _start_order_thread(order_fd, process)
         _show_tables(plan, nodes)
         with ExitStack() as contexts:
             contexts.enter_context(node_in_process(node))
             if pipe is not None:
                 printed = report_output(lambda line: report(Output(node, line)))
                 contexts.enter_context(printed)
-                contexts.enter_context(_states_reported(executions))
             trim_caches()
             if any(each.uses_jax for each in nodes):
                 configure_jax(nodes, emulate, alone=True)
                 keep_compiled()
-            result = run_nodes(executions, prediction, report_failure)
-        if prediction is not None:
-            return result
-        if relaying is not None:
-            relaying.close()
-        if pipe is not None:
+            result = process.run(prediction)
+        if prediction is None and pipe is not None:
             # Wait without a limit: the launcher may be busy with callbacks.
             pipe.close(None)
         return result
     except BaseException as error:
-        report_failure(error)
+        if not process.has_begun:
+            report(failure_event(node, error, None))
         raise
     finally:
         if signals is not None:
-            signals.unwind()
-        if channel is not None:
-            channel.close()
-        if signals is not None:
             signals.close()
-        # Do not exit now: the process belongs to the caller. The channel's thread, which
-        # starts the timer, has already ended. Cancelling an unstarted timer is harmless.
-        forced_exit.cancel()
-        if forced_exit.ident is not None:
-            forced_exit.join(END_LIMIT)
-        if relaying is not None:
-            relaying.drop()
-        if relayed is not None:
-            relayed.close()
+        # Do not exit now: the process belongs to the caller.
         if pipe is not None:
             pipe.close(EXIT_TIMEOUT)
 
@@ -309,45 +234,22 @@ def _warn_of_lost_events() -> None:
         print("warning: no more events can be written", file=sys.stderr, flush=True)
 
 
-def _start_order_thread(
-    fd: int, execution: Execution, on_end: Callable[[], object]
-) -> None:
-    """Start a thread that executes orders from `fd`, and calls `on_end` at its end."""
-    pace = execution.pace
+def _start_order_thread(fd: int, process: NodeRun) -> None:
+    """Start a thread that executes orders from `fd`. At its end, it ends the process."""
 
     def read() -> None:
         while orders := os.read(fd, 4096):
-            if isinstance(pace, ControlPace):
-                pace.steps_called(orders.count(STEP_CALLED))
+            execution = process.execution
+            if execution is None:  # between two attempts; the launcher orders again
+                continue
+            if isinstance(execution.pace, ControlPace):
+                execution.pace.steps_called(orders.count(STEP_CALLED))
             if STOP_ORDER in orders:
-                execution.common_step.request(Action.STOP)
-        on_end()
+                with suppress(Aborted):  # the attempt has failed
+                    execution.common_step.request(Action.STOP)
+        process.exit_without_launcher()
 
     threading.Thread(target=read, name="placer orders", daemon=True).start()
-
-
-@contextmanager
-def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
-    end = threading.Event()
-
-    def report() -> None:
-        due = time.monotonic() + STATE_INTERVAL
-        while not end.wait(SAMPLE_INTERVAL):
-            now = time.monotonic()
-            for execution in executions:
-                execution.sample_waits()
-                if now >= due:
-                    execution.report_state()
-            if now >= due:
-                due = now + STATE_INTERVAL
-
-    thread = threading.Thread(target=report, name="placer report", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
 
 
 def main(file: str, *hooks: Hook) -> None:

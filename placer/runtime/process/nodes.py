@@ -20,6 +20,7 @@ from placer.system.reentry import node_in_thread
 
 def run_nodes(
     executions: Sequence[Execution],
+    programs: Programs,
     prediction: PredictionRequest | None,
     on_failure: Callable[[BaseException], None],
 ) -> Outcome | None:
@@ -27,6 +28,7 @@ def run_nodes(
 
     Args:
         executions: the runs of the nodes.
+        programs: the programs of the process.
         prediction: predict these rows instead of training.
         on_failure: called immediately with the error of a node that fails, because the
             other nodes may be busy for a long time.
@@ -38,7 +40,7 @@ def run_nodes(
         Exception: the error of the node that failed first.
     """
     first, *others = executions
-    programs, threads = Programs(first.folder, first.plan), OwnedThreads()
+    threads = OwnedThreads()
     failures: list[BaseException] = []
 
     def run(execution: Execution) -> Outcome | None:

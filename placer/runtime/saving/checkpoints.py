@@ -22,12 +22,9 @@ import placer
 from placer.channel.interface import Aborted
 from placer.checkpoint.folder import (
     best_checkpoint,
-    check_best_is_free,
-    check_continues,
     checkpoint_of,
     link_best,
     list_checkpoints,
-    locked,
     remove_old,
 )
 from placer.checkpoint.manifest import (
@@ -70,6 +67,11 @@ if TYPE_CHECKING:
 
 FAILED_WAIT: Final = 5.0
 """Seconds that a failed run waits for the thread that writes checkpoints."""
+CHOSEN_AT_LEAST: Final = 10.0
+"""The shortest interval `auto` between two checkpoints, in seconds."""
+PER_WAIT, PER_WRITING = 500.0, 20.0
+"""The interval `auto` is at least so many times the wait for the last checkpoint, and the time
+of its writing. So steps wait 0.2 % of the time, and 5 % of the time a thread writes."""
 
 
 class Checkpoints:
@@ -81,6 +83,7 @@ class Checkpoints:
         local: the worker's local values, by the name of their table.
         facts: the facts about the start of the run, for the manifests.
         before_commit: called before a manifest is written.
+        lock: unlocks the folder of checkpoints, which the control node has locked.
 
     Attributes:
         settings: the checkpoint settings.
@@ -103,6 +106,7 @@ class Checkpoints:
         sparse: Mapping[str, SparseTable],
         facts: StartFacts,
         before_commit: Callable[[], None],
+        lock: ExitStack,
     ) -> None:
         assert execution.checkpointing is not None
         self.settings = execution.checkpointing
@@ -122,36 +126,35 @@ class Checkpoints:
             if table.name in self._held and table.averages
         ]
         self._reuse: dict[str, Snapshot] = {}
-        self._exits = ExitStack()
+        # The thread unlocks the folder, because after a failure it may still write when
+        # the run no longer waits for it.
+        self._lock = lock.pop_all()
         self._is_failed = False
         self._run = ""
         self._sees_folder = True
         self._sequence = 0
         self._last_time = time.monotonic()
-        # The thread unlocks the folder, because after a failure it may still write when
-        # the run no longer waits for it.
+        self._waited = self._wrote = 0.0
         self._writer = Worker(
             self._write_job,
             f"placer checkpoints of {execution.me.name}",
             bound=1,
-            at_end=lambda: self._exits.close(),
+            at_end=self._lock.close,
         )
 
     def __enter__(self) -> Checkpoints:
-        with ExitStack() as exits:
+        try:
             if self._execution.is_control:
-                folder, resumed = self.settings.folder, self._execution.options.resume
-                exits.enter_context(locked(folder))
-                check_continues(folder, resumed)
-                if self.settings.best is not None:
-                    check_best_is_free(folder)
+                folder = self.settings.folder
                 listed = list_checkpoints(folder)
                 self.best = best_checkpoint(folder, listed)
                 self._sequence = listed[0][1].sequence if listed else 0
             self._run, self._sees_folder = share_folder(
                 self._execution, self.settings.folder
             )
-            self._exits = exits.pop_all()
+        except BaseException:
+            self._lock.close()
+            raise
         self._writer.start()
         return self
 
@@ -180,7 +183,9 @@ class Checkpoints:
         # already use the folder. The thread may still wait for a node or the disk.
         self._is_failed = kind is not None
         self._writer.end()
-        self._writer.join(None if kind is None else FAILED_WAIT)
+        # The next attempt of this process locks the folder again.
+        limited = kind is not None and not self._execution.options.restarts
+        self._writer.join(FAILED_WAIT if limited else None)
         if kind is None:
             self._writer.check()
 
@@ -199,12 +204,30 @@ class Checkpoints:
         The interval is a time, and starts when the last checkpoint is complete.
         """
         every = self.settings.every
-        if every.unit != "seconds" or time.monotonic() - self._last_time < every.number:
+        if every.unit == "auto":
+            chosen = PER_WAIT * self._waited, PER_WRITING * self._wrote
+            seconds = max(CHOSEN_AT_LEAST, *chosen)
+        elif every.unit == "seconds":
+            seconds = every.number
+        else:
+            return False
+        if time.monotonic() - self._last_time < seconds:
             return False
         if self.is_writing:
             return False
         self._last_time = time.monotonic()
         return True
+
+    def count_from(self, written: float) -> None:
+        """Count the interval from the time at which a checkpoint was written, in seconds
+        since 1970. Otherwise, failures that are closer together than the interval would
+        always return to the same checkpoint."""
+        self._last_time -= max(0.0, time.time() - written)
+
+    def note_wait(self, seconds: float) -> None:
+        """Note that the steps have waited this long for a checkpoint."""
+        self.seconds += seconds
+        self._waited = seconds
 
     def save(self, step: int, progress: Progress | None) -> None:
         """Copy the node's blocks after a step, and write them in the background.
@@ -245,6 +268,7 @@ class Checkpoints:
     # The following methods run in the thread.
 
     def _write_job(self, job: Job) -> None:
+        start = time.monotonic()
         try:
             self._write(job)
         except Aborted:
@@ -254,6 +278,7 @@ class Checkpoints:
         finally:
             job.contexts.close()
             self._last_time = time.monotonic()
+            self._wrote = self._last_time - start
 
     def _write(self, job: Job) -> None:
         execution = self._execution

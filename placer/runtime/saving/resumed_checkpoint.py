@@ -22,6 +22,7 @@ from placer.runtime.control.barrier import RESUME, barrier
 from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import fingerprint
+from placer.runtime.saving.beginning import Beginning
 from placer.runtime.saving.resumed_tables import Choice, load_tables
 from placer.runtime.saving.same_model import (
     check_not_later,
@@ -45,27 +46,34 @@ NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The position of the earlier run, and the path of its checkpoint on the control node."""
+    """The position of the earlier run, and the path of its checkpoint on the control node.
+
+    `written` is the time at which the checkpoint was written, in seconds since 1970; 0 except
+    on the control node.
+    """
 
     progress: Progress
     checkpoint: Path
+    written: float = 0.0
 
 
 def resume(
     execution: Execution,
+    beginning: Beginning,
     tables: Mapping[str, BlockTable],
     local: Mapping[str, LocalValues],
     sparse: dict[str, SparseTable],
     facts: StartFacts,
     total_steps: int,
 ) -> Continued | None:
-    """Load the tables of a node from the checkpoint that `--resume` names.
+    """Load the tables of a node from the checkpoint of an attempt.
 
     All nodes call this at the same point. If `--resume` names the run's own folder of
     checkpoints and it is empty, the run starts at step 1. The same command can therefore
     start and continue a run.
 
     Args:
+        beginning: the beginning of the attempt.
         local: the worker's local values, by the name of their table.
         facts: the facts of this run, to compare with the checkpoint.
         total_steps: the number of the last step of this run.
@@ -78,20 +86,18 @@ def resume(
             not fit the model, the data or the length of the run.
     """
     plan, channel = execution.plan, execution.channel
-    named = execution.options.resume
-    assert named is not None
+    named = beginning.named
     tried = (
         candidates(named, lambda why: execution.report(NodeWarning(why)))
-        if execution.is_control
+        if named is not None
         else iter(())
     )
+    partial = execution.options.partial and not beginning.is_own
     while True:
         choice, checkpoint = Choice(), None
-        if execution.is_control and not _is_first_start(execution, named):
+        if named is not None and not _is_first_start(execution, named):
             checkpoint = next(tried)
-            check_same_model(
-                checkpoint.manifest, plan, execution.report, execution.options.partial
-            )
+            check_same_model(checkpoint.manifest, plan, execution.report, partial)
             check_same_data(checkpoint.manifest, facts)
             check_not_later(checkpoint.manifest, total_steps)
             choice = Choice(
@@ -110,7 +116,7 @@ def resume(
         if not problem:
             assert progress is not None
             break
-        if execution.is_control:
+        if named is not None:
             if is_checkpoint(named):
                 raise CheckpointError(
                     problem,
@@ -122,7 +128,8 @@ def resume(
         execution.report(Resumed(progress.step, choice.path, differs))
         if execution.checkpointing is None:
             execution.report(NodeWarning(NOT_KEPT))
-    return Continued(progress, Path(choice.path))
+    written = checkpoint.manifest.written if checkpoint is not None else 0.0
+    return Continued(progress, Path(choice.path), written)
 
 
 def _is_first_start(execution: Execution, named: Path) -> bool:

@@ -39,6 +39,7 @@ NOTHING_KEPT: Final = (
 )
 TOO_EARLY: Final = "the first step had not finished"
 NOT_WRITTEN: Final = "the file was not completely written"
+RECOVERING: Final = "the run was going back to its last checkpoint after a failure"
 NOTHING_PREDICTED: Final = "the predictions were not written"
 """The message for a prediction that a signal has ended."""
 
@@ -133,15 +134,24 @@ class Interruption:
         elif isinstance(event, Step):
             self.has_steps = True
 
-    def decide(self, signals: int, state: str, *, can_save: bool = True) -> Decision:
+    def decide(
+        self, signals: int, state: str, *, can_save: bool = True, recovers: bool = False
+    ) -> Decision:
         """Decide how to react now.
 
         Args:
             signals: the number of signals so far.
             state: the state of the control node.
             can_save: whether the run is still in progress and has not failed.
+            recovers: whether the nodes go back after a failure. A stop that was ordered
+                before has its time afterwards.
         """
         if not signals:
+            return Decision.CONTINUE
+        if recovers:
+            if self.stopping_since is None or signals > 1:
+                return self._end(RECOVERING)
+            self.stopping_since = time.monotonic()
             return Decision.CONTINUE
         is_early = state in BEFORE_FIRST_STEP and not self.has_steps
         if self.stopping_since is None and is_early:
@@ -170,6 +180,7 @@ class Interruption:
         stop: Callable[[], object],
         end: Callable[[], object],
         can_save: bool = True,
+        recovers: bool = False,
     ) -> None:
         """React to the signals so far.
 
@@ -179,9 +190,9 @@ class Interruption:
             report: called with the warning that the run stops.
             stop: asks all nodes to stop after the same step.
             end: ends the run immediately.
-            can_save: whether the run is still in progress and has not failed.
+            can_save, recovers: as in `decide`.
         """
-        match self.decide(signals, state, can_save=can_save):
+        match self.decide(signals, state, can_save=can_save, recovers=recovers):
             case Decision.STOP:
                 stop()
                 report(NodeWarning(self.stopping))

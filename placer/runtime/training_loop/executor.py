@@ -13,7 +13,6 @@ import msgspec
 
 from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import Progress
-from placer.errors import RunError
 from placer.plan.settings.data.sources import POSITION
 from placer.readers import Digests
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING
@@ -28,7 +27,7 @@ from placer.runtime.control.events import (
     NodeWarning,
 )
 from placer.runtime.control.execution import Execution
-from placer.runtime.control.failure import root_cause_reported
+from placer.runtime.control.failure import FinalError, root_cause_reported
 from placer.runtime.control.handshake import REPLAYED, agree
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
@@ -39,8 +38,9 @@ from placer.runtime.node.driver import NodeDriver
 from placer.runtime.node.nan_check import NanCheck
 from placer.runtime.node.node import Node
 from placer.runtime.node.program_file import Hook, Hooks
-from placer.runtime.node.run_phases import compiling, finish, joined
+from placer.runtime.node.run_phases import compiling, finish, joined, settle
 from placer.runtime.node.warm_up import run_warm_up
+from placer.runtime.saving.beginning import begin_attempt
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
 from placer.runtime.saving.parameter_files import save
@@ -107,7 +107,9 @@ def _start(
     )
     metrics = MetricsStream(plan, channel, history, loss)
     devices = contexts.enter_context(joined(execution))
-    start = open_start(execution)
+    beginning = begin_attempt(execution, contexts)
+    # Rows of `--init-params` must not be added to the rows of a checkpoint.
+    start = None if beginning.resumes else open_start(execution)
     driver, tables, local, sparse = make_node(
         execution, start, metrics, devices, hooks, recording, contexts
     )
@@ -121,19 +123,31 @@ def _start(
     if execution.keeps_digests:
         sources = batches.training, batches.evaluating
         facts = gather_facts(execution, devices, sources, digests)
-        if options.resume is not None:
+        if beginning.resumes:
             execution.report_state(LOADING)
             total = count_steps(execution, batches.training)
-            continued = resume(execution, tables, local, sparse, facts, total)
+            continued = resume(
+                execution, beginning, tables, local, sparse, facts, total
+            )
             if continued is not None:
                 watches.restore(continued.progress)
-                if options.shrink:
+                if options.shrink and not beginning.is_own:
                     for table in sparse.values():
                         table.shrink(continued.progress.step, table.latest)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(execution, tables, local, sparse, facts, history.sync)
+                Checkpoints(
+                    execution,
+                    tables,
+                    local,
+                    sparse,
+                    facts,
+                    history.sync,
+                    beginning.lock,
+                )
             )
+            if beginning.is_own and continued is not None:
+                checkpoints.count_from(continued.written)
             best = watches.best.found if watches.best is not None else None
             if execution.is_control and continued is not None and best is not None:
                 checkpoints.take_over_best(best, continued.checkpoint.parent)
@@ -224,9 +238,10 @@ def _finish(training: Training) -> Result | None:
     }
     reports = finish(execution, own)
     if not execution.is_control:
+        settle(execution)
         execution.report_state("done")
         return None
-    execution.report_state("writing")
+    execution.report_state(SAVING if options.restarts else "writing")
     not_finite = (
         find_not_finite(parameters) if plan.settings.train.nan == "stop" else ""
     )
@@ -235,14 +250,14 @@ def _finish(training: Training) -> Result | None:
     history.close()
     shares = recording.write() if recording is not None else {}
     if not_finite:
-        raise RunError(
+        raise FinalError(
             f"the parameters after step {execution.step} are not saved: {not_finite}",
             hint=HINT,
         )
     if checkpoints is not None and checkpoints.problem:
         file = options.save_params
         saved = f"; the parameters are in {file}" if file is not None else ""
-        raise RunError(
+        raise FinalError(
             f"{checkpoints.problem}{saved}",
             hint="the run has ended; its last complete checkpoint is "
             f"{checkpoints.saved or 'none'}",
@@ -273,6 +288,7 @@ def _finish(training: Training) -> Result | None:
         best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
     )
     execution.report(result)
+    settle(execution)
     execution.report_state("done")
     return result
 

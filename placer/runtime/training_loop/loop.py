@@ -87,7 +87,8 @@ class Training:
                 self.saves.save_shrunk(progress, nothing)
             return
         if self.execution.is_control:
-            self.execution.report(self.steps.start_at(first))
+            start = self.steps.start_at(first, self.execution.attempt)
+            self.execution.report(start)
         self.execution.report_state(RUNNING)
         self.execution.common_step.first = done + 1
         # The earlier run stopped after this step, but other nodes had not finished it.

@@ -133,7 +133,7 @@ class Saves:
         if progress is not None:
             progress = structs.replace(progress, ahead=ahead)
         checkpoints.save(step, progress)
-        checkpoints.seconds += time.perf_counter() - start
+        checkpoints.note_wait(time.perf_counter() - start)
         if waits:
             execution.report_state(RUNNING)
 

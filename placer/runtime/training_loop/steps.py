@@ -56,8 +56,8 @@ class Steps:
         rows = self.batches.batch_size(index)
         return Phase(STEP, step, epoch, rows, self.is_evaluated(step))
 
-    def start_at(self, first: int) -> Start:
-        """Return the event that announces training from step `first` on."""
+    def start_at(self, first: int, attempt: int) -> Start:
+        """Return the event that announces training from step `first` on, in an attempt."""
         evaluating = self.evaluating
         return Start(
             first_step=first,
@@ -66,6 +66,7 @@ class Steps:
             evaluation_every=self.evaluation_every if evaluating else 0,
             rows=self.batches.order.batch,
             evaluation_rows=evaluating.epoch_rows if evaluating else 0,
+            attempt=attempt,
         )
 
 

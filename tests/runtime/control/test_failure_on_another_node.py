@@ -17,7 +17,8 @@ from placer.channel.session import Session
 from placer.plan.plan import read_plan
 from placer.runtime.control.events import NodeFailure, read_event
 from placer.runtime.control.options import Options
-from placer.runtime.process import entry_point, nodes
+from placer.runtime.node.program_file import Programs
+from placer.runtime.process import attempts, nodes
 from placer.runtime.training_loop.loop import Training
 from placer.system.resources import find_file
 
@@ -34,7 +35,7 @@ def build(tmp_path):
 def test_a_failure_elsewhere_does_not_end_the_callers_process(
     build, tmp_path, monkeypatch, transport
 ):
-    monkeypatch.setattr(entry_point, "EXIT_TIMEOUT", 1000.0)
+    monkeypatch.setattr(attempts, "EXIT_TIMEOUT", 1000.0)
     plan = read_plan(build)
     endpoints = free_endpoints([node.name for node in plan.nodes])
     me, *others = endpoints
@@ -90,7 +91,7 @@ def test_a_thread_that_fails_is_reported_while_another_one_is_stuck(
     spec = two_layers(nodes="{worker: {count: 1}}", train="  threads: 2")
     np.savez(tmp_path / "rows.npz", x=np.zeros((8, 16)), y=np.zeros((8, 4)))
     placer.compile(load_model(spec, tmp_path), tmp_path / "build")
-    monkeypatch.setattr(entry_point, "EXIT_TIMEOUT", 1000.0)
+    monkeypatch.setattr(attempts, "EXIT_TIMEOUT", 1000.0)
     is_stuck, is_reported = threading.Event(), threading.Event()
     run_step = Training._run_step
 
@@ -151,4 +152,6 @@ def test_the_error_of_the_thread_that_has_failed_first_is_raised(monkeypatch):
         for number in range(2)
     ]  # fmt: skip
     with pytest.raises(RunError, match=r"^worker:0\.1 has failed$"):
-        nodes.run_nodes(executions, None, lambda error: is_reported.set())
+        nodes.run_nodes(
+            executions, Programs(None, None), None, lambda error: is_reported.set()
+        )

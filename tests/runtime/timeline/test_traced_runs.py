@@ -22,6 +22,7 @@ from placer.runtime.control.events import show_output
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.options import Options
 from placer.runtime.node.node import Node
+from placer.runtime.node.program_file import Programs
 from placer.runtime.process.nodes import run_nodes
 from placer.runtime.timeline import recording
 from placer.runtime.timeline.recorder import Recorder
@@ -233,7 +234,7 @@ def test_other_nodes_learn_why_a_recording_cannot_begin(digits, tmp_path, monkey
         Options(trace=tmp_path / "trace.json"), show_output,
     )  # fmt: skip
     with pytest.raises(RunError, match="no room for slices"):
-        run_nodes([run], None, lambda error: None)
+        run_nodes([run], Programs(digits, plan), None, lambda error: None)
     for channel in channels.values():
         assert channel.aborted is not None, channel.node
         assert channel.aborted.node == "ps:1"

@@ -1,0 +1,127 @@
+"""The attempts of a run, in a file in its folder of checkpoints.
+
+A run with `--restarts` is a sequence of attempts. The control node appends a line when an
+attempt begins and a line when it fails. So the count of attempts survives the control node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from placer.errors import CheckpointError
+from placer.system.files.atomic import sync_folder
+
+ATTEMPTS: Final = "attempts.jsonl"
+"""The name of the file."""
+
+
+class AttemptBegun(msgspec.Struct, frozen=True, tag_field="attempt", tag="begun"):
+    """An attempt that has begun.
+
+    Attributes:
+        run: the id of the run.
+        number: the number of the attempt, from 1.
+        step: the step of the newest checkpoint at that time; 0 without one.
+        time: the time in seconds since 1970.
+    """
+
+    run: str
+    number: int
+    step: int
+    time: float
+
+
+class AttemptFailed(msgspec.Struct, frozen=True, tag_field="attempt", tag="failed"):
+    """An attempt that has failed.
+
+    Attributes:
+        run, number, time: as in `AttemptBegun`.
+        node: the node that failed.
+        where: its position, such as `step 5`.
+        what: the error.
+        is_error: whether the code of the node raised the error.
+    """
+
+    run: str
+    number: int
+    node: str
+    where: str
+    what: str
+    is_error: bool
+    time: float
+
+    def is_same_error(self, other: AttemptFailed) -> bool:
+        """Whether both are the same error of a node's code at the same position."""
+        if not (self.is_error and other.is_error and self.where):
+            return False
+        mine, theirs = ((e.node, e.where, e.what) for e in (self, other))
+        return mine == theirs
+
+
+Line = AttemptBegun | AttemptFailed
+_LINE: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
+
+
+def read_attempts(folder: Path) -> list[Line]:
+    """Return the lines of a folder of checkpoints, oldest first.
+
+    A last line that a crash has cut is left out. Raises CheckpointError if the file cannot be
+    read or another line is damaged.
+    """
+    path = folder / ATTEMPTS
+    try:
+        *lines, _ = path.read_bytes().split(b"\n")
+        return [_LINE.decode(line) for line in lines]
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"'{path}' cannot be read: {error}",
+            hint="remove the file: it only counts the attempts of a run",
+        ) from error
+
+
+def add_attempt(folder: Path, line: Line) -> None:
+    """Append a line, and remove a last line that a crash has cut. Raises CheckpointError if
+    the file cannot be written."""
+    path = folder / ATTEMPTS
+    try:
+        is_new = not path.exists()
+        with path.open("a+b") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(msgspec.json.encode(line) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if is_new:
+            sync_folder(folder)
+    except OSError as error:
+        raise CheckpointError(f"cannot write '{path}': {error.strerror}") from error
+
+
+def attempts_of(lines: Sequence[Line], run: str) -> list[Line]:
+    """Return the lines of the run `run`."""
+    return [line for line in lines if line.run == run]
+
+
+def why_no_further(lines: Sequence[Line], restarts: int) -> str:
+    """Return why a run must not begin another attempt; empty if it may.
+
+    Args:
+        lines: the lines of the run. The last one is the attempt that has just begun.
+        restarts: the value of `--restarts`.
+    """
+    begun = [line for line in lines if isinstance(line, AttemptBegun)]
+    failed = [line for line in lines if isinstance(line, AttemptFailed)]
+    step = begun[-1].step
+    if failed and any(failed[-1].is_same_error(each) for each in failed[:-1]):
+        return "the same error came again at the same step"
+    row = begun[-restarts - 2 :]
+    if len(row) == restarts + 2 and all(each.step == step for each in row):
+        return f"{restarts + 1} attempts in a row got no further than step {step}"
+    return ""

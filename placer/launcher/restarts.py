@@ -1,0 +1,260 @@
+"""Starts the processes of a run again after failures, and follows its attempts.
+
+The control node decides whether a run may begin another attempt (`placer.checkpoint.attempts`).
+The launcher starts the processes that have ended, and hides repeated steps from everything
+that follows the run: callbacks, the history and the displays receive each step once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from placer.launcher.cause import Failure, choose_root_cause
+from placer.launcher.watched_node import WatchedNode
+from placer.place.node_kinds import NodeId
+from placer.runtime.control.events import (
+    CheckpointSaved,
+    Event,
+    Left,
+    NodeWarning,
+    Recovered,
+    Resumed,
+    Start,
+    Step,
+)
+from placer.runtime.control.result import Restart
+
+FIRST_PAUSE: Final = 1.0
+"""Seconds before a process is started again that has ended twice without joining the others.
+Each further time the pause is twice as long."""
+LONGEST_PAUSE: Final = 30.0
+ROOT_GRACE: Final = 3.0
+"""Seconds for the root cause of a failure to be reported after the first report."""
+LEAVE_GRACE: Final = 5.0
+"""Seconds after `--lost-after` in which a process must have left a failed attempt."""
+
+StartAgain = Callable[[WatchedNode], WatchedNode]
+"""Starts the process of a node again, and returns it."""
+
+
+@dataclass(slots=True)
+class _Failing:
+    """A failed attempt, until all nodes train again.
+
+    Attributes:
+        since: the time of the first report.
+        failures: the reported failures.
+        attempt: the last attempt that a process has left.
+        left_at: the time at which the first process has left it.
+        staying: the processes that have not left it.
+        is_told: whether the user has been told the cause.
+    """
+
+    since: float
+    failures: list[Failure] = field(default_factory=list)
+    attempt: int = 0
+    left_at: float = 0.0
+    staying: set[str] = field(default_factory=set)
+    is_told: bool = False
+
+    @property
+    def cause(self) -> Failure:
+        cause = choose_root_cause(self.failures)
+        assert cause is not None
+        return cause
+
+
+@dataclass(slots=True)
+class Restarts:
+    """The restarts of a run.
+
+    Attributes:
+        limit: the value of `--restarts`.
+        start: starts a process again.
+        lost_after: the value of `--lost-after`.
+        compares: whether repeated steps have the same metrics: in synchronous training.
+        attempt: the number of the attempt.
+        furthest: the last step of all attempts.
+        done: the failures after which the run went on.
+        failing: the failure from which the run recovers now, if any.
+    """
+
+    limit: int
+    start: StartAgain
+    lost_after: float
+    compares: bool
+    attempt: int = 1
+    furthest: int = 0
+    done: list[Restart] = field(default_factory=list)
+    failing: _Failing | None = None
+    _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    _differs: bool = False
+    _is_shown: bool = False
+    _warned: set[str] = field(default_factory=set)
+    _early_ends: Counter[str] = field(default_factory=Counter)
+    _due: dict[str, float] = field(default_factory=dict)
+
+    # Failures.
+
+    def fail(self, failure: Failure) -> None:
+        """Note a failure of the present attempt."""
+        if self.failing is None:
+            self.failing = _Failing(time.monotonic())
+        self.failing.failures.append(failure)
+
+    def left(self, event: Left, failure: Failure, joined: set[str]) -> None:
+        """Note that a process has left an attempt.
+
+        Args:
+            event: the report of the process.
+            failure: the failure in the report.
+            joined: the running processes that have joined the others.
+        """
+        if event.attempt < self.attempt:
+            return  # the report was read after those of the next attempt
+        self.fail(failure)
+        failing = self.failing
+        assert failing is not None
+        if event.attempt > failing.attempt:
+            failing.attempt, failing.left_at = event.attempt, time.monotonic()
+            failing.staying = joined
+        if not event.root:  # otherwise the process ends
+            failing.staying.discard(NodeId(event.node).process)
+
+    def ended(self, node: str, failure: Failure, *, joined: bool) -> Failure | None:
+        """Note that a process has ended, and plan its next start.
+
+        Args:
+            node: the process.
+            failure: its failure.
+            joined: whether it had joined the others.
+
+        Returns:
+            The failure that ends the run, if the process does not come up; else None.
+        """
+        if self.failing is not None:
+            self.failing.staying.discard(node)
+        self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
+        ends = self._early_ends[node]
+        if ends > self.limit:
+            text = f"{failure.text}\n  it has failed {ends} times before it joined"
+            return replace(failure, text=text)
+        pause = 0.0 if ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (ends - 2))
+        self._due[node] = time.monotonic() + pause
+        return None
+
+    def due(self, now: float) -> Iterator[str]:
+        """Yield the processes to start now."""
+        for node, at in [*self._due.items()]:
+            if now >= at:
+                del self._due[node]
+                yield node
+
+    @property
+    def begun(self) -> int:
+        """The number of attempts that have begun to train."""
+        return len(self.done) + 1
+
+    @property
+    def has_due(self) -> bool:
+        """Whether a process is to be started later."""
+        return bool(self._due)
+
+    def stuck(self, children: Sequence[WatchedNode]) -> Iterator[WatchedNode]:
+        """Yield the processes to kill, because they cannot leave a failed attempt: they are
+        frozen, or have taken too long."""
+        if (failing := self.failing) is None:
+            return
+        elapsed = time.monotonic() - failing.left_at
+        for child in children:
+            if not child.running or child.node not in failing.staying:
+                continue
+            is_frozen = elapsed > ROOT_GRACE and child.is_stopped()
+            if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
+                yield child
+
+    def news(self) -> Iterator[Event]:
+        """Yield the message about a failure, once its cause is known."""
+        failing = self.failing
+        if failing is None:
+            return
+        is_known = any(failure.first_hand for failure in failing.failures)
+        if is_known or time.monotonic() - failing.since > ROOT_GRACE:
+            yield from self._tell(failing)
+
+    # Events.
+
+    def pass_on(self, event: Event) -> Iterator[Event]:
+        """Yield the events that the followers of a run receive for an event of a node."""
+        match event:
+            case Start():
+                yield from self._begin(event.first_step - 1, event.attempt)
+                if not self._is_shown:
+                    self._is_shown = True
+                    yield event
+            case Resumed() if self.furthest:
+                return
+            case NodeWarning():
+                # Each attempt repeats the warnings about the spec and the options.
+                if event.message not in self._warned:
+                    self._warned.add(event.message)
+                    yield event
+            case Step():
+                yield from self._step(event)
+            case CheckpointSaved():
+                # A checkpoint is complete some time after its step.
+                self._metrics = {
+                    step: kept
+                    for step, kept in self._metrics.items()
+                    if step > event.step
+                }
+                yield event
+            case _:
+                yield event
+
+    def _begin(self, step: int, attempt: int) -> Iterator[Event]:
+        """Note that all nodes train again, after a step."""
+        self.attempt = attempt
+        if self.failing is None:
+            return
+        yield from self._tell(self.failing)
+        seconds = time.monotonic() - self.failing.since
+        again = max(0, self.furthest - step)
+        cause, self.failing, self._differs = self.failing.cause, None, False
+        self.done.append(
+            Restart(cause.node, cause.text, step, again, round(seconds, 3))
+        )
+        yield Recovered(self.attempt, step, again, seconds)
+
+    def end(self, steps: int) -> Iterator[Event]:
+        """Note that the run has a result after `steps` steps. If the last attempt had nothing
+        left to train, it ends the recovery."""
+        yield from self._begin(steps, self.attempt)
+
+    def _tell(self, failing: _Failing) -> Iterator[Event]:
+        if not failing.is_told:
+            failing.is_told = True
+            number = len(self.done) + 1
+            text = f"{failing.cause.text}; all nodes go back (restart {number})"
+            yield NodeWarning(text)
+
+    def _step(self, event: Step) -> Iterator[Event]:
+        metrics = event.metrics, event.eval, event.epoch_metrics
+        if event.step > self.furthest:
+            self.furthest = event.step
+            self._metrics[event.step] = metrics
+            yield event
+            return
+        before = self._metrics.get(event.step)
+        if not self.compares or self._differs or before is None:
+            return
+        if repr(before) != repr(metrics):
+            self._differs = True
+            yield NodeWarning(
+                f"the repeated step {event.step} has other metrics than before the"
+                f" failure: {metrics[0]} instead of {before[0]}"
+            )

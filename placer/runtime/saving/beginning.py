@@ -1,0 +1,151 @@
+"""Begins an attempt of a run: locks its folder of checkpoints, and chooses where to continue.
+
+The control node locks the folder and removes incomplete checkpoints before it lists the
+checkpoints. So no process of an earlier attempt can add one afterwards. An attempt after a
+failure begins from the newest checkpoint of the run, if there is one. Otherwise it begins as
+the first attempt did.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from placer.channel.interface import Cause
+from placer.checkpoint.attempts import (
+    AttemptBegun,
+    AttemptFailed,
+    Line,
+    add_attempt,
+    attempts_of,
+    read_attempts,
+    why_no_further,
+)
+from placer.checkpoint.folder import (
+    check_best_is_free,
+    check_continues,
+    list_checkpoints,
+    locked,
+)
+from placer.runtime.control.barrier import BEGIN, barrier
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import FinalError
+
+NO_LOCKS = (
+    "the file system of '{folder}' has no locks: a process that was cut off from the run"
+    " could still write a checkpoint there"
+)
+
+
+@dataclass(slots=True)
+class Beginning:
+    """The beginning of an attempt on one node.
+
+    Attributes:
+        resumes: whether the tables are loaded from a checkpoint.
+        is_own: whether the checkpoint is of an earlier attempt of this run. `--shrink` and
+            `--partial` then have no effect.
+        named: the checkpoint or folder of checkpoints; only on the control node.
+        lock: unlocks the folder of checkpoints; only on the control node.
+    """
+
+    resumes: bool
+    is_own: bool = False
+    named: Path | None = None
+    lock: ExitStack = field(default_factory=ExitStack)
+
+
+def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
+    """Begin an attempt. All nodes call this when they have joined.
+
+    Args:
+        execution: the node's run.
+        contexts: unlocks the folder at its end, unless the caller has taken `lock` over.
+
+    Raises:
+        CheckpointError: on the control node, if the folder cannot be locked, or contains
+            the checkpoints of another run.
+        FinalError: on the control node, if the run must not begin another attempt.
+    """
+    options, settings = execution.options, execution.checkpointing
+    named, is_own = options.resume, False
+    begun = Beginning(named is not None, named=named)
+    contexts.callback(lambda: begun.lock.close())
+    if settings is None:
+        return begun
+    if execution.is_control:
+        folder = settings.folder
+        is_own = bool(_begun(_of_run(folder, execution.run)))
+        execution.continues = is_own
+        # A process of an earlier attempt may still hold the lock.
+        wait = options.join_timeout if is_own or execution.attempt > 1 else 0.0
+        has_locks = begun.lock.enter_context(locked(folder, wait=wait))
+        if not is_own:
+            check_continues(folder, options.resume)
+            if options.restarts and not has_locks:
+                execution.report(NodeWarning(NO_LOCKS.format(folder=folder)))
+        if settings.best is not None:
+            check_best_is_free(folder)
+        listed = list_checkpoints(folder)
+        if execution.run:
+            _count(execution, folder, listed[0][1].progress.step if listed else 0)
+        is_own = is_own and bool(listed)
+        named = folder if is_own else named
+    if options.restarts:
+        facts = {
+            "resumes": named is not None,
+            "own": is_own,
+            "continues": execution.continues,
+        }
+        chosen = barrier(execution.plan, execution.channel, facts, BEGIN)[0]
+        begun.resumes, begun.is_own = bool(chosen["resumes"]), bool(chosen["own"])
+        execution.continues = bool(chosen["continues"])
+    begun.named = named if execution.is_control else None
+    return begun
+
+
+def _of_run(folder: Path, run: str) -> list[Line]:
+    """Return the lines of a run that has an id."""
+    return attempts_of(read_attempts(folder), run) if run else []
+
+
+def _begun(lines: list[Line]) -> list[AttemptBegun]:
+    return [line for line in lines if isinstance(line, AttemptBegun)]
+
+
+def _count(execution: Execution, folder: Path, step: int) -> None:
+    """Count this attempt. Raises FinalError if the run must not begin another one."""
+    run, number = execution.run, execution.attempt
+    add_attempt(folder, AttemptBegun(run, number, step, time.time()))
+    lines = _of_run(folder, run)
+    why = why_no_further(lines, execution.options.restarts)
+    if not why:
+        return
+    failed = [line for line in lines if isinstance(line, AttemptFailed)]
+    cause = failed[-1] if failed else None
+    what = f"{cause.node}: {cause.where}: {cause.what}: " if cause else ""
+    raise FinalError(f"{what}{why}")
+
+
+def note_failure(execution: Execution, cause: Cause) -> None:
+    """Add the failure of an attempt to the file of attempts, on the control node. An attempt
+    that has not begun is not counted: its folder may belong to another run."""
+    settings = execution.checkpointing
+    if settings is None or cause.is_final:
+        return
+    begun = _begun(_of_run(settings.folder, execution.run))
+    if not begun or begun[-1].number != execution.attempt:
+        return
+    failed = AttemptFailed(
+        execution.run,
+        execution.attempt,
+        cause.node,
+        cause.where,
+        cause.what,
+        cause.is_error and execution.plan.is_synchronous,
+        time.time(),
+    )
+    add_attempt(settings.folder, failed)
