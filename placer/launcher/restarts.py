@@ -154,6 +154,20 @@ class Restarts:
                 del self._due[node]
                 yield node
 
+    def explain(self, failure: Failure) -> Failure:
+        """Return a failure that ends the run. If the run gets no further, its text has the
+        last failure as the launcher knows it."""
+        if self.failing is None or failure.node:
+            return failure
+        why, last = failure.text.partition("\n")[0], self.failing.cause
+        if last.node and why.startswith(f"{last.node} "):
+            text = f"{why}: {last.what}"
+        else:
+            text = f"{why}\n  the last failure: {last.text}"
+        if self.furthest:
+            text += f"\n  the run got no further than step {self.furthest:,}"
+        return replace(failure, node=last.node, text=text)
+
     @property
     def begun(self) -> int:
         """The number of attempts that have begun to train."""
@@ -225,10 +239,9 @@ class Restarts:
         seconds = time.monotonic() - self.failing.since
         again = max(0, self.furthest - step)
         cause, self.failing, self._differs = self.failing.cause, None, False
-        self.done.append(
-            Restart(cause.node, cause.text, step, again, round(seconds, 3))
-        )
-        yield Recovered(self.attempt, step, again, seconds)
+        event = Recovered(self.attempt, step, again, seconds, cause.node, cause.text)
+        self.done.append(event.restart)
+        yield event
 
     def end(self, steps: int) -> Iterator[Event]:
         """Note that the run has a result after `steps` steps. If the last attempt had nothing
@@ -238,9 +251,9 @@ class Restarts:
     def _tell(self, failing: _Failing) -> Iterator[Event]:
         if not failing.is_told:
             failing.is_told = True
-            number = len(self.done) + 1
-            text = f"{failing.cause.text}; all nodes go back (restart {number})"
-            yield NodeWarning(text)
+            what, *more = failing.cause.text.split("\n")
+            first = f"{what}; all nodes go back (restart {len(self.done) + 1})"
+            yield NodeWarning("\n".join((first, *more)))
 
     def _step(self, event: Step) -> Iterator[Event]:
         metrics = event.metrics, event.eval, event.epoch_metrics
