@@ -55,7 +55,7 @@ FLUSH_INTERVAL: Final = 1.0
 MAX_HISTORY: Final = 32 << 20
 """The largest size of a history in bytes. A larger history loses every second step."""
 MAX_EVENTS: Final = 4 << 20
-"""The size of the events in bytes after which only failures and signals are kept."""
+"""The size of the events in bytes after which only failures, recoveries and signals are kept."""
 MAX_CONTINUED: Final = 100
 """The largest number of recorded commands that continued a run."""
 _REPEATED: Final = ("running", "evaluating", "waiting for callbacks")

@@ -225,7 +225,7 @@ class RunView:
         return f"steps {steps} are done again"
 
     def _progress(self, node: str) -> int:
-        """How far a node has come since a failure."""
+        """Return the progress of a node since a failure; -1 before its process imports."""
         state = self.states[node].state if node in self.states else STARTING
         order = BEFORE_FIRST_STEP
         return order.index(state) if state in order else -1
