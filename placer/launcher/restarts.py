@@ -155,15 +155,19 @@ class Restarts:
                 yield node
 
     def explain(self, failure: Failure) -> Failure:
-        """Return a failure that ends the run. If the run gets no further, its text has the
-        last failure as the launcher knows it."""
-        if self.failing is None or failure.node:
+        """Return a failure that ends a run. If it has failed while it recovers, the text has
+        the last failure as the launcher knows it."""
+        if self.failing is None:
             return failure
-        why, last = failure.text.partition("\n")[0], self.failing.cause
+        last = self.failing.cause
+        if failure.node:
+            more = "" if last.what in failure.text else _last_failure(last)
+            return replace(failure, text=failure.text + more)
+        why = failure.text.partition("\n")[0]
         if last.node and why.startswith(f"{last.node} "):
             text = f"{why}: {last.what}"
         else:
-            text = f"{why}\n  the last failure: {last.text}"
+            text = why + _last_failure(last)
         if self.furthest:
             text += f"\n  the run got no further than step {self.furthest:,}"
         return replace(failure, node=last.node, text=text)
@@ -271,3 +275,7 @@ class Restarts:
                 f"the repeated step {event.step} has other metrics than before the"
                 f" failure: {metrics[0]} instead of {before[0]}"
             )
+
+
+def _last_failure(failure: Failure) -> str:
+    return f"\n  the last failure: {failure.text}"

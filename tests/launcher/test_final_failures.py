@@ -63,6 +63,11 @@ def test_the_last_failure_is_told_as_the_launcher_knows_it():
         "  the last failure: ps:0 was killed by SIGKILL",
     ]
     assert restarts.explain(explained) == explained
+    other = Failure("worker:0", "worker:0 failed: rows differ", first_hand=True)
+    assert restarts.explain(other).text.splitlines() == [
+        "worker:0 failed: rows differ",
+        "  the last failure: ps:0 was killed by SIGKILL",
+    ]
 
 
 def test_a_restart_is_one_line_with_the_first_line_of_its_failure():
