@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from msgspec.structs import replace
 
 from placer.channel.cause import Cause
 from placer.checkpoint.attempts import AttemptBegun, AttemptFailed, Line, why_no_further
 from placer.launcher.cause import Failure, failure_from_report
 from placer.launcher.restarts import Restarts
+from placer.report.outcome import result_json, result_lines
 from placer.runtime.control.events import NodeFailure, Start, Step
-from placer.runtime.control.result import Restart
+from placer.runtime.control.result import Restart, Result
 
 
 def lines(*failures: tuple[str, str], step: int = 480) -> list[Line]:
@@ -72,4 +76,11 @@ def test_the_last_failure_is_told_as_the_launcher_knows_it():
 
 def test_a_restart_is_one_line_with_the_first_line_of_its_failure():
     restart = Restart("ps:0", "ps:0 failed: bad\n  program.py:3", 480, 1_017, 1.26)
-    assert str(restart) == "ps:0 failed: bad (1,017 steps again, 1.3 s)"
+    one = "ps:0 failed: bad (1,017 steps again, 1.3 s)"
+    assert str(restart) == one
+    result = Result(1, {}, {}, 0.0, {}, restarts=(restart,))
+    assert [*result_lines(result)][2:] == [f"  restarts    {one}"]
+    assert json.loads(result_json(result))["restarts"][0]["again"] == 1017
+    lines = [*result_lines(replace(result, restarts=(restart,) * 12))][2:]
+    assert lines[0] == "  restarts    12: 12,204 steps again, 15.1 s"
+    assert [line.strip() for line in lines[1:]] == ["2 before", *[one] * 10]
