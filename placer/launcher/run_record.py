@@ -39,12 +39,13 @@ from placer.runtime.control.events import (
     NodeFailure,
     Output,
     Predicted,
+    Recovered,
     Resumed,
     SignalReceived,
     State,
     Step,
 )
-from placer.runtime.control.result import PredictionResult, Result
+from placer.runtime.control.result import PredictionResult, Restart, Result
 from placer.runtime.signals.signals import EndedBySignal
 from placer.system.callsite import warn_at_caller
 from placer.system.files.atomic import atomic_file, mode_of
@@ -54,7 +55,7 @@ FLUSH_INTERVAL: Final = 1.0
 MAX_HISTORY: Final = 32 << 20
 """The largest size of a history in bytes. A larger history loses every second step."""
 MAX_EVENTS: Final = 4 << 20
-"""The size of the events in bytes after which only failures and signals are kept."""
+"""The size of the events in bytes after which only failures, recoveries and signals are kept."""
 MAX_CONTINUED: Final = 100
 """The largest number of recorded commands that continued a run."""
 _REPEATED: Final = ("running", "evaluating", "waiting for callbacks")
@@ -100,6 +101,7 @@ class RunRecord:
         self._summary = RunSummary(command.monitor)
         self._result: Result | None = None
         self._best: str | None = None
+        self._restarts: list[Restart] = []
         self._problem: OSError | PlacerError | None = None
         # The nodes of a run in one process report from their own threads.
         self._lock = Lock()
@@ -179,7 +181,9 @@ class RunRecord:
                     self._resumed = event
                 if isinstance(event, CheckpointSaved) and event.best:
                     self._best = event.path
-                always = isinstance(event, NodeFailure | SignalReceived)
+                if isinstance(event, Recovered):
+                    self._restarts.append(event.restart)
+                always = isinstance(event, NodeFailure | Recovered | SignalReceived)
                 self._add_event(msgspec.to_builtins(event), always=always)
         self._flush()
 
@@ -244,7 +248,10 @@ class RunRecord:
             ended = FAILED if isinstance(error, Exception) else INTERRUPTED
             text = _message(error)
         end = self._summary.end(ended, text)
-        shown: dict[str, Any] = {**msgspec.to_builtins(end), "best": self._best}
+        end = msgspec.structs.replace(
+            end, best=self._best, restarts=tuple(self._restarts)
+        )
+        shown: dict[str, Any] = msgspec.to_builtins(end)
         if self._load is not None:
             shown["other_load"] = self._load.cores()
         if self._result is not None:

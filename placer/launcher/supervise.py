@@ -358,9 +358,6 @@ class _Supervisor:
             if failure is None:
                 raise RunError("all nodes have ended, but none reported a result")
             text = failure.text + self._details(failure)
-            failing = self.restarts.failing if self.restarts is not None else None
-            if failing is not None and failing.cause.text not in text:
-                text += f"\n  the last failure: {failing.cause.text}"
             for node in sorted(self.frozen.names - {NodeId(failure.node).process}):
                 text += f"\n  {describe(node)}"
             if how := self.interruption.how_to_continue:
@@ -438,7 +435,10 @@ class _Supervisor:
                     self.reporters.add(child.node)
             case NodeFailure():
                 self.reporters.add(child.node)
-                self.failures.append(cause.failure_from_report(event))
+                failure = cause.failure_from_report(event)
+                if self.restarts is not None:
+                    failure = self.restarts.explain(failure)
+                self.failures.append(failure)
             case Result() | PredictionResult():
                 self.result = event
             case SignalReceived():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -15,8 +16,11 @@ from placer.plan.plan import Plan
 from placer.report.numbers import format_count, format_metrics, format_size, plural
 from placer.report.progress.view import table_text
 from placer.report.shown_path import shown_path
-from placer.runtime.control.result import PredictionResult, Result
+from placer.runtime.control.result import PredictionResult, Restart, Result
 from placer.runtime.control.table_counts import TableCounts
+
+MOST_RESTARTS: Final = 10
+"""The largest number of restarts that are listed."""
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -41,9 +45,29 @@ def result_lines(result: Result) -> Iterator[str]:
     for name, counts in result.tables.items():
         known = {n: v for n, v in counts.items() if n != "hit_rate"}
         yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"
+    yield from restart_lines(result.restarts)
     width = max(map(len, result.shares), default=0)
     for node, shares in result.shares.items():
         yield f"  {node:{max(width, 10)}}  {_shares(shares)}"
+
+
+def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
+    """Yield lines about the failures after which a run went on: the last of them, after the
+    totals if there are several."""
+    lines = [*map(str, restarts[-MOST_RESTARTS:])]
+    if len(restarts) > MOST_RESTARTS:
+        lines.insert(0, f"{len(restarts) - MOST_RESTARTS} before")
+    if len(restarts) > 1:
+        lines.insert(0, restarts_text(restarts))
+    for i, line in enumerate(lines):
+        yield f"  {'' if i else 'restarts':10}  {line}"
+
+
+def restarts_text(restarts: Sequence[Restart]) -> str:
+    """Return the number of restarts, their repeated steps and their time as text."""
+    again = plural(sum(each.again for each in restarts), "step")
+    seconds = sum(each.seconds for each in restarts)
+    return f"{len(restarts)}: {again} again, {seconds:.1f} s"
 
 
 def best_lines(best: Path) -> Iterator[str]:

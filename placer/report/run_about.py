@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from placer.report.compared_settings import setting_name, setting_text
 from placer.report.numbers import format_duration, format_time, plural
-from placer.report.outcome import staleness_text
+from placer.report.outcome import restarts_text, staleness_text
 from placer.report.run_files import Run
+from placer.runtime.control.events import Recovered, format_output
 
 MOST_NOTES: Final = 20
 """The largest number of warnings, failures and resumptions of a run that are shown."""
@@ -38,6 +41,7 @@ def about_run(run: Run) -> dict[str, str]:
         "epochs": setting_text(command.settings.get("train.epochs")),
         "started": format_time(command.started),
         "time": run_time(run.end.seconds),
+        "restarts": restarts_text(run.end.restarts) if run.end.restarts else "",
         "machine": _machine(command.machine),
         "versions": ", ".join(f"{k} {v}" for k, v in command.versions.items()),
     }
@@ -113,6 +117,8 @@ def _noted(run: Run) -> Iterator[str]:
                 yield _warning(event["message"])
             case "resumed":
                 yield f"resumed after step {event['step']} from {event['path']}"
+            case "recovered":
+                yield format_output(msgspec.convert(event, Recovered))
             case "failed":
                 message = _first_line(event["message"])
                 if message and message not in ended:

@@ -13,6 +13,7 @@ import msgspec
 from placer.errors import PlacerError
 from placer.plan.plan import OF_RUN, RUNS, is_build, read_plan
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.runtime.control.result import Restart
 from placer.system.files.nearest_path import path_hint
 
 Kind = TypeVar("Kind")
@@ -129,6 +130,7 @@ class RunEnd(msgspec.Struct, frozen=True):
         tables: the sizes of sparse tables, by name.
         other_load: the number of cores that other programs used during the run; None if
             it was not measured.
+        restarts: the failures after which the run went on.
     """
 
     ended: str
@@ -148,6 +150,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     staleness_bound: int | None = None
     other_load: float | None = None
     tables: dict[str, StoredRows] = {}
+    restarts: tuple[Restart, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):

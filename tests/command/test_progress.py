@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from placer.channel.cause import Cause
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.progress.live_table import LiveTable
 from placer.report.progress.plain_lines import PlainLines
@@ -25,9 +26,12 @@ from placer.report.progress.sparkline import Series
 from placer.report.progress.time_left import TimeLeft
 from placer.report.progress.view import RunView, group_rows, node_rows
 from placer.runtime.control.events import (
+    Event,
+    Left,
     NodeWarning,
     Output,
     Predicted,
+    Recovered,
     Start,
     State,
     Step,
@@ -248,6 +252,43 @@ def test_the_live_table_shows_each_node_and_the_run(terminal: Console) -> None:
     assert lines[5].split() == ["ps:0", "starting"]
     assert lines[6].split() == ["evaluation", "after", "step", "epoch", "accuracy"]
     assert lines[7].split() == ["7", "1", "0.5"]
+
+
+def test_a_recovery_shows_the_nodes_that_it_waits_for(terminal: Console) -> None:
+    table, out = LiveTable(view(), terminal), io.StringIO()
+    lines = PlainLines(view(clock=(clock := Clock())), out)
+
+    def show(*events: Event) -> str:
+        """Show events; return the line about the recovery."""
+        for event in events:
+            table(event)
+            lines(event)
+        shown = [
+            each for each in screen(table, 90, 24) if "rec" in each or "ag" in each
+        ]
+        return shown[0] if shown else ""
+
+    states = [State(node, "running", 9, waits=WaitCounts(9, 3)) for node in NODES]
+    lost = Cause("ps:0", "seen from worker:0", "lost")
+    left = Left("worker:0", 1, lost, root=False)
+    assert show(Start(1, 90, 10), step(9), *states) == ""
+    assert show(left) == "recovering"
+    assert screen(table, 90, 24)[-1].split() == ["ps:0", "recovering", "0", "bytes"]
+    waiting = State("worker:0", "connecting", 0, ("ps:0",))
+    assert show(waiting) == "recovering: waits for ps:0"
+    worker = screen(table, 90, 24)[-2].split()
+    assert worker == ["worker:0", "recovering", "0", "bytes", "ps:0"]
+    importing = State("ps:0", "importing")
+    assert show(importing, left) == "recovering: waits for ps:0 (importing)"
+    clock.now += 5.0
+    lines(waiting)
+    assert lines_of(out)[-1] == (
+        "recovering: waits for ps:0 (importing)"
+        "  worker:0 recovering (waits for ps:0)  ps:0 importing"
+    )
+    recovered = Recovered(2, 4, 5, 1.5, "ps:0", "ps:0 was killed")
+    assert show(recovered, *states) == "steps 5 to 9 are done again"
+    assert show(step(10)) == ""
 
 
 def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(

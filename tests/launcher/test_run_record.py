@@ -30,6 +30,7 @@ from placer.runtime.control.events import (
     Event,
     NodeFailure,
     NodeWarning,
+    Recovered,
     State,
     Step,
 )
@@ -252,10 +253,15 @@ def test_only_an_ended_run_of_the_same_model_is_continued(tmp_path: Path) -> Non
 
 def test_a_failed_run_keeps_its_root_cause(tmp_path: Path) -> None:
     seen = step(1), step(2, eval={"loss": 0.25})
-    record(tmp_path, *seen, step(3), error=placer.PlacerError("worker:0 was killed"))
+    went_on = Recovered(2, 1, 1, 0.51234, "ps:0", "ps:0 was killed\n  line")
+    error = placer.PlacerError("worker:0 was killed")
+    record(tmp_path, *seen, went_on, step(3), error=error)
     (run,) = find_runs(tmp_path)
     assert (run.end.ended, run.end.error) == ("failed", "worker:0 was killed")
     assert (run.end.steps, run.end.seconds, run.end.eval) == (3, 1.5, {"loss": 0.25})
+    (restart,) = run.end.restarts
+    assert str(restart) == "ps:0 was killed (1 step again, 0.5 s)"
+    assert [each["again"] for each in run.events()] == [1]
 
 
 def test_an_interrupted_run_keeps_its_steps_and_its_best_checkpoint(

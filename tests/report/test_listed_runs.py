@@ -18,6 +18,7 @@ from placer.errors import PlacerError
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.run_files import Command, RunEnd, read_run
 from placer.report.runs import differing_settings, runs_facts, runs_view
+from placer.runtime.control.result import Restart
 
 
 def write_run(
@@ -250,7 +251,13 @@ def test_a_number_of_nodes_of_set_is_one_column(tmp_path: Path) -> None:
 
 
 def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None:
-    end = RunEnd("finished", steps=9, seconds=61.0, warnings=("late\n  more",))
+    end = RunEnd(
+        "finished",
+        steps=9,
+        seconds=61.0,
+        warnings=("late\n  more",),
+        restarts=(Restart("ps:0", "killed", 4, 2, 1.25),) * 2,
+    )
     settings = {
         "nodes.worker": 2,
         "data.train.batch": 16,
@@ -261,6 +268,7 @@ def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None
     events = [
         {"event": "warning", "message": "learning rate 0"},
         {"event": "resumed", "step": 4, "path": "ck/step-4", "differs": None},
+        {"event": "recovered", "attempt": 2, "step": 4, "again": 2, "seconds": 1.25},
         {"event": "failed", "message": "worker:0 was killed"},
         {"event": "start"},
     ]
@@ -273,9 +281,11 @@ def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None
     assert "optimizer sgd, learning rate 0.5" in shown
     assert "nodes worker: 2" in shown
     assert "batch 16" in shown
-    assert shown[-4:] == [
+    assert "restarts 2: 4 steps again, 2.5 s" in shown
+    assert shown[-5:] == [
         "warning: learning rate 0",
         "resumed after step 4 from ck/step-4",
+        "all nodes go back to step 4; 2 steps are done again; 1.2 s",
         "failure: worker:0 was killed",
         "warning: late",
     ]

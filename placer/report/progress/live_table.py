@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from placer.report.numbers import format_count, format_size
 from placer.report.progress.sparkline import ASCII, BLOCKS
 from placer.report.progress.view import (
+    RECOVERING,
     STARTING,
     TABLE_NUMBERS,
     NodeRow,
@@ -192,6 +193,8 @@ class LiveTable:
                 yield self._line(line)
         if run.checkpoint is not None:
             yield self._line(checkpoint_text(run.checkpoint), "dim")
+        if recovery := run.recovery():
+            yield self._line(recovery, "yellow")
 
     def _title(self) -> Text:
         """Return the model and the position, and the run's folder at the right."""
@@ -301,7 +304,7 @@ _STYLES = {
     STARTING: "dim",
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     RUNNING: "green",
-    WAITING: "yellow",
+    **dict.fromkeys((WAITING, RECOVERING), "yellow"),
     **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, "writing"), "cyan"),
     "done": "dim",
 }

@@ -78,7 +78,7 @@ class NotebookOutput:
         lines = [f"{run.title}  {run.position()}"]
         lines += ["  ".join((*run.times(), *run.rates()))]
         lines += ["  ".join((*run.metrics(BLOCKS), run.learning_rates()))]
-        lines += filter(None, [run.best_text()])
+        lines += filter(None, [run.best_text(), run.recovery()])
         if run.checkpoint is not None:
             lines.append(checkpoint_text(run.checkpoint))
         if folder := run.folder_text():

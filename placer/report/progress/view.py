@@ -24,10 +24,16 @@ from placer.report.progress.time_left import TimeLeft
 from placer.report.shown_path import shown_path
 from placer.runtime.control.checkpoint_settings import best_evaluation
 from placer.runtime.control.events import (
+    BEFORE_FIRST_STEP,
+    CONNECTING,
+    IMPORTING,
+    PREPARED,
     RUNNING,
     CheckpointSaved,
     Event,
+    Left,
     Predicted,
+    Recovered,
     Start,
     State,
     Step,
@@ -36,6 +42,8 @@ from placer.runtime.control.table_counts import TableCounts, add_counts
 
 STARTING = "starting"
 """The state of a node that has not reported yet."""
+RECOVERING = "recovering"
+"""The state of a node that waits for other nodes after a failure, or has not reported since."""
 STALLED = 5.0
 """Seconds without a new step after which the nodes that a node waits for now are shown,
 instead of the nodes that it has waited for most."""
@@ -66,6 +74,8 @@ class RunView:
         losses: The losses of all steps.
         checkpoint: The last checkpoint.
         predicted: The number of predicted rows.
+        is_recovering: Whether nodes have left an attempt, and do not train yet.
+        recovered: The last recovery, until all repeated steps are done.
     """
 
     title: str
@@ -85,6 +95,9 @@ class RunView:
     losses: Series = field(default_factory=Series)
     checkpoint: CheckpointSaved | None = None
     predicted: Predicted | None = None
+    is_recovering: bool = False
+    recovered: Recovered | None = None
+    _attempt: int = 0
     _moved: dict[str, float] = field(default_factory=dict)
     _first_rows: tuple[float, int] = (0.0, 0)
     _rows_at: float = 0.0
@@ -118,6 +131,13 @@ class RunView:
             if before is None or before.step != event.step:
                 self._moved[event.node] = self.clock()
             self.states[event.node] = event
+            # A process that imports after a step was started again.
+            if event.state == IMPORTING and self.last_step is not None:
+                self.is_recovering = True
+        elif isinstance(event, Left):
+            self._leave(event.attempt)
+        elif isinstance(event, Recovered):
+            self.is_recovering, self.recovered = False, event
         elif isinstance(event, Start):
             self.start, self._time_left = event, TimeLeft(event)
         elif isinstance(event, CheckpointSaved):
@@ -128,7 +148,7 @@ class RunView:
                 self._first_rows = self._rows_at, event.rows
             self.predicted = event
         elif isinstance(event, Step):
-            self.last_step = event
+            self.last_step, self.recovered = event, None
             if self.loss in event.metrics:
                 self.losses.add(event.metrics[self.loss])
             if event.eval is not None:
@@ -136,6 +156,13 @@ class RunView:
                 self._compare(event, event.eval)
             if self._time_left is not None:
                 self._time_left.add(event, self.clock())
+
+    def _leave(self, attempt: int) -> None:
+        """Note that a node leaves an attempt. The earlier states of all nodes are void."""
+        if attempt <= self._attempt:
+            return
+        self._attempt, self.is_recovering = attempt, True
+        self.states = {node: State(node, RECOVERING) for node in self.states}
 
     def _compare(self, step: Step, metrics: Mapping[str, float]) -> None:
         if self.better is None or self.better.metric not in metrics:
@@ -170,6 +197,38 @@ class RunView:
                 epochs = -(-start.last_step // start.steps_per_epoch)
                 text += f" of {format_count(epochs)}"
         return text
+
+    def state_of(self, node: str) -> str:
+        """Return the state of a node in words."""
+        if node not in self.states:
+            return STARTING
+        state = self.states[node].state
+        waits = self.is_recovering and state in (CONNECTING, PREPARED)
+        return RECOVERING if waits else state
+
+    def recovery(self) -> str:
+        """Return the nodes that a recovery waits for, or the steps that are done again, as
+        one line; "" otherwise."""
+        if self.is_recovering:
+            last = min(map(self._progress, self.nodes))
+            nodes = [node for node in self.nodes if self._progress(node) == last]
+            state = self.state_of(nodes[0])
+            is_known = state not in (STARTING, RECOVERING)
+            if len(nodes) == len(self.nodes):
+                return f"{RECOVERING}: {state}" if is_known else RECOVERING
+            does = f" ({state})" if is_known else ""
+            return f"{RECOVERING}: waits for {format_nodes(nodes)}{does}"
+        if self.recovered is None or not self.recovered.again:
+            return ""
+        begin, again = self.recovered.step, self.recovered.again
+        steps = f"{format_count(begin + 1)} to {format_count(begin + again)}"
+        return f"steps {steps} are done again"
+
+    def _progress(self, node: str) -> int:
+        """Return the progress of a node since a failure; -1 before its process imports."""
+        state = self.states[node].state if node in self.states else STARTING
+        order = BEFORE_FIRST_STEP
+        return order.index(state) if state in order else -1
 
     def metrics(self, levels: str = "") -> Iterator[str]:
         """Yield each metric of the last step as text; draw the loss of all steps with
@@ -304,9 +363,8 @@ def group_rows(run: RunView) -> list[NodeRow]:
     of their group wait for have a row of their own."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node in run.nodes:
-        state = run.states.get(node)
         kind = node.partition(":")[0]
-        groups.setdefault((kind, state.state if state else STARTING), []).append(node)
+        groups.setdefault((kind, run.state_of(node)), []).append(node)
     rows = []
     for nodes in groups.values():
         peers = {peer for node in nodes for peer in _waits_for(run, node)}
@@ -338,7 +396,7 @@ def _node_row(run: RunView, nodes: Sequence[str], *, is_over: bool = False) -> N
     states = [run.states[node] for node in known]
     if not states:
         return NodeRow(format_nodes(nodes), STARTING, None, 0, "")
-    text = states[0].state
+    text = run.state_of(known[0])
     if rows := max(state.rows for state in states):
         text += f": {format_count(rows)}"
     steps = [state.step for state in states]

@@ -11,7 +11,7 @@ import msgspec
 
 from placer.channel.cause import Cause
 from placer.errors import RunError
-from placer.runtime.control.result import Metrics, PredictionResult, Result
+from placer.runtime.control.result import Metrics, PredictionResult, Restart, Result
 from placer.runtime.control.table_counts import TableCounts
 from placer.runtime.control.wait_counts import WaitCounts
 from placer.system.printable import make_printable
@@ -225,12 +225,22 @@ class Recovered(msgspec.Struct, frozen=True, tag_field="event", tag="recovered")
         step: the step after which it continues; 0 if it begins anew.
         again: the number of steps that are done again.
         seconds: the time from the failure to the first step.
+        node: the node that failed; empty if it is not known.
+        what: the failure.
     """
 
     attempt: int
     step: int
     again: int
     seconds: float
+    node: str = ""
+    what: str = ""
+
+    @property
+    def restart(self) -> Restart:
+        """The entry of the result."""
+        seconds = round(self.seconds, 3)
+        return Restart(self.node, self.what, self.step, self.again, seconds)
 
 
 class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
@@ -303,8 +313,8 @@ def format_output(event: Output | Message) -> str:
             f"continuing after step {event.step} from {event.path}, {exactly}"
         )
     if isinstance(event, Recovered):
-        begins = f"go back to step {event.step}" if event.step else "begin again"
-        again = "1 step is" if event.again == 1 else f"{event.again} steps are"
+        begins = f"go back to step {event.step:,}" if event.step else "begin again"
+        again = "1 step is" if event.again == 1 else f"{event.again:,} steps are"
         return f"all nodes {begins}; {again} done again; {event.seconds:.1f} s"
     if isinstance(event, Notice):
         return make_printable(event.message)

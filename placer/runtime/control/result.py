@@ -37,8 +37,9 @@ class Restart(msgspec.Struct, frozen=True):
     seconds: float
 
     def __str__(self) -> str:
-        again = f"{self.again} step{'s' * (self.again != 1)} again"
-        return f"{self.what} ({again}, {self.seconds:.1f} s)"
+        again = f"{self.again:,} step{'s' * (self.again != 1)} again"
+        what = self.what.partition("\n")[0]
+        return f"{what} ({again}, {self.seconds:.1f} s)"
 
 
 class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=True):

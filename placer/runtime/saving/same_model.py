@@ -207,6 +207,17 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
     return compared >= now.columns.keys() | now.whole.keys()
 
 
+def uncompared_rows(train: StoredData) -> str:
+    """Return a warning for a run with `--restarts` if only some rows of a source can be
+    compared after a failure; else empty."""
+    if _is_compared_whole(train, train):
+        return ""
+    return (
+        "only some rows of data.train are compared after a failure: if the source then"
+        " returns other rows, the results differ from those of a run without failures"
+    )
+
+
 def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     """Return reasons why a resumed run may not have the same bits as an uninterrupted run.
 

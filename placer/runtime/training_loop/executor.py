@@ -45,6 +45,7 @@ from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
 from placer.runtime.saving.parameter_files import save
 from placer.runtime.saving.resumed_checkpoint import resume
+from placer.runtime.saving.same_model import uncompared_rows
 from placer.runtime.saving.start_facts import gather_facts
 from placer.runtime.saving.start_parameters import (
     StartParameters,
@@ -123,6 +124,9 @@ def _start(
     if execution.keeps_digests:
         sources = batches.training, batches.evaluating
         facts = gather_facts(execution, devices, sources, digests)
+        warns = execution.is_control and options.restarts
+        if warns and (text := uncompared_rows(facts.train)):
+            execution.report(NodeWarning(text))
         if beginning.resumes:
             execution.report_state(LOADING)
             total = count_steps(execution, batches.training)

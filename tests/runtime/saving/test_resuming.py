@@ -21,6 +21,7 @@ from placer.launcher.checks import check_launch
 from placer.plan.plan import read_plan, sha256, to_json, with_digest
 from placer.report.outcome import best_lines
 from placer.runtime.control.options import Options
+from placer.runtime.saving.same_model import uncompared_rows
 
 
 @pytest.fixture(scope="module")
@@ -527,7 +528,7 @@ def test_the_same_rows_in_a_file_of_another_kind_continue_a_run(
     assert "continuing after step 20" in capsys.readouterr().err
 
 
-def test_rows_that_were_not_all_compared_are_said(tmp_path, capsys):
+def test_rows_that_were_not_all_compared_are_said(whole, tmp_path, capsys):
     (tmp_path / "drawn.py").write_text(MAP_STYLE)
     model = spec()
     for data in model["data"].values():
@@ -536,6 +537,13 @@ def test_rows_that_were_not_all_compared_are_said(tmp_path, capsys):
     run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_every=1, steps=1)
     run(tmp_path / "b", resume=checkpoints, steps=2)
     assert "only some rows of data.train were compared" in capsys.readouterr().err
+    for folder, warning in (
+        (checkpoints, "only some rows"),
+        (whole[0] / "checkpoints", ""),
+    ):
+        _, manifest = list_checkpoints(folder)[0]
+        assert uncompared_rows(manifest.train).startswith(warning)
+        assert bool(uncompared_rows(manifest.train)) is bool(warning)
 
 
 MAP_STYLE = """
