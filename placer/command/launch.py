@@ -363,10 +363,12 @@ def run_build(
     for line in result_lines(result):
         echo(line, file=stream)
     if machines is None and options.trace is not None:
+        from placer.report.run_about import load_text
         from placer.report.step.lines import step_lines
 
         try:
-            for line in step_lines(options.trace, build, plan):
+            load = load_text(result.other_load, usable_cores())
+            for line in step_lines(options.trace, build, plan, load):
                 echo(line, file=stream)
         except PlacerError as error:  # the training itself succeeded
             echo(f"warning: {error}", err=True)

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 import placer
+from placer.compiler.frontend.yaml.scalars import resolve
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import MODEL, Plan, Table, read_sources
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings.sparse.sparse_keys import written_keys
 from placer.plan.settings.training.optimizers import OPTAX
 from placer.plan.settings.training.update_modes import SYNC, Mode
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, Command
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from placer.compiler.frontend.python.overrides import Overrides
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy")
-_RENAMED: Final = ("name", "rule", "hyper")
 _SECRET: Final = "key"
 
 
@@ -102,10 +103,8 @@ def _set_values(overrides: Overrides | None) -> Iterator[tuple[str, Any]]:
 
 def _number(text: str) -> Any:
     """Return a value of `--set` as a number if it is one, otherwise as text."""
-    try:
-        return msgspec.json.decode(text, type=int | float | bool)
-    except msgspec.DecodeError:
-        return text
+    value = resolve(text)
+    return text if value is None else value
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
@@ -122,7 +121,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
     return {
         **dict(_flatten(tree)),
         **_one_level("optimizer", _optimizers(plan)),
-        **_one_level("sparse_tables", _sparse_tables(plan)),
+        **_one_level("graph", _sparse_ops(plan)),
     }
 
 
@@ -134,19 +133,39 @@ def _source(source: RowSource) -> dict[str, Any]:
 
 
 def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the settings of the optimizer of each dense table, by name."""
-    return {
-        table.name: {
-            "op": table.rule,
-            "learning_rate": msgspec.to_builtins(table.learning_rate),
-            "update": _update(table.mode),
-            **msgspec.to_builtins(table.hyper),
-            **_optax_functions(plan, table),
-        }
-        for node in plan.nodes
-        for table in node.tables
-        if table.rule is not None
+    """Return the settings of the optimizer of each table, by name."""
+    tables = [table for node in plan.nodes for table in node.tables]
+    # With `geo`, the optimizer of a spec runs on the workers, on tables of their own.
+    of_worker = {
+        block.parameter: table
+        for table in tables
+        if table.local
+        for block in table.blocks
     }
+    found = {}
+    for table in tables:
+        if table.rule is None or table.local:
+            continue
+        trained = next(
+            (of_worker[b.parameter] for b in table.blocks if b.parameter in of_worker),
+            table,
+        )
+        found[table.name] = {
+            "op": trained.rule,
+            "learning_rate": msgspec.to_builtins(trained.learning_rate),
+            "update": _update(table.mode),
+            **msgspec.to_builtins(trained.hyper),
+            **_optax_functions(plan, trained),
+        }
+    for sparse in plan.sparse_tables:
+        if sparse.trainable:
+            found[sparse.name] = {
+                "op": sparse.settings.rule,
+                "learning_rate": msgspec.to_builtins(sparse.learning_rate),
+                "update": _update(sparse.mode),
+                **msgspec.to_builtins(sparse.settings.hyper),
+            }
+    return found
 
 
 def _optax_functions(plan: Plan, table: Table) -> dict[str, Any]:
@@ -161,22 +180,18 @@ def _optax_functions(plan: Plan, table: Table) -> dict[str, Any]:
     }
 
 
-def _sparse_tables(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the settings of each sparse table and of its optimizer, by name."""
-    found = {}
-    for table in plan.sparse_tables:
-        settings = msgspec.to_builtins(table.settings)
-        found[table.name] = {
-            **{key: value for key, value in settings.items() if key not in _RENAMED},
-            **settings["hyper"],
-            "op": table.settings.rule,
-            "learning_rate": msgspec.to_builtins(table.learning_rate),
-            "update": _update(table.mode),
+def _sparse_ops(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return the settings of each sparse table, by the name of its op."""
+    return {
+        table.name.removesuffix(".table"): {
+            **written_keys(table.settings),
+            "init": table.settings.init,
             "trainable": table.trainable,
             "dtype": table.dtype,
             "rows": table.rows,
         }
-    return found
+        for table in plan.sparse_tables
+    }
 
 
 def _update(mode: Mode | None) -> Any:

@@ -22,14 +22,22 @@ from placer.runtime.control.table_counts import TableCounts
 def result_lines(result: Result) -> Iterator[str]:
     """Yield the result of a run as lines of text."""
     sent = format_size(sum(result.bytes_sent.values()))
-    rate = format_count(result.samples_per_second)
-    yield f"{plural(result.steps, 'step')}, {rate} samples/s, {sent} sent"
+    steps = plural(result.steps, "step")
+    if not result.has_trained:
+        yield f"{steps}; nothing was left to train"
+    elif result.samples_per_second:
+        rate = format_count(result.samples_per_second)
+        yield f"{steps}, {rate} samples/s, {sent} sent"
+    else:  # The first step is not measured.
+        yield f"{steps}, {sent} sent"
     yield f"  last epoch  {format_metrics(result.metrics)}"
     if result.eval:
         yield f"  evaluation  {format_metrics(result.eval)}"
     if result.best_eval and result.best is None:
         # The line of the best checkpoint has the same metrics.
         yield f"  best        {format_metrics(result.best_eval)}  (step {result.best_step})"
+    if result.diverged:
+        yield f"  {result.diverged}"
     if result.staleness:
         text = staleness_text(result.staleness, result.staleness_bound)
         yield f"  staleness   {text}"

@@ -21,7 +21,6 @@ _MOST_OPTIMIZERS: Final = 4
 def about_run(run: Run) -> dict[str, str]:
     """Return the facts about a run that do not change during the run, by label."""
     command = run.command
-    settings = {**run.settings, **command.set}
     found = {
         "folder": str(run.folder),
         "command": command.command,
@@ -34,7 +33,7 @@ def about_run(run: Run) -> dict[str, str]:
         ),
         "nodes": _nodes(command.settings),
         "optimizer": "; ".join(_optimizers(command.settings)),
-        "batch": setting_text(settings.get("data.train.batch")),
+        "batch": setting_text(command.settings.get("data.train.batch")),
         "epochs": setting_text(command.settings.get("train.epochs")),
         "started": format_time(command.started),
         "time": run_time(run.end.seconds),
@@ -73,7 +72,7 @@ def _optimizers(settings: Mapping[str, Any]) -> Iterator[str]:
     tables: dict[str, dict[str, str]] = defaultdict(dict)
     for key, value in settings.items():
         section, _, name = key.rpartition(".")
-        if section.startswith(("optimizer.", "sparse_tables.")):
+        if section.startswith("optimizer."):
             tables[section.partition(".")[2]][name] = setting_text(value)
     described: dict[str, list[str]] = defaultdict(list)
     for name, table in tables.items():
@@ -129,7 +128,15 @@ def _first_line(text: str) -> str:
 
 def other_load(run: Run) -> str:
     """Return a sentence about other programs that may have slowed a run; else empty."""
-    used, cores = run.end.other_load, run.command.machine.get("cores")
+    return load_text(run.end.other_load, run.command.machine.get("cores"))
+
+
+def load_text(used: float | None, cores: int | None) -> str:
+    """Return a sentence about the cores that other programs used; empty if few or unknown.
+
+    >>> load_text(1.5, 2), load_text(0.1, 2)
+    ('other programs used 1.5 of 2 cores, which may have slowed the run', '')
+    """
     if used is None or not cores or used < LOADED * cores:
         return ""
     return (

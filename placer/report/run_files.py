@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -35,6 +38,9 @@ MODEL_DIGEST: Final = "model"
 GRAPH_DIGEST: Final = "graph"
 """The setting with a digest of the placed graph. It changes with the spec's ops, nodes and
 places."""
+
+_LOSSES: Final = 10
+"""The number of first and of last losses whose means are compared."""
 
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
@@ -127,6 +133,8 @@ class RunEnd(msgspec.Struct, frozen=True):
             staleness.
         staleness_bound: the largest possible staleness; None without a bound.
         tables: the sizes of sparse tables, by name.
+        diverged: a sentence about a loss that rose to more than twice its first values;
+            empty if it did not.
         other_load: the number of cores that other programs used during the run; None if
             it was not measured.
     """
@@ -148,6 +156,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     staleness_bound: int | None = None
     other_load: float | None = None
     tables: dict[str, StoredRows] = {}
+    diverged: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -166,13 +175,13 @@ class Run(msgspec.Struct, frozen=True):
     @property
     def settings(self) -> Mapping[str, Any]:
         """The name of the model, and the settings and options of the run. The values of
-        `--set` take precedence."""
+        `--set` are included where no setting has the same key."""
         command = self.command
         return {
             NAME: command.name,
+            **command.set,
             **command.settings,
             **command.options,
-            **command.set,
         }
 
     @property
@@ -314,15 +323,18 @@ def _reason(error: Exception) -> str:
 
 
 class RunSummary:
-    """Collects the last step, the last evaluation and the best evaluation of a run.
+    """Collects the last step, the last evaluation and the best evaluation of a run, and
+    the first and the last losses.
 
     Args:
-        monitor: the metric that decides which evaluation is the best; None if the run
-            does not compare its evaluations.
+        command: the facts about the run.
     """
 
-    def __init__(self, monitor: Best | None) -> None:
-        self._monitor = monitor
+    def __init__(self, command: Command) -> None:
+        self._monitor = command.monitor
+        self._loss = command.settings.get("train.minimize")
+        self._first_losses: list[float] = []
+        self._last_losses: deque[float] = deque(maxlen=_LOSSES)
         self._last: Mapping[str, Any] = {}
         self._eval: Mapping[str, Any] = {}
         self._best: Mapping[str, Any] = {}
@@ -330,6 +342,11 @@ class RunSummary:
     def add(self, line: Mapping[str, Any]) -> None:
         """Add the next line of the history."""
         self._last = line
+        loss = line.get("metrics", {}).get(self._loss)
+        if loss is not None:
+            if len(self._first_losses) < _LOSSES:
+                self._first_losses.append(loss)
+            self._last_losses.append(loss)
         if "eval" in line:
             self._eval = line
             if self._is_best(line["eval"]):
@@ -341,6 +358,17 @@ class RunSummary:
         value = evaluation.get(self._monitor.metric)
         best = self._best.get("eval", {}).get(self._monitor.metric)
         return value is not None and self._monitor.improves(value, best)
+
+    def _diverged(self) -> str:
+        if len(self._first_losses) < _LOSSES:
+            return ""
+        first, last = fmean(self._first_losses), fmean(self._last_losses)
+        if not (isfinite(last) and last - first > abs(first)):
+            return ""
+        return (
+            f"the loss rose from {first:.4g} to {last:.4g} (means of the first and the last"
+            f" {_LOSSES} steps)"
+        )
 
     def end(self, ended: str, error: str | None = None) -> RunEnd:
         """Return the facts about the run after the lines so far."""
@@ -356,12 +384,13 @@ class RunSummary:
             eval_step=self._eval.get("step"),
             best_eval=self._best.get("eval", {}),
             best_step=self._best.get("step"),
+            diverged=self._diverged(),
         )
 
 
 def _unfinished(folder: Path, command: Command) -> RunEnd:
     """Return the facts about a run without a result, from its history."""
-    summary = RunSummary(command.monitor)
+    summary = RunSummary(command)
     for line in read_lines(folder / HISTORY):
         summary.add(line)
     return summary.end(RUNNING if is_running(folder) else KILLED)

@@ -46,11 +46,13 @@ def runs_view(runs: Sequence[Run], screen: Console) -> Iterator[RenderableType]:
 
 
 def _end_lines(run: Run) -> Iterator[Text]:
-    """Yield the error of a run, and the load of other programs."""
+    """Yield the error of a run, its rise of the loss, and the load of other programs."""
     if run.end.ended in (FAILED, INTERRUPTED) and run.end.error:
         line = run.end.error.partition("\n")[0]
         style = "red" if run.end.ended == FAILED else ""
         yield Text(f"{run.folder.name}: {line}", style)
+    if run.end.diverged:
+        yield Text(f"{run.folder.name}: {run.end.diverged}")
     if load := other_load(run):
         yield Text(f"{run.folder.name}: {load}")
 

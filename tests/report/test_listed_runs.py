@@ -57,7 +57,7 @@ def runs(tmp_path: Path) -> Path:
         2.0,
         end=failed,
         set={"rate": 0.2},
-        settings=settings,
+        settings={**settings, "rate": 0.2},
         options={"steps": 9, "save_params": "x"},
     )
     write_run(tmp_path / "digits-9", 1.0, end=finished, settings=settings)

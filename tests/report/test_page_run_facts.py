@@ -160,11 +160,11 @@ def test_a_run_without_a_compared_metric_shows_its_last_evaluation() -> None:
 
 def test_a_setting_of_set_is_listed_once() -> None:
     changed = run("a", 0.9, **{"optimizer.dense.rate": 1})
-    command = replace(changed.command, set={"train.rate": 1})
+    command = replace(changed.command, set={"train.optimizer.rate": 1})
     runs = [replace(changed, command=command)]
     runs.append(run("b", 0.8, **{"optimizer.dense.rate": 2}))
     found = [each.settings for each in run_facts(runs)]
-    assert found == [{"train.rate": "1"}, {"train.rate": "2"}]
+    assert found == [{"train.optimizer.rate": "1"}, {"train.optimizer.rate": "2"}]
 
 
 def test_runs_with_equal_folder_names_have_distinct_names() -> None:

@@ -45,7 +45,7 @@ def run_facts(runs: Sequence[Run]) -> tuple[RunFacts, ...]:
             is_last=not run.end.best_eval,
             compared=run.command.monitor.metric if run.command.monitor else "",
             about=about_run(run),
-            notes=notes_of(run),
+            notes=(*filter(None, [run.end.diverged]), *notes_of(run)),
             load=other_load(run),
             waits=waits_of(run),
             staleness=staleness_of(run),

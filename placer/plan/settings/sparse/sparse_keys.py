@@ -163,6 +163,48 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def written_keys(table: Settings) -> dict[str, Any]:
+    """Return the settings of a table with the keys of a spec, without the inputs.
+
+    Limits of `forget` that are off are left out; without a limit, `forget` is None.
+    """
+    score, forget = table.score, table.forget
+    limits = {name: getattr(forget, name) for name in Forgetting.__struct_fields__}
+    return {
+        "dim": table.dim,
+        "partitions": table.partitions,
+        "admit": _written_admission(table.admit),
+        "forget": None
+        if forget == Forgetting()
+        else {name: limit for name, limit in limits.items() if limit is not None},
+        "score": None
+        if score is None
+        else {
+            "show_weight": score.no_click,
+            "click_weight": score.click,
+            "decay": score.decay,
+        },
+        "capacity": table.capacity,
+        "evict": table.evict,
+        "index": table.index,
+        "default": table.default,
+        "bounds": table.bounds,
+    }
+
+
+def _written_admission(admit: Admission) -> Any:
+    match admit:
+        case Count(n):
+            return {"count": n}
+        case Bloom(n, nbytes):
+            return {"bloom": {"count": n, "bytes": nbytes}}
+        case Probability(p):
+            return {"probability": p}
+        case Score(least):
+            return {"score": least}
+    return "always"
+
+
 def read_inputs(attrs: Mapping[str, Any]) -> dict[str, str]:
     """Return the inputs that a table needs besides keys: `show`, `click` and `time`.
 
