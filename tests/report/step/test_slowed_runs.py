@@ -7,6 +7,8 @@ from support.slowed_runs import compile_slowed
 
 import placer
 from placer.plan.plan import read_plan
+from placer.report.run_about import load_text
+from placer.report.step.lines import step_lines
 from placer.report.step.step_time import read_step_time
 
 
@@ -29,3 +31,9 @@ def test_the_slow_part_is_named_first(tmp_path, mode, slow, first, advice):
     assert re.fullmatch(first, found.parts[0].name)
     assert re.search(f"Its longest parts: {first}", found.sentence)
     assert advice is None or any(each.startswith(advice) for each in found.advice)
+    if mode == "sync":
+        lines = step_lines(trace, build, read_plan(build), load_text(1.5, 2))
+        assert (
+            "  Other programs used 1.5 of 2 cores, which may have slowed the run."
+            in lines
+        )
