@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from math import isfinite
+from math import ceil, isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, TypeVar
@@ -39,8 +39,10 @@ GRAPH_DIGEST: Final = "graph"
 """The setting with a digest of the placed graph. It changes with the spec's ops, nodes and
 places."""
 
-_LOSSES: Final = 10
-"""The number of first and of last losses whose means are compared."""
+_FIRST_ROWS: Final = 32
+"""The first loss of a run is a mean over the first steps with at least this many rows."""
+_LAST_STEPS: Final = 10
+"""The last loss of a run is a mean over this many steps."""
 
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
@@ -133,7 +135,7 @@ class RunEnd(msgspec.Struct, frozen=True):
             staleness.
         staleness_bound: the largest possible staleness; None without a bound.
         tables: the sizes of sparse tables, by name.
-        diverged: a sentence about a loss that rose to more than twice its first values;
+        diverged: a sentence about a loss that rose to more than twice its first value;
             empty if it did not.
         other_load: the number of cores that other programs used during the run; None if
             it was not measured.
@@ -333,8 +335,10 @@ class RunSummary:
     def __init__(self, command: Command) -> None:
         self._monitor = command.monitor
         self._loss = command.settings.get("train.minimize")
+        batch = command.settings.get("data.train.batch", _FIRST_ROWS)
+        self._first_steps = min(_LAST_STEPS, ceil(_FIRST_ROWS / batch))
         self._first_losses: list[float] = []
-        self._last_losses: deque[float] = deque(maxlen=_LOSSES)
+        self._last_losses: deque[float] = deque(maxlen=_LAST_STEPS)
         self._last: Mapping[str, Any] = {}
         self._eval: Mapping[str, Any] = {}
         self._best: Mapping[str, Any] = {}
@@ -344,7 +348,7 @@ class RunSummary:
         self._last = line
         loss = line.get("metrics", {}).get(self._loss)
         if loss is not None:
-            if len(self._first_losses) < _LOSSES:
+            if len(self._first_losses) < self._first_steps:
                 self._first_losses.append(loss)
             self._last_losses.append(loss)
         if "eval" in line:
@@ -360,14 +364,14 @@ class RunSummary:
         return value is not None and self._monitor.improves(value, best)
 
     def _diverged(self) -> str:
-        if len(self._first_losses) < _LOSSES:
+        if len(self._last_losses) < _LAST_STEPS:
             return ""
         first, last = fmean(self._first_losses), fmean(self._last_losses)
         if not (isfinite(last) and last - first > abs(first)):
             return ""
         return (
-            f"the loss rose from {first:.4g} to {last:.4g} (means of the first and the last"
-            f" {_LOSSES} steps)"
+            f"the loss rose from {first:.4g} to {last:.4g}, the mean of the last"
+            f" {_LAST_STEPS} steps"
         )
 
     def end(self, ended: str, error: str | None = None) -> RunEnd:

@@ -263,20 +263,25 @@ def test_a_run_without_further_steps_keeps_its_settings_and_its_result(
     assert [file.read_bytes() for file in files] == before
 
 
-def test_a_loss_that_rose_is_in_the_result(tmp_path: Path) -> None:
-    command = replace(COMMAND, settings={"train.minimize": "loss"})
+@pytest.mark.parametrize(
+    ("batch", "last", "rose"),
+    [
+        (32, 4.5, "the loss rose from 2 to 4.5, the mean of the last 10 steps"),
+        (32, 3.5, ""),
+        (4, 4.5, ""),  # The mean over the first eight steps is larger.
+    ],
+)
+def test_a_loss_that_rose_is_in_the_result(
+    tmp_path: Path, batch: int, last: float, rose: str
+) -> None:
+    settings = {"train.minimize": "loss", "data.train.batch": batch}
     result = Result(20, {"loss": 9.0}, {}, 1.0, {})
-    for folder, scale in (("a", 0.1), ("b", 0.05)):
-        with RunRecord(lambda _, f=folder: tmp_path / f, command) as running:
-            (tmp_path / folder).mkdir()
-            for number in range(1, 21):
-                loss = 1.0 + (scale * number if number > 10 else 0.0)
-                running.note(replace(step(number), metrics={"loss": loss}))
-            running.note(result)
-    assert not result.diverged
-    first, second = find_runs(tmp_path)
-    rose = "the loss rose from 1 to 2.55 (means of the first and the last 10 steps)"
-    assert (first.end.diverged, second.end.diverged) == (rose, "")
+    with RunRecord(lambda _: tmp_path, replace(COMMAND, settings=settings)) as running:
+        for number, loss in enumerate([2.0, *[50.0] * 9, *[last] * 10], start=1):
+            running.note(replace(step(number), metrics={"loss": loss}))
+        running.note(result)
+    (run,) = find_runs(tmp_path)
+    assert (result.diverged, run.end.diverged) == (rose, rose)
 
 
 def test_only_an_ended_run_of_the_same_model_is_continued(tmp_path: Path) -> None:

@@ -281,13 +281,18 @@ def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None
     ]
 
 
-def test_a_run_beside_other_programs_is_marked(tmp_path: Path) -> None:
+def test_a_run_beside_other_programs_or_with_a_higher_loss_is_marked(
+    tmp_path: Path,
+) -> None:
     for i, load in enumerate((0.1, 1.5)):
-        write_run(tmp_path / f"a-{i}", i, end=RunEnd("finished", other_load=load))
+        rose = "the loss rose" if i else ""
+        end = RunEnd("finished", other_load=load, diverged=rose)
+        write_run(tmp_path / f"a-{i}", i, end=end)
         file = tmp_path / f"a-{i}" / "command.json"
         command = msgspec.json.decode(file.read_bytes(), type=Command)
         command = msgspec.structs.replace(command, machine={"cores": 2})
         file.write_bytes(msgspec.json.encode(command))
     _, text = listed(str(tmp_path))
+    assert "a-1: the loss rose" in text
     assert "a-1: other programs used 1.5 of 2 cores" in text
     assert "a-0: " not in text

@@ -68,7 +68,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             evaluations.
         best_step: the step of the best evaluation, or None.
         diverged: a sentence about a loss that rose: its mean over the last 10 steps is more
-            than twice that over the first 10. Empty otherwise.
+            than twice the first loss, the mean over the first 32 rows. Empty otherwise.
         other_load: the mean number of cores that other programs used during the run; None
             if it was not measured.
         folder: the folder of the run, such as `runs/digits-1`; None if it was not written.
