@@ -263,6 +263,15 @@ def test_a_run_without_further_steps_keeps_its_settings_and_its_result(
     assert [file.read_bytes() for file in files] == before
 
 
+def test_an_interrupted_run_without_further_steps_has_finished(tmp_path: Path) -> None:
+    first = step(1, samples_per_second=64.0)
+    record(tmp_path, first, error=KeyboardInterrupt("saved"))
+    record(tmp_path, Result(1, {"loss": 1.0}, {}, 0.0, {}))
+    (run,) = find_runs(tmp_path)
+    assert (run.end.ended, run.end.error, run.end.steps) == ("finished", None, 1)
+    assert run.end.samples_per_second == 64.0
+
+
 @pytest.mark.parametrize(
     ("batch", "last", "rose"),
     [

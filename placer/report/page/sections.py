@@ -98,7 +98,7 @@ def _time(page: Page, step_time: StepTime) -> str:
             paragraph(page.untimed) if page.untimed else "",
             _threads_legend(step_time),
             chart_with_title(
-                "The longest chain of work and messages",
+                "The longest chain of the median step",
                 chain_chart(step_time),
                 "Each piece waits for the piece before it. Only a shorter chain makes the"
                 " step shorter; all other work runs at the same time.",
