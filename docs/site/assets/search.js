@@ -88,3 +88,15 @@ Search._performSearch = (query) => {
     })
     .reverse(); // Sphinx shows the last one first
 };
+
+// Shows the first paragraph of the part that a result leads to, or the description of the page.
+Search.makeSearchSummary = (html, words, anchor) => {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  const part = anchor ? page.getElementById(anchor.slice(1)) : null;
+  const content = part?.matches("dt") ? part.nextElementSibling : part;
+  const summary = document.createElement("p");
+  summary.classList.add("context");
+  summary.textContent = (content?.querySelector("p")?.textContent
+    ?? page.querySelector("meta[name=description]")?.content ?? "");
+  return summary;
+};
