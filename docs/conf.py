@@ -22,6 +22,7 @@ extensions = [
     "docs.site.docstrings",
     "docs.site.llms",
     "docs.site.placement_directive",
+    "docs.site.search",
     "docs.site.terminal_directive",
     "docs.site.versions",
 ]
@@ -30,7 +31,7 @@ templates_path = ["site/templates"]
 html_static_path = ["site/assets"]
 html_favicon = "site/assets/icon.svg"
 html_css_files = ["style.css"]
-html_search_scorer = str(DOCS / "site" / "assets" / "scorer.js")
+html_search_scorer = str(DOCS / "site" / "assets" / "search.js")
 html_js_files = ["versions.js"]
 redirects = REDIRECTS
 notfound_urls_prefix = "/"
