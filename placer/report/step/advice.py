@@ -301,8 +301,7 @@ def _messages(found: StepTime, plan: Plan, *, is_local: bool) -> Iterator[str]:
     computing = _seconds(found.chain, kinds=frozenset({"compute"}))
     if len(plan.nodes) < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
         return
-    sizes = [nbytes for *_, nbytes in dict.fromkeys(_messages_of(found.chain))]
-    is_slow = sum(sizes) < (SLOW_ON_MACHINE if is_local else SLOW) * moving
+    is_slow = found.nbytes < (SLOW_ON_MACHINE if is_local else SLOW) * moving
     reason = ""
     if is_slow and is_local:
         reason = " The nodes wait for the cores of their machine, or for each other."
@@ -319,7 +318,7 @@ def _messages(found: StepTime, plan: Plan, *, is_local: bool) -> Iterator[str]:
     elif not is_local:
         ways.append("a faster network")
     yield (
-        f"Messages of {format_size(sum(sizes))} take {format_ms(moving)} of the longest"
+        f"Messages of {format_size(found.nbytes)} take {format_ms(moving)} of the longest"
         f" chain, and computing takes {format_ms(computing)}.{reason} Use {_or(ways)}."
     )
 
@@ -327,9 +326,3 @@ def _messages(found: StepTime, plan: Plan, *, is_local: bool) -> Iterator[str]:
 def _or(ways: Sequence[str]) -> str:
     *first, last = ways
     return f"{', '.join(first)}, or {last}" if first else last
-
-
-def _messages_of(chain: Sequence[Piece]) -> Iterator[tuple[str, str, str, int]]:
-    for piece in chain:
-        if piece.target:
-            yield piece.source, piece.target, piece.name, piece.nbytes

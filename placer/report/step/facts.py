@@ -72,6 +72,7 @@ class StepTime(msgspec.Struct, frozen=True):
         steps: the number of recorded steps.
         chain: the longest chain of work and messages, from the start of the step to its
             end, without gaps.
+        nbytes: the bytes of the messages of the chain, each counted once.
         shares: the fraction of the recorded time in each category, by node.
         rows: the timeline of all threads.
         sentence: the chain as text.
@@ -90,3 +91,4 @@ class StepTime(msgspec.Struct, frozen=True):
     advice: tuple[str, ...]
     measured: dict[str, dict[str, float]]
     sent: tuple[SentBytes, ...] = ()
+    nbytes: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from placer.compiler.graph.graph import Graph
 from placer.plan.plan import Plan
 from placer.report.step.advice import advice_of
 from placer.report.step.critical_path import leaves_of, longest_chain
-from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
+from placer.report.step.facts import Piece, SentBytes, SliceFacts, StepTime, ThreadRow
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import (
     Step,
@@ -66,6 +66,7 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         advice=(),
         measured=measured_in(trace, step),
         sent=tuple(sent_in(trace, step)) if is_complete else (),
+        nbytes=bytes_of(chain),
     )
     typical = _mean_of(found, trace, middle_steps(steps))
     is_local = not trace.uncertainty
@@ -74,26 +75,40 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
 
 
 def _mean_of(found: StepTime, trace: Trace, steps: Sequence[Step]) -> StepTime:
-    """Return facts in which each piece and each call has its mean time over several steps."""
+    """Return facts in which each piece and each call has its mean time over several steps.
+    The bytes of the chain are a mean, too: messages of rows differ between steps."""
     scale = 1 / len(steps)
     measured: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    chain = []
+    chain, nbytes = [], 0
     for step in steps:
         for node, times in measured_in(trace, step).items():
             for name, seconds in times.items():
                 measured[node][name] += scale * seconds
+        pieces = longest_chain(trace, step)
+        nbytes += bytes_of(pieces)
         chain += [
             msgspec.structs.replace(
                 piece, start=scale * piece.start, end=scale * piece.end
             )
-            for piece in longest_chain(trace, step)
+            for piece in pieces
         ]
     return msgspec.structs.replace(
         found,
         seconds=scale * sum(step.duration for step in steps) / 1e9,
         chain=tuple(chain),
         measured=measured,
+        nbytes=round(scale * nbytes),
     )
+
+
+def bytes_of(chain: Iterable[Piece]) -> int:
+    """Return the bytes of the messages of a chain. A message has several pieces: it is
+    sent, moves and is received."""
+    messages: dict[tuple[str, str, str], int] = defaultdict(int)
+    for piece in chain:
+        message = piece.source, piece.target, piece.name
+        messages[message] = max(messages[message], piece.nbytes)
+    return sum(messages.values())
 
 
 def shares_of(trace: Trace) -> dict[str, dict[str, float]]:

@@ -171,6 +171,20 @@ def test_advice_about_messages_fits_the_machines_and_the_workers(
     )
 
 
+def test_messages_that_differ_between_steps_count_with_their_mean(
+    tmp_path, synchronous
+):
+    drawn = DrawnTrace(nodes=("worker:0", "ps:0"))
+    for number, megabytes in enumerate((10, 10, 20, 60, 10, 10)):
+        begin = 100 * number
+        drawn.add("worker:0", "step", f"step {number + 1}", begin, begin + 100)
+        drawn.add("worker:0", "wait", "wait for ps:0", begin + 1, begin + 80)
+        sent, received = (begin + 5, begin + 6), (begin + 80, begin + 90)
+        drawn.send("ps:0", "worker:0", "rows", sent, received, megabytes * 10**6)
+    (advice,) = found_in(drawn, tmp_path, synchronous).advice
+    assert advice.startswith("Messages of 40.0 MB take 85.0 ms of the longest chain")
+
+
 def test_a_single_slow_step_gives_no_advice(tmp_path, synchronous):
     drawn = DrawnTrace(nodes=("worker:0",))
     for number in range(9):
