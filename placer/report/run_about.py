@@ -9,6 +9,7 @@ from typing import Any, Final
 from placer.report.compared_settings import setting_name, setting_text
 from placer.report.numbers import format_duration, format_time, plural
 from placer.report.outcome import staleness_text
+from placer.report.progress.view import holders_text
 from placer.report.run_files import Run
 
 MOST_NOTES: Final = 20
@@ -36,6 +37,7 @@ def about_run(run: Run) -> dict[str, str]:
         "optimizer": "; ".join(_optimizers(command.settings)),
         "batch": setting_text(settings.get("data.train.batch")),
         "epochs": setting_text(command.settings.get("train.epochs")),
+        "sparse tables": "; ".join(_tables(run)),
         "started": format_time(command.started),
         "time": run_time(run.end.seconds),
         "machine": _machine(command.machine),
@@ -87,6 +89,17 @@ def _optimizers(settings: Mapping[str, Any]) -> Iterator[str]:
         yield text if len(described) == 1 else f"{', '.join(names)}: {text}"
     if (more := len(described) - _MOST_OPTIMIZERS) > 0:
         yield f"{more} more"
+
+
+def _tables(run: Run) -> Iterator[str]:
+    """Yield the rows of each sparse table at the end of a run, also on each node."""
+    for name, size in run.end.tables.items():
+        text = f"{name}: {plural(size.rows, 'row')}"
+        if held := holders_text(run.end.table_rows.get(name, {})):
+            text += f" ({held})"
+        if size.counted:
+            text += f", {plural(size.counted, 'counted key')} without a row"
+        yield text
 
 
 def notes_of(run: Run) -> tuple[str, ...]:

@@ -97,10 +97,12 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class StoredRows(msgspec.Struct, frozen=True):
-    """The rows and bytes that a sparse table has at the end of a run."""
+    """The rows, the bytes and the counted keys without a row that a sparse table has at
+    the end of a run."""
 
     rows: int
     nbytes: int
+    counted: int = 0
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -127,6 +129,7 @@ class RunEnd(msgspec.Struct, frozen=True):
             staleness.
         staleness_bound: the largest possible staleness; None without a bound.
         tables: the sizes of sparse tables, by name.
+        table_rows: the number of rows of each sparse table on each node.
         other_load: the number of cores that other programs used during the run; None if
             it was not measured.
     """
@@ -148,6 +151,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     staleness_bound: int | None = None
     other_load: float | None = None
     tables: dict[str, StoredRows] = {}
+    table_rows: dict[str, dict[str, int]] = {}
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -51,6 +51,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             `wait`; `step` is the rest.
         tables: for each sparse table, the counts of this run over all nodes: see
             `TableCounts`. `hit_rate` is the fraction of lookups that found a row.
+        table_rows: for each sparse table, the number of rows on each node that stores it.
         warnings: messages about learning rates that stayed 0 until the end, and about
             processes that failed after the result was complete.
         failed_late: whether a process failed after the result was complete.
@@ -92,6 +93,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
+    table_rows: dict[str, dict[str, int]] = {}
     best: str | None = None
 
     def __repr__(self) -> str:

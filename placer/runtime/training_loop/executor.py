@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -247,6 +247,11 @@ def _finish(training: Training) -> Result | None:
             hint="the run has ended; its last complete checkpoint is "
             f"{checkpoints.saved or 'none'}",
         )
+    tables = {
+        node.name: msgspec.convert(report["tables"], dict[str, TableCounts])
+        for node, report in zip(plan.nodes, reports, strict=True)
+    }
+    total = add_counts(tables.values())
     result = Result(
         steps=history.steps,
         metrics=history.metrics,
@@ -269,7 +274,11 @@ def _finish(training: Training) -> Result | None:
         ),
         untrained_rows=history.untrained_rows,
         shares=shares,
-        tables=_add_tables(report["tables"] for report in reports),
+        tables={name: counts.as_dict() for name, counts in total.items()},
+        table_rows={
+            name: {n: each[name].rows for n, each in tables.items() if name in each}
+            for name in total
+        },
         best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
     )
     execution.report(result)
@@ -282,13 +291,6 @@ def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for report in reports:
         total.update({int(key): count for key, count in report.items()})
     return {str(key): total[key] for key in sorted(total)}
-
-
-def _add_tables(
-    reports: Iterable[Mapping[str, Any]],
-) -> dict[str, dict[str, int | float | None]]:
-    parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
-    return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
