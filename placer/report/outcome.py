@@ -33,6 +33,9 @@ def result_lines(result: Result) -> Iterator[str]:
     if result.staleness:
         text = staleness_text(result.staleness, result.staleness_bound)
         yield f"  staleness   {text}"
+    if result.geo_staleness:
+        text = staleness_text(result.geo_staleness, None)
+        yield f"  staleness   {text}  of GEO differences"
     if result.divergence is not None:
         yield f"  divergence  {result.divergence:.4g}"
     if result.untrained_rows:

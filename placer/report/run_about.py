@@ -170,7 +170,13 @@ def waits_of(run: Run) -> dict[str, float]:
 
 
 def staleness_of(run: Run) -> str:
-    """Return the mean, the median and the largest staleness of the gradients of a run;
-    empty for synchronous training."""
-    counts, bound = run.end.staleness, run.end.staleness_bound
-    return staleness_text(counts, bound) if counts else ""
+    """Return the mean, the median and the largest staleness of the gradients of a run, and
+    of its GEO differences; empty for synchronous training."""
+    end, texts = run.end, []
+    if end.staleness:
+        text = staleness_text(end.staleness, end.staleness_bound)
+        texts.append(f"Staleness of the gradients: {text}.")
+    if end.geo_staleness:
+        text = staleness_text(end.geo_staleness, None)
+        texts.append(f"Staleness of GEO differences: {text}.")
+    return " ".join(texts)

@@ -128,6 +128,7 @@ class RunEnd(msgspec.Struct, frozen=True):
         staleness: in asynchronous training, how many gradients were applied with each
             staleness.
         staleness_bound: the largest possible staleness; None without a bound.
+        geo_staleness: the same as `staleness` for differences of workers (`geo`).
         tables: the sizes of sparse tables, by name.
         table_rows: the number of rows of each sparse table on each node.
         other_load: the number of cores that other programs used during the run; None if
@@ -149,6 +150,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     best: str | None = None
     staleness: dict[str, int] = {}
     staleness_bound: int | None = None
+    geo_staleness: dict[str, int] = {}
     other_load: float | None = None
     tables: dict[str, StoredRows] = {}
     table_rows: dict[str, dict[str, int]] = {}

@@ -90,6 +90,7 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
         "streams",
         "staleness",
         "staleness_bound",
+        "geo_staleness",
         "divergence",
     ]
     keys += ["untrained_rows", "shares", "tables", "table_rows", "best"]

@@ -515,9 +515,11 @@ def test_the_end_keeps_the_waits_of_each_class_of_nodes(terminal: Console) -> No
 def test_the_live_table_shows_the_staleness_of_all_servers(terminal: Console) -> None:
     run = run_with_waits()
     run.update(State("ps:0", "running", 3, staleness={"0": 5, "2": 1}))
-    run.update(State("worker:0", "running", 3, staleness={"10": 1, "9": 1}))
+    stale = {"10": 1, "9": 1}
+    run.update(State("worker:0", "running", 3, staleness=stale, geo_staleness={"4": 1}))
     lines = screen(LiveTable(run, terminal), 80, 24)
-    assert lines[3] == "staleness: mean 2.62, maximum 10"
+    shown = "staleness: mean 2.62, maximum 10  GEO staleness: mean 4.00, maximum 4"
+    assert lines[3] == shown
 
 
 def test_a_node_that_has_stalled_shows_the_nodes_that_it_waits_for_now() -> None:

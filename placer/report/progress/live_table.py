@@ -179,7 +179,7 @@ class LiveTable:
         levels = ASCII if self.console.options.ascii_only else BLOCKS
         for fields in (
             (*run.metrics(levels), *run.rates()),
-            (run.learning_rates(), run.staleness()),
+            (run.learning_rates(), run.staleness(), run.geo_staleness()),
             (run.best_text(),),
         ):
             for line in fill_lines(fields, width):

@@ -193,13 +193,13 @@ class RunView:
     def staleness(self) -> str:
         """Return the mean and the largest staleness of all gradients as text; "" for
         synchronous training."""
-        counts: Counter[int] = Counter()
-        for state in self.states.values():
-            counts.update({int(value): n for value, n in state.staleness.items()})
-        if not counts:
-            return ""
-        mean = sum(value * n for value, n in counts.items()) / counts.total()
-        return f"staleness: mean {mean:.2f}, maximum {max(counts)}"
+        states = self.states.values()
+        return _staleness("staleness", [each.staleness for each in states])
+
+    def geo_staleness(self) -> str:
+        """Return the same for the differences of workers (`geo`)."""
+        states = self.states.values()
+        return _staleness("GEO staleness", [each.geo_staleness for each in states])
 
     def folder_text(self) -> str:
         """Return the folder of the run as text; "" if the run has none."""
@@ -257,6 +257,16 @@ class RunView:
         state = self.states[node]
         is_training = state.state == RUNNING and state.waits.samples
         return not is_training or self.clock() - self._moved[node] >= STALLED
+
+
+def _staleness(name: str, parts: Iterable[Mapping[str, int]]) -> str:
+    counts: Counter[int] = Counter()
+    for part in parts:
+        counts.update({int(value): n for value, n in part.items()})
+    if not counts:
+        return ""
+    mean = sum(value * n for value, n in counts.items()) / counts.total()
+    return f"{name}: mean {mean:.2f}, maximum {max(counts)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             worker received its parameters. Empty for synchronous training.
         staleness_bound: the largest staleness that `max_staleness` allows for any worker;
             None without a bound.
+        geo_staleness: the same histogram for the differences that workers push with `geo`.
+            No bound applies to it.
         divergence: for workers that run their own optimizer, the largest absolute
             difference between a parameter of a worker and of the first worker. It is
             measured when the workers copy the first worker's parameters: before
@@ -89,6 +91,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     streams: dict[str, dict[str, str]] = {}
     staleness: dict[str, int] = {}
     staleness_bound: int | None = None
+    geo_staleness: dict[str, int] = {}
     divergence: float | None = None
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}

@@ -114,7 +114,8 @@ def _start(
     node, batches = driver.node, driver.node.batch_calls
     execution.where = lambda: node.position.where
     execution.table_counts = partial(count_in_tables, sparse)
-    execution.staleness = lambda: {str(k): n for k, n in driver.staleness.items()}
+    execution.staleness = lambda: _as_event(driver.staleness)
+    execution.geo_staleness = lambda: _as_event(driver.geo_staleness)
     execution.report_state(COMPARING)
     digests = _run_handshake(execution, driver, start)
     checkpoints, continued = None, None
@@ -218,7 +219,8 @@ def _finish(training: Training) -> Result | None:
     own = {
         "checkpoint_seconds": waited,
         "streams": channel.streams(),
-        "staleness": driver.staleness,
+        "staleness": _as_event(driver.staleness),
+        "geo_staleness": _as_event(driver.geo_staleness),
         "divergence": replicas.divergence if replicas is not None else None,
         "tables": msgspec.to_builtins(execution.table_counts()),
     }
@@ -268,6 +270,7 @@ def _finish(training: Training) -> Result | None:
         },
         staleness=_add_staleness(report["staleness"] for report in reports),
         staleness_bound=plan.staleness_bound,
+        geo_staleness=_add_staleness(report["geo_staleness"] for report in reports),
         divergence=max(
             (each["divergence"] for each in reports if each["divergence"] is not None),
             default=None,
@@ -284,6 +287,10 @@ def _finish(training: Training) -> Result | None:
     execution.report(result)
     execution.report_state("done")
     return result
+
+
+def _as_event(staleness: Mapping[int, int]) -> dict[str, int]:
+    return {str(key): count for key, count in staleness.items()}
 
 
 def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:

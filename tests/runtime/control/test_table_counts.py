@@ -109,3 +109,6 @@ def test_the_staleness_has_its_bound_beside_the_largest_one() -> None:
         result = Result(1, {}, {}, 0.0, {}, staleness=counts, staleness_bound=bound)
         (line,) = [each for each in result_lines(result) if "staleness" in each]
         assert line == f"  staleness   mean 2.33  median 0  {most}"
+    result = Result(1, {}, {}, 0.0, {}, staleness_bound=9, geo_staleness=counts)
+    (line,) = [each for each in result_lines(result) if "staleness" in each]
+    assert line == "  staleness   mean 2.33  median 0  maximum 7  of GEO differences"
