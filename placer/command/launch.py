@@ -304,8 +304,9 @@ def run_build(
         notes = []
         if not in_process:
             run_logs = exits.enter_context(log_folder(logs, plan.name, build))
-            if not isinstance(machines, OnEngine):
-                # An engine's job prints the folder of its logs itself.
+            # An engine's job prints the folder of its logs itself. A failure names the
+            # logs in a new folder.
+            if not (isinstance(machines, OnEngine) or run_logs.is_new):
                 notes.append(f"logs in {home_path(run_logs.folder)}")
         if options.emulate or plan.settings.emulate:
             notes.append(emulation_note(plan))

@@ -13,7 +13,7 @@ from placer.place.ids import format_nodes
 from placer.place.node_kinds import CPU, SERVER, NodeId
 from placer.plan.plan import Plan
 from placer.report.numbers import format_count, format_metrics, format_size, plural
-from placer.report.progress.view import table_text
+from placer.report.progress.view import holders_text, table_text
 from placer.report.shown_path import shown_path
 from placer.runtime.control.result import PredictionResult, Result
 from placer.runtime.control.table_counts import TableCounts
@@ -41,6 +41,9 @@ def result_lines(result: Result) -> Iterator[str]:
     if result.staleness:
         text = staleness_text(result.staleness, result.staleness_bound)
         yield f"  staleness   {text}"
+    if result.geo_staleness:
+        text = staleness_text(result.geo_staleness, None)
+        yield f"  staleness   {text}  of GEO differences"
     if result.divergence is not None:
         yield f"  divergence  {result.divergence:.4g}"
     if result.untrained_rows:
@@ -49,6 +52,8 @@ def result_lines(result: Result) -> Iterator[str]:
     for name, counts in result.tables.items():
         known = {n: v for n, v in counts.items() if n != "hit_rate"}
         yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"
+        if held := holders_text(result.table_rows.get(name, {})):
+            yield f"    {held}"
     width = max(map(len, result.shares), default=0)
     for node, shares in result.shares.items():
         yield f"  {node:{max(width, 10)}}  {_shares(shares)}"

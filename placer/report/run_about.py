@@ -9,6 +9,7 @@ from typing import Any, Final
 from placer.report.compared_settings import setting_name, setting_text
 from placer.report.numbers import format_duration, format_time, plural
 from placer.report.outcome import staleness_text
+from placer.report.progress.view import holders_text
 from placer.report.run_files import Run
 
 MOST_NOTES: Final = 20
@@ -35,6 +36,7 @@ def about_run(run: Run) -> dict[str, str]:
         "optimizer": "; ".join(_optimizers(command.settings)),
         "batch": setting_text(command.settings.get("data.train.batch")),
         "epochs": setting_text(command.settings.get("train.epochs")),
+        "sparse tables": "; ".join(_tables(run)),
         "started": format_time(command.started),
         "time": run_time(run.end.seconds),
         "machine": _machine(command.machine),
@@ -86,6 +88,17 @@ def _optimizers(settings: Mapping[str, Any]) -> Iterator[str]:
         yield text if len(described) == 1 else f"{', '.join(names)}: {text}"
     if (more := len(described) - _MOST_OPTIMIZERS) > 0:
         yield f"{more} more"
+
+
+def _tables(run: Run) -> Iterator[str]:
+    """Yield the rows of each sparse table at the end of a run, also on each node."""
+    for name, size in run.end.tables.items():
+        text = f"{name}: {plural(size.rows, 'row')}"
+        if held := holders_text(run.end.table_rows.get(name, {})):
+            text += f" ({held})"
+        if size.counted:
+            text += f", {plural(size.counted, 'counted key')} without a row"
+        yield text
 
 
 def notes_of(run: Run) -> tuple[str, ...]:
@@ -164,7 +177,13 @@ def waits_of(run: Run) -> dict[str, float]:
 
 
 def staleness_of(run: Run) -> str:
-    """Return the mean, the median and the largest staleness of the gradients of a run;
-    empty for synchronous training."""
-    counts, bound = run.end.staleness, run.end.staleness_bound
-    return staleness_text(counts, bound) if counts else ""
+    """Return the mean, the median and the largest staleness of the gradients of a run, and
+    of its GEO differences; empty for synchronous training."""
+    end, texts = run.end, []
+    if end.staleness:
+        text = staleness_text(end.staleness, end.staleness_bound)
+        texts.append(f"Staleness of the gradients: {text}.")
+    if end.geo_staleness:
+        text = staleness_text(end.geo_staleness, None)
+        texts.append(f"Staleness of GEO differences: {text}.")
+    return " ".join(texts)

@@ -105,10 +105,12 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class StoredRows(msgspec.Struct, frozen=True):
-    """The rows and bytes that a sparse table has at the end of a run."""
+    """The rows, the bytes and the counted keys without a row that a sparse table has at
+    the end of a run."""
 
     rows: int
     nbytes: int
+    counted: int = 0
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -134,9 +136,11 @@ class RunEnd(msgspec.Struct, frozen=True):
         staleness: in asynchronous training, how many gradients were applied with each
             staleness.
         staleness_bound: the largest possible staleness; None without a bound.
+        geo_staleness: the same as `staleness` for differences of workers (`geo`).
         tables: the sizes of sparse tables, by name.
         diverged: a sentence about a loss that rose to more than twice its first value;
             empty if it did not.
+        table_rows: the number of rows of each sparse table on each node.
         other_load: the number of cores that other programs used during the run; None if
             it was not measured.
     """
@@ -156,9 +160,11 @@ class RunEnd(msgspec.Struct, frozen=True):
     best: str | None = None
     staleness: dict[str, int] = {}
     staleness_bound: int | None = None
+    geo_staleness: dict[str, int] = {}
     other_load: float | None = None
     tables: dict[str, StoredRows] = {}
     diverged: str = ""
+    table_rows: dict[str, dict[str, int]] = {}
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from placer.plan.table_text import (
 )
 from placer.report.console import grid
 from placer.report.numbers import format_count, format_size, plural
-from placer.report.sparse_tables import format_row_bytes
+from placer.report.sparse_tables import format_empty_bytes, format_row_bytes
 
 
 def item_bytes(plan: Plan) -> dict[str, int]:
@@ -68,7 +68,8 @@ def _head(node: NodePlan, number: int, name: str, text: str) -> Text:
 
 def _stored_rows(table: SparseTable, node: NodePlan) -> str:
     rows = f"rows of width {table.settings.dim:,}, {format_row_bytes(table)} each"
-    return f"{describe_partitions(table, node.name)}, {rows}"
+    empty = f"{format_empty_bytes(table, node.name)} without rows"
+    return f"{describe_partitions(table, node.name)}, {rows}, {empty}"
 
 
 def stored_by_kind(plan: Plan) -> dict[str, dict[str, int]]:

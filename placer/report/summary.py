@@ -18,6 +18,7 @@ from placer.plan.plan import NodePlan, Plan, device_peaks
 from placer.plan.settings.data.window import Window
 from placer.report.console import grid
 from placer.report.layers import INPUT, Layer, find_layers
+from placer.report.metric_bytes import LEAST, metric_bytes
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.sparse_tables import summarize_table
@@ -259,6 +260,8 @@ def _totals(plan: Plan, step: Graph, layers: Sequence[Layer]) -> Grid:
         "": format_flops(flops) + (f", including {of_work}" if of_work else ""),
         " ": f"{format_size(sent)} sent on {plural(len(plan.step_edges), 'edge')}",
     }
+    if (of_metrics := metric_bytes(plan, step)) >= LEAST:
+        rows["  "] = f"{format_size(of_metrics)} of metrics sent to {plan.control}"
     for name, text in rows.items():
         table.add_row(name, text)
         if name == "parameters":

@@ -12,6 +12,7 @@ from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.plan.settings.training.optimizers import RULES
 from placer.report import summary
 from placer.report.layers import Layer, find_layers
+from placer.report.metric_bytes import metric_bytes
 from placer.report.numbers import format_size
 from placer.report.summary import process_memory, summarize
 from placer.system.resources import find_file
@@ -61,6 +62,16 @@ worker:0-1       0 bytes  0 bytes     169.8 kB    2.6 MFLOPs  cpu:0 169.8 kB
 ps:0             32.8 kB  65.5 kB      65.5 kB  139.3 kFLOPs  cpu:0 163.8 kB
 ps:1              5.7 kB  11.3 kB      10.3 kB   24.1 kFLOPs  cpu:0 27.3 kB"""
     )
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_histograms_of_metrics_count_as_bytes_of_a_step(microbatches: int) -> None:
+    file, parts = find_file("specs/wide_deep_sparse.yaml"), microbatches
+    build = load_build(Path(file), overrides=[f"train.microbatches={parts}"])
+    # Of two workers, one sends 2 x 4,097 counts of int32, and the loss as float64.
+    assert metric_bytes(build.plan, build.graphs[0]) == 2 * 4097 * 4 + 8
+    (line,) = (line for line in text(build) if "of metrics" in line)
+    assert line.strip() == "32.8 kB of metrics sent to worker:0"
 
 
 def test_a_place_that_differs_has_a_column() -> None:

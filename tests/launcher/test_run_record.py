@@ -400,7 +400,15 @@ def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
         tables = {"emb": TableCounts(rows=rows)} if rows else {}
         stale = {"1": rows, "10": 1, "2": 2} if rows else {}
         waits = WaitCounts(samples, waiting)
-        return State(node, "running", 1, tables=tables, staleness=stale, waits=waits)
+        return State(
+            node,
+            "running",
+            1,
+            tables=tables,
+            staleness=stale,
+            geo_staleness={"3": 2} if rows else {},
+            waits=waits,
+        )
 
     first = [state("worker:0", 5, 5), state("ps:0", 9, 0, 3), state("ps:1", 9, 0, 4)]
     others = [state("worker:0", 20, 5), state("ps:0", 25, 5, 5)]
@@ -427,6 +435,7 @@ def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
     assert "waiting" not in late
     assert last["waiting"] == {"ps:0": 0.1, "ps:1": 0.0, "worker:0": 1.0}
     assert [*late["staleness"].items()] == [("1", 11), ("2", 4), ("10", 2)]
+    assert late["geo_staleness"] == {"3": 4}
 
 
 def test_a_long_history_keeps_every_few_steps_and_all_evaluations(

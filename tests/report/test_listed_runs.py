@@ -16,7 +16,7 @@ from support.kept_runs import find_runs
 from placer.command.runs import runs_command
 from placer.errors import PlacerError
 from placer.plan.settings.evaluation_and_stopping import Best
-from placer.report.run_files import Command, RunEnd, read_run
+from placer.report.run_files import Command, RunEnd, StoredRows, read_run
 from placer.report.runs import differing_settings, runs_facts, runs_view
 
 
@@ -153,6 +153,20 @@ def test_a_list_has_the_best_evaluation_and_its_step(tmp_path: Path) -> None:
     assert head[1:7] == ["eval", "accuracy", "eval", "loss", "at", "step"]
     assert first[1:5] == ["0.875", "0.25", "30", "best"]
     assert second[1:5] == ["0.5", "0.125", "1,500", "last"]
+
+
+def test_a_single_run_is_listed_with_the_rows_on_each_server(tmp_path: Path) -> None:
+    few = {"ps:0": 3, "ps:1": 4}
+    many = {f"ps:{i}": 1000 + i for i in range(8)}
+    tables = {"a": StoredRows(7, 80, counted=2), "b": StoredRows(8028, 90)}
+    end = RunEnd("finished", tables=tables, table_rows={"a": few, "b": many})
+    write_run(tmp_path / "a-1", 1.0, end=end)
+    _, text = listed(str(tmp_path))
+    (line,) = (each for each in text.splitlines() if "sparse tables" in each)
+    assert line.endswith(
+        "  a: 7 rows (3 rows on ps:0, 4 on ps:1), 2 counted keys without a row; b: 8,028"
+        " rows (1,000 to 1,007 rows on each of 8 nodes)"
+    )
 
 
 def test_a_digest_of_the_graph_is_listed_if_no_other_setting_explains_it(

@@ -17,7 +17,7 @@ from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.best_run import best_sentence, run_names
 from placer.report.page.curves import curves_of, decimate
 from placer.report.page.runs import run_facts
-from placer.report.run_about import waits_of
+from placer.report.run_about import staleness_of, waits_of
 from placer.report.run_files import Command, Run, RunEnd
 
 ACCURACY = Best("accuracy", "max")
@@ -49,6 +49,16 @@ def run(
     if accuracy is not None:
         end = replace(end, best_eval={"accuracy": accuracy}, best_step=step)
     return Run(Path("runs") / name, command, end)
+
+
+def test_gradients_and_differences_have_their_own_staleness() -> None:
+    both = run("digits-1")
+    counts = {"staleness": {"0": 1}, "geo_staleness": {"2": 1, "40": 1}}
+    both = replace(both, end=replace(both.end, staleness_bound=5, **counts))
+    assert staleness_of(both) == (
+        "Staleness of the gradients: mean 0.00  median 0  maximum 0 of at most 5."
+        " Staleness of GEO differences: mean 21.00  median 40  maximum 40."
+    )
 
 
 def test_the_best_run_is_named_with_the_nearest_run() -> None:

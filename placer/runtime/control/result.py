@@ -40,6 +40,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             worker received its parameters. Empty for synchronous training.
         staleness_bound: the largest staleness that `max_staleness` allows for any worker;
             None without a bound.
+        geo_staleness: the same histogram for the differences that workers push with `geo`.
+            No bound applies to it.
         divergence: for workers that run their own optimizer, the largest absolute
             difference between a parameter of a worker and of the first worker. It is
             measured when the workers copy the first worker's parameters: before
@@ -52,6 +54,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             the command line prints as `other`. Activities without time are left out.
         tables: for each sparse table, the counts of this run over all nodes: see
             `TableCounts`. `hit_rate` is the fraction of lookups that found a row.
+        table_rows: for each sparse table, the number of rows on each node that stores it.
         warnings: messages about learning rates that stayed 0 until the end, and about
             processes that failed after the result was complete.
         failed_late: whether a process failed after the result was complete.
@@ -93,10 +96,12 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     streams: dict[str, dict[str, str]] = {}
     staleness: dict[str, int] = {}
     staleness_bound: int | None = None
+    geo_staleness: dict[str, int] = {}
     divergence: float | None = None
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
+    table_rows: dict[str, dict[str, int]] = {}
     best: str | None = None
 
     def __repr__(self) -> str:

@@ -141,6 +141,7 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
             "admit",
             hint="write score: {show: 1}",
         )
+    _check_counted(settings.admit, settings.forget)
     if settings.default != 0.0 and isinstance(settings.admit, Always):
         raise _wrong(
             "admits all keys, and a key without a row reads its initial values, so"
@@ -289,6 +290,31 @@ def _forgetting(written: Any, score: Scoring | None) -> Forgetting:
             hint="write a limit, such as {unseen_steps: 1000}, or leave forget out",
         )
     return Forgetting(every=every, **limits)
+
+
+def _check_counted(admit: Admission, forget: Forgetting) -> None:
+    """Raise MistakeError if rows are forgotten, but never the keys that are counted
+    before they have a row: their counters would fill the memory."""
+    by_time = forget.unseen_steps is not None or forget.unseen_seconds is not None
+    if by_time or not isinstance(admit, Count | Score):
+        return
+    if forget.score_below is not None and isinstance(admit, Count):
+        raise _wrong(
+            "counts keys without a row, which have no score, so 'score_below' never"
+            " forgets them",
+            "forget",
+            "score_below",
+            hint="admit keys by their score too, as admit: {score: 0.2}, or add"
+            " unseen_steps to 'forget'",
+        )
+    if forget.norm_below is not None and forget.score_below is None:
+        raise _wrong(
+            "counts keys without a row, which have no values, so 'norm_below' never"
+            " forgets them",
+            "forget",
+            "norm_below",
+            hint="add unseen_steps to 'forget'",
+        )
 
 
 def _scoring(written: Any) -> Scoring | None:
