@@ -178,7 +178,7 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
     whys = dict.fromkeys(c.why for c in chosen if "(parameter)" in c.what)
     local = [*_local_tables(build, parameter)]
     if local:
-        whys = dict.fromkeys(["the servers add the changes that workers send"])
+        whys["workers train copies, and the servers add their changes"] = None
     copies = _copies(build.plan, parameter)
     yield f"  stored on {_stored(copies)}: {'; '.join(whys) or 'as written in the spec'}"
     items = item_bytes(build.plan)

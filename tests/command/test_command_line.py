@@ -815,7 +815,10 @@ def test_explain_names_the_optimizer_of_workers_and_the_sum_of_changes(
 ) -> None:
     spec = find_file("specs/digits_geo.yaml")
     lines = run_command("explain", spec, "h1.w").out.splitlines()
-    assert "  stored on ps:0: the servers add the changes that workers send" in lines
+    assert (
+        "  stored on ps:0: a parameter is stored with its optimizer (adam); workers train"
+        " copies, and the servers add their changes" in lines
+    )
     assert "  worker:0-1 train their own copies, in table 'local' (adam)" in lines
     (merged,) = (line for line in lines if line.startswith("  dense: "))
     (local,) = (line for line in lines if line.startswith("  local: "))
