@@ -10,9 +10,11 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from placer.compiler.graph.stored_bytes import state_bytes
 from placer.place.node_kinds import NodeId
 from placer.place.types import ITEM_BYTES
 from placer.plan.plan import NodePlan, Plan, SparseTable, Table
+from placer.plan.settings.training.optimizers import OPTAX, read_rule
 from placer.plan.settings.training.slicing import Block
 from placer.plan.table_text import (
     describe_optimizer,
@@ -32,6 +34,17 @@ def item_bytes(plan: Plan) -> dict[str, int]:
 
 def block_bytes(block: Block, items: Mapping[str, int]) -> int:
     return (block.stop - block.start) * items[block.parameter]
+
+
+def slot_bytes(plan: Plan, table: Table, items: Mapping[str, int]) -> int:
+    """Return the bytes of the optimizer's state for the blocks of a dense table."""
+    if table.rule is None:
+        return 0
+    if table.rule == OPTAX:
+        made = plan.transformations[table.transformation]
+        return sum(state_bytes(made, b.parameter, b.numel) for b in table.blocks)
+    slots = len(read_rule(table.rule, table.hyper).first_slots)
+    return slots * _table_bytes(table, items)
 
 
 def table_views(plan: Plan) -> Iterator[RenderableType]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.plan.settings.training.optimizers import RULES
 from placer.report import summary
+from placer.report.explain import BuildInfo, explain
 from placer.report.layers import Layer, find_layers
 from placer.report.metric_bytes import metric_bytes
 from placer.report.numbers import format_size
@@ -191,12 +192,18 @@ def test_a_parameter_counts_in_the_first_layer_that_uses_it() -> None:
 )
 def test_layers_have_all_parameters_whatever_their_placement(spec: str) -> None:
     build = load(spec)
-    counted = sum(layer.parameters for layer in layers(build).values())
+    info = BuildInfo(build.plan, build.graphs)
+    counted = 0
+    for layer in layers(build).values():
+        counted += layer.parameters
+        assert list(explain(info, layer.name))
     sizes = [line for line in text(build) if line.startswith("parameters ")]
     assert sizes[0].split()[1] == f"{counted:,}"
     memory = process_memory(build.plan)
     tables = sum(node.table_bytes for node in build.plan.nodes)
-    alone = {n: m.values + m.slots for n, m in memory.items() if "-" not in n}
+    alone = {
+        n: m.values + m.slots + m.copies for n, m in memory.items() if "-" not in n
+    }
     assert sum(alone.values()) == tables
     alone_build = load_build(build.path, single_process=True)
     kinds = [(layer.name, layer.kind, layer.output) for layer in layers(build).values()]

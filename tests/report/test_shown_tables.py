@@ -44,7 +44,6 @@ def test_explain_a_table(tmp_path: Path) -> None:
     build = load(
         tmp_path, user={"admit": {"count": 2}, "forget": forget, "rows": 100_000}
     )
-    rows = "with 1 other value"
     lines = explained(build, "u.table")
     assert lines[1].startswith("  written at clicks.yaml:")
     del lines[1]
@@ -65,12 +64,14 @@ def test_explain_a_table(tmp_path: Path) -> None:
         "  a counted key without a row takes 23-35 bytes",
         "  100,000 rows expected, at least 8.6 MB, 4.3 MB on each node",
         "  its rows, their keys and gradients are sent between nodes:",
-        f"    edge 1: worker:0-1 -> ps:0-1, u.keys, each node's keys, to the nodes that store them;"
-        f" at most 1,440 bytes per step, {rows}",
+        "    edge 1: worker:0-1 -> ps:0-1, u.keys, each node's keys, to the nodes that store"
+        " them; at most 720 bytes per step, in a message of 1,440 bytes together with"
+        " i.keys",
         "    edge 4: ps:0-1 -> worker:0-1, u.found, to each node the rows of its keys; at"
-        f" most 3,072 bytes per step, {rows}",
-        f"    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, each node's row gradients, to"
-        f" the nodes that store the rows; at most 3,072 bytes per step, {rows}",
+        " most 1,024 bytes per step, in a message of 3,072 bytes together with i.found",
+        "    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, each node's row gradients, to the"
+        " nodes that store the rows; at most 1,024 bytes per step, in a message of 3,072"
+        " bytes together with i.rows.grad",
     ]
 
 

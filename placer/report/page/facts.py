@@ -188,6 +188,7 @@ class MemoryRow(Facts, frozen=True):
     """The memory of a process, or of each of several equal processes.
 
     Attributes:
+        slots: the state of optimizers, copies and sums of gradients.
         limit: the host memory that the spec grants, or 0.
         devices: the peak of each device and its limit (0 if unknown).
     """
