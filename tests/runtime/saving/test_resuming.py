@@ -505,10 +505,17 @@ def test_another_module_is_said_but_no_other_comment(tmp_path, capsys):
     assert ", with the same bits as an" in capsys.readouterr().err
     module.write_text(text.replace("2.0", "5.0"))
     run(build(tmp_path, model), resume=checkpoints, steps=2)
-    assert (
-        "not necessarily with the same bits as an uninterrupted run: another"
-        " program, module or optimizer"
-    ) in capsys.readouterr().err
+    reason = (
+        "the same bits as an uninterrupted run: another program, module or optimizer"
+    )
+    assert f"not necessarily with {reason}\n" in capsys.readouterr().err
+    optimizer = model["train"]["optimizer"]
+    optimizer["learning_rate"] = 0.125
+    model["train"]["epochs"] += 1
+    run(build(tmp_path, model), resume=checkpoints, steps=2)
+    before = "exponential: {init: 0.05, rate: 0.9, steps: 3}"
+    changed = f"(optimizer.dense.learning_rate is 0.125, was {before})"
+    assert f"not necessarily with {reason} {changed}\n" in capsys.readouterr().err
 
 
 def test_the_same_rows_in_a_file_of_another_kind_continue_a_run(
