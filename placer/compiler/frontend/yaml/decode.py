@@ -16,6 +16,7 @@ from msgspec import Struct, inspect
 from msgspec.structs import FieldInfo
 
 from placer.compiler.frontend.entries.names import explain_invalid_name, quote
+from placer.compiler.frontend.other_names import meant_key
 from placer.compiler.frontend.yaml.errors import (
     cut_place_hint,
     missing_blank_hint,
@@ -159,6 +160,9 @@ def _unknown_key_hint(
             return hint
     if key == "<<":
         return "merge keys are not supported; write the keys out"
+    if (other := meant_key(key, names)) is not None:
+        meant.add(other)
+        return f"did you mean '{other}'? The keys are {', '.join(sorted(names))}"
     if where in _SECTIONS and (hint := _elsewhere_hint(key, where)):
         return hint
     close = nearest(key, names)
@@ -182,9 +186,13 @@ def _elsewhere_hint(key: str, where: str) -> str | None:
 
 
 def report_missing(node: MappingNode, key: str, where: str, problems: Problems) -> None:
-    """Report a missing key. The hint explains `{key:value}`, which lacks a space."""
+    """Report a missing key. The hint explains `{key:value}`, which lacks a space, or a
+    key with a name of other systems."""
     hints = (hint for other in node.keys if (hint := missing_blank_hint(other)))
     hint = next((each for each in hints if f"'{key}: " in each), None)
+    other = next((name for name in node.keys if meant_key(name, (key,))), None)
+    if hint is None and other is not None:
+        hint = f"write '{key}' instead of '{other}'"
     problems.add(f"'{key}' is missing in {where}", node.span, hint)
 
 
