@@ -12,6 +12,7 @@ _KEYS: Final = {
     "b2": "beta2 beta_2",
     "source": "file path filename dataset",
     "size": "units features out_features num_units hidden hidden_size dim width",
+    "activation": "act nonlinearity",
     "update": "mode sync_mode update_mode strategy consistency a_sync sync async geo"
     " half_async every max_staleness staleness backup",
     "every": "steps interval period frequency k_steps h tau push_every sync_every"

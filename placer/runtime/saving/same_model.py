@@ -95,7 +95,10 @@ def check_same_model(
         names += more
     known = {each.name for each in plan.parameters}
     known |= {each.name for each in plan.sparse_tables}
-    extra = sorted((manifest.parameters.keys() | manifest.sparse.keys()) - known)
+    stored_names = manifest.parameters.keys() | manifest.sparse.keys()
+    extra = sorted(stored_names - known)
+    other_name = "" if manifest.name == plan.name else f" '{manifest.name}'"
+    refusal = f"the checkpoint is of another model{other_name}"
     shown = len(plan.parameters) + len(extra) if partial else _SHOWN
     parts = [
         f"{what}: {list_names(names, shown)}"
@@ -108,7 +111,7 @@ def check_same_model(
     ]
     if changed:
         raise CheckpointError(
-            "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN]),
+            f"{refusal}: {'; '.join(changed[:_SHOWN])}",
             hint="start a new run with --init-params CHECKPOINT instead of --resume; it"
             " loads the values and rows that fit",
         )
@@ -127,9 +130,9 @@ def check_same_model(
     hint = "add --partial to start the missing values from their initial values"
     if len(missing) == 1 and (near := did_you_mean(missing[0], extra)):
         hint = f"{near}; {hint}"
-    raise CheckpointError(
-        f"the checkpoint is of another model: {'; '.join(parts)}", hint=hint
-    )
+    if known.isdisjoint(stored_names):
+        hint = "name a checkpoint of this model, or start without --resume"
+    raise CheckpointError(f"{refusal}: {'; '.join(parts)}", hint=hint)
 
 
 def check_same_data(manifest: Manifest, facts: StartFacts) -> None:

@@ -223,6 +223,10 @@ def test_a_checkpoint_of_another_model_is_refused(whole, tmp_path, capsys):
     assert "warning: the checkpoint is used in part: not in the checkpoint: out.w" in (
         capsys.readouterr().err
     )
+    ops[0]["name"], ops[1]["in"], ops[1]["name"], ops[2]["in"] = "g", "g", "m", "m"
+    with pytest.raises(CheckpointError, match="another model 'resumed': ") as error:
+        run(build(tmp_path, model | {"name": "other"}), resume=start)
+    assert "hint: name a checkpoint of this model, or start" in str(error.value)
     optimizer = dict(spec()["train"]["optimizer"], op="momentum")
     model = spec(train={"optimizer": optimizer})
     with pytest.raises(CheckpointError, match=r"h.w \(adam, not momentum\)"):
