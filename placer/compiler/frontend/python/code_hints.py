@@ -20,8 +20,8 @@ def hint_for(error: BaseException) -> str | None:
     if hint := missing_package_hint(error):
         return hint
     if isinstance(error, AttributeError) and isinstance(error.name, str):
-        if getattr(error.obj, "__name__", None) == _LAYERS:
-            return op_hint(error.name, error.obj.__all__)
+        if error.obj is sys.modules.get(_LAYERS):
+            return op_hint(error.name, vars(error.obj)["__all__"])
         near = nearest(error.name, dir(error.obj))
         return f"did you mean '{near}'?" if near else None
     if not isinstance(error, TypeError):
