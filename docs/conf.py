@@ -23,6 +23,7 @@ extensions = [
     "docs.site.llms",
     "docs.site.placement_directive",
     "docs.site.search",
+    "docs.site.signatures",
     "docs.site.terminal_directive",
     "docs.site.versions",
 ]
@@ -46,8 +47,8 @@ copybutton_prompt_is_regexp = True
 
 # Python
 autodoc_typehints = "signature"
+# Pages list members with `:members:`; a default here would replace their lists.
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
 autodoc_class_signature = "separated"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

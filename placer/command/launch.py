@@ -361,21 +361,22 @@ def run_build(
             )
             # The result has more warnings than its event, if a node failed after it.
             note(result)
-    for line in result_lines(result):
-        echo(line, file=stream)
-    if machines is None and options.trace is not None:
-        from placer.report.run_about import load_text
-        from placer.report.step.lines import step_lines
-
-        try:
-            load = load_text(result.other_load, usable_cores())
-            for line in step_lines(options.trace, build, plan, load):
-                echo(line, file=stream)
-        except PlacerError as error:  # the training itself succeeded
-            echo(f"warning: {error}", err=True)
-    if machines is None and result.best is not None:
-        for line in best_lines(Path(result.best)):
+    if not (quiet and as_json):  # The JSON object is the result.
+        for line in result_lines(result):
             echo(line, file=stream)
+        if machines is None and options.trace is not None:
+            from placer.report.run_about import load_text
+            from placer.report.step.lines import step_lines
+
+            try:
+                load = load_text(result.other_load, usable_cores())
+                for line in step_lines(options.trace, build, plan, load):
+                    echo(line, file=stream)
+            except PlacerError as error:  # the training itself succeeded
+                echo(f"warning: {error}", err=True)
+        if machines is None and result.best is not None:
+            for line in best_lines(Path(result.best)):
+                echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
     if not quiet:

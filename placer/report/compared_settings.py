@@ -157,21 +157,3 @@ def setting_name(key: str, runs: Sequence[Run]) -> str:
     """
     is_option = any(key in run.command.options for run in runs)
     return _FLAGS.get(key, f"--{key.replace('_', '-')}") if is_option else key
-
-
-def setting_text(value: Any) -> str:
-    """Format a setting as in a spec, without its outer brackets; None is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_inner(each)}" for key, each in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_inner, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _inner(value: Any) -> str:
-    text = setting_text(value)
-    if isinstance(value, Mapping):
-        return f"{{{text}}}"
-    return f"[{text}]" if isinstance(value, list) else text

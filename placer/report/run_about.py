@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from placer.report.compared_settings import setting_name, setting_text
+from placer.plan.settings_by_key import setting_text
+from placer.report.compared_settings import setting_name
 from placer.report.numbers import format_duration, format_time, plural
 from placer.report.outcome import staleness_text
 from placer.report.progress.view import holders_text

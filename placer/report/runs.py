@@ -10,13 +10,13 @@ import msgspec
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from placer.plan.settings_by_key import setting_text
 from placer.report.best_run import best_runs, best_sentence, run_names
 from placer.report.compared_settings import (
     by_model,
     comparable_settings,
     differing_settings,
     setting_name,
-    setting_text,
 )
 from placer.report.fitted_table import ListColumn, fitting_columns, list_table
 from placer.report.numbers import format_count, format_time

@@ -109,7 +109,10 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
 def test_files_that_a_run_keeps_are_not_overwritten(
     run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(*TRAIN, "--out", "first") == 0
+    assert run_command(*TRAIN, "--out", "first", "--json", "--quiet") == 0
+    quiet = capsys.readouterr()
+    assert json.loads(quiet.out)["steps"] == 1
+    assert quiet.err == ""
     before = (tmp_path / "first" / "history.jsonl").read_bytes()
     (tmp_path / "link").symlink_to("first/result.json")
     launch = ["launch", "first/build", "--in-process", "--steps", "1"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from placer.plan.settings_by_key import setting_text
 from placer.report.best_run import best_runs, run_names
 from placer.report.compared_settings import (
     comparable_settings,
     differing_settings,
     setting_name,
-    setting_text,
 )
 from placer.report.page.facts import RunFacts
 from placer.report.run_about import (

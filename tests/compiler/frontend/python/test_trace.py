@@ -982,7 +982,8 @@ class Variable:
         return np.ones(self.shape, np.float32)
 
 
-sys.modules["keras"] = types.SimpleNamespace(Variable=Variable)
+config = types.SimpleNamespace(backend=lambda: "jax")
+sys.modules["keras"] = types.SimpleNamespace(Variable=Variable, config=config)
 
 
 class Net:
@@ -1025,6 +1026,13 @@ def test_a_variable_of_keras_has_the_name_of_its_path(
         "net.sequential_dense_kernel": "float32[4, 4]",
         "net.sequential_dense_bias": "float32[4]",
     }
+
+
+def test_keras_needs_the_backend_jax(keras: Path) -> None:
+    (keras / "net.py").write_text(KERAS.replace('"jax"', '"torch"'))
+    with pytest.raises(PlacerError, match="with the backend 'torch', but") as caught:
+        build_program(keras, "placer.trace(net.apply, net.net, x)", "import net")
+    assert "KERAS_BACKEND=jax" in str(caught.value.hint)
 
 
 def test_equal_names_of_variables_are_reported_with_both_paths(keras: Path) -> None:
