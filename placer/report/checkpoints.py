@@ -26,7 +26,7 @@ from placer.checkpoint.folder import (
 )
 from placer.checkpoint.manifest import FILE, Manifest
 from placer.checkpoint.manifest_file import read_manifest
-from placer.checkpoint.reading import Checkpoint
+from placer.checkpoint.reading import Checkpoint, StoredRows
 from placer.errors import CheckpointError
 from placer.place.ids import format_nodes
 from placer.report.fitted_table import ListColumn, fitted_table, list_table
@@ -52,7 +52,7 @@ class Listed:
         problem: What is wrong with the checkpoint; None if it is intact.
         verified: Whether the checksums of its files were checked.
         is_best: Whether it is the best checkpoint in its folder.
-        rows: For each sparse table, the number of rows and the bytes stored. Empty if
+        rows: For each sparse table, the contents of each file, by its name. Empty if
             the checkpoint is damaged.
     """
 
@@ -61,7 +61,7 @@ class Listed:
     problem: CheckpointError | None
     verified: bool
     is_best: bool = False
-    rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, StoredRows]] = field(default_factory=dict)
 
 
 def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
@@ -219,6 +219,10 @@ def checkpoint_facts(listed: Listed) -> dict[str, Any]:
         "problem": listed.problem.message if listed.problem is not None else None,
         "verified": listed.verified and listed.problem is None,
         "best": listed.is_best,
+        "rows": {
+            table: {holders([file]): each._asdict() for file, each in files.items()}
+            for table, files in listed.rows.items()
+        },
     }
     if (manifest := listed.manifest) is not None:
         stored = msgspec.to_builtins(manifest)

@@ -424,6 +424,7 @@ def holding(node: str, rows: int, *names: str) -> State:
     """A server with sparse tables of so many rows."""
     counts = TableCounts(
         rows=rows,
+        counted=3,
         nbytes=100 * rows,
         admitted=rows + 7,
         refused=5,
@@ -443,9 +444,10 @@ def test_the_live_table_adds_up_what_servers_hold(terminal: Console) -> None:
         table(holding(node, rows, "emb.table"))
     lines = screen(table, 80, 24)
     at = next(i for i, line in enumerate(lines) if line.startswith("table "))
-    heads = ["table", "rows", "admitted", "refused", "forgotten", "hit rate", "memory"]
+    heads = ["table", "rows", "counted", "admitted", "refused", "forgotten"]
+    heads += ["hit rate", "memory"]
     assert re.split("  +", lines[at]) == heads
-    numbers = ["emb.table", "2,000", "2,014", "10", "14", "50.0%", "200.0 kB"]
+    numbers = ["emb.table", "2,000", "6", "2,014", "10", "14", "50.0%", "200.0 kB"]
     assert re.split("  +", lines[at + 1]) == numbers
     assert lines[at + 2].startswith("node ")
 
@@ -470,7 +472,7 @@ def test_plain_lines_show_tables_with_an_evaluation_and_every_ten_seconds() -> N
             clock.now += 1.0
             show(step(number))
     text = (
-        "table emb.table  1,000 rows  1,007 admitted  5 refused  7 forgotten"
+        "table emb.table  1,000 rows  3 counted  1,007 admitted  5 refused  7 forgotten"
         "  hit rate 50.0%  100.0 kB"
     )
     heads = [line.split("  ")[0] for line in lines_of(out)]
@@ -554,9 +556,11 @@ def test_the_end_keeps_the_waits_of_each_class_of_nodes(terminal: Console) -> No
 def test_the_live_table_shows_the_staleness_of_all_servers(terminal: Console) -> None:
     run = run_with_waits()
     run.update(State("ps:0", "running", 3, staleness={"0": 5, "2": 1}))
-    run.update(State("worker:0", "running", 3, staleness={"10": 1, "9": 1}))
+    stale = {"10": 1, "9": 1}
+    run.update(State("worker:0", "running", 3, staleness=stale, geo_staleness={"4": 1}))
     lines = screen(LiveTable(run, terminal), 80, 24)
-    assert lines[3] == "staleness: mean 2.62, maximum 10"
+    shown = "staleness: mean 2.62, maximum 10  GEO staleness: mean 4.00, maximum 4"
+    assert lines[3] == shown
 
 
 def test_a_node_that_has_stalled_shows_the_nodes_that_it_waits_for_now() -> None:

@@ -252,13 +252,13 @@ class RunView:
     def staleness(self) -> str:
         """Return the mean and the largest staleness of all gradients as text; "" for
         synchronous training."""
-        counts: Counter[int] = Counter()
-        for state in self.states.values():
-            counts.update({int(value): n for value, n in state.staleness.items()})
-        if not counts:
-            return ""
-        mean = sum(value * n for value, n in counts.items()) / counts.total()
-        return f"staleness: mean {mean:.2f}, maximum {max(counts)}"
+        states = self.states.values()
+        return _staleness("staleness", [each.staleness for each in states])
+
+    def geo_staleness(self) -> str:
+        """Return the same for the differences of workers (`geo`)."""
+        states = self.states.values()
+        return _staleness("GEO staleness", [each.geo_staleness for each in states])
 
     def folder_text(self) -> str:
         """Return the folder of the run as text; "" if the run has none."""
@@ -316,6 +316,16 @@ class RunView:
         state = self.states[node]
         is_training = state.state == RUNNING and state.waits.samples
         return not is_training or self.clock() - self._moved[node] >= STALLED
+
+
+def _staleness(name: str, parts: Iterable[Mapping[str, int]]) -> str:
+    counts: Counter[int] = Counter()
+    for part in parts:
+        counts.update({int(value): n for value, n in part.items()})
+    if not counts:
+        return ""
+    mean = sum(value * n for value, n in counts.items()) / counts.total()
+    return f"{name}: mean {mean:.2f}, maximum {max(counts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,8 +436,8 @@ def wait_text(row: NodeRow) -> str:
     return f"{row.nodes} waited {row.share} of the time{peers}"
 
 
-TABLE_NUMBERS = ("rows", "admitted", "refused", "forgotten", "hit rate", "memory")
-"""The columns shown for a sparse table."""
+MOST_HOLDERS = 4
+"""The largest number of nodes whose rows of a table are listed."""
 
 
 def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
@@ -440,30 +450,58 @@ def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
     return [*shown, (f"{len(others)} others", total)]
 
 
-def table_numbers(counts: TableCounts) -> tuple[str, ...]:
-    """Return the `TABLE_NUMBERS` of a table. Evicted keys count as forgotten."""
-    rate = counts.hit_rate
-    return (
-        format_count(counts.rows),
-        format_count(counts.admitted),
-        format_count(counts.refused),
-        format_count(counts.forgotten + counts.evicted),
-        "" if rate is None else f"{rate:.1%}",
-        format_size(counts.nbytes),
-    )
+def table_columns(
+    rows: Sequence[tuple[str, TableCounts]],
+) -> dict[str, Sequence[str]]:
+    """Return the columns for sparse tables by their heads. Evicted keys count as
+    forgotten. The number of counted keys is left out if it is 0 for all tables."""
+    counts = [each for _, each in rows]
+    rates = [each.hit_rate for each in counts]
+    columns: dict[str, Sequence[str]] = {
+        "table": [name for name, _ in rows],
+        "rows": [format_count(each.rows) for each in counts],
+        "counted": [format_count(each.counted) for each in counts],
+        "admitted": [format_count(each.admitted) for each in counts],
+        "refused": [format_count(each.refused) for each in counts],
+        "forgotten": [format_count(each.forgotten + each.evicted) for each in counts],
+        "hit rate": ["" if rate is None else f"{rate:.1%}" for rate in rates],
+        "memory": [format_size(each.nbytes) for each in counts],
+    }
+    if not any(each.counted for each in counts):
+        del columns["counted"]
+    return columns
 
 
 def table_text(name: str, counts: TableCounts) -> str:
-    """Return the counts of a table as one line, without numbers of refused and
+    """Return the counts of a table as one line, without numbers of counted, refused and
     forgotten keys that are 0."""
-    rows, admitted, refused, forgotten, rate, memory = table_numbers(counts)
-    text = f"table {name}  {rows} rows  {admitted} admitted"
-    text += f"  {refused} refused" if counts.refused else ""
-    text += f"  {forgotten} forgotten" if counts.forgotten + counts.evicted else ""
-    text += f"  hit rate {rate}" if rate else ""
+    forgotten, rate = counts.forgotten + counts.evicted, counts.hit_rate
+    text = f"table {name}  {format_count(counts.rows)} rows"
+    text += f"  {format_count(counts.counted)} counted" if counts.counted else ""
+    text += f"  {format_count(counts.admitted)} admitted"
+    text += f"  {format_count(counts.refused)} refused" if counts.refused else ""
+    text += f"  {format_count(forgotten)} forgotten" if forgotten else ""
+    text += "" if rate is None else f"  hit rate {rate:.1%}"
     if counts.not_finite:
         text += f"  {plural(counts.not_finite, 'gradient')} not finite"
-    return f"{text}  {memory}"
+    return f"{text}  {format_size(counts.nbytes)}"
+
+
+def holders_text(rows: Mapping[str, int]) -> str:
+    """Return the number of rows of a table on each node as text; "" for one node.
+
+    >>> holders_text({"ps:0": 1200, "ps:1": 1250})
+    '1,200 rows on ps:0, 1,250 on ps:1'
+    """
+    if len(rows) < 2:
+        return ""
+    if len(rows) > MOST_HOLDERS:
+        least, most = (format_count(each(rows.values())) for each in (min, max))
+        return f"{least} to {most} rows on each of {len(rows)} nodes"
+    (node, count), *others = rows.items()
+    listed = [f"{plural(count, 'row')} on {node}"]
+    listed += [f"{format_count(n)} on {other}" for other, n in others]
+    return ", ".join(listed)
 
 
 def checkpoint_text(checkpoint: CheckpointSaved) -> str:

@@ -75,6 +75,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
         rows: the rows read so far; 0 unless the node is reading its sources.
         tables: the counts of the node's sparse tables, by name.
         staleness: for each staleness, how many gradients the node has applied with it.
+        geo_staleness: the same for differences of workers (`geo`).
         waits: how often the node waited for other nodes since its first step.
         process: the number of the node's process. Nodes that are threads share a process.
         cpu_seconds: the CPU time of this process since its start.
@@ -88,6 +89,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     rows: int = 0
     tables: dict[str, TableCounts] = {}
     staleness: dict[str, int] = {}
+    geo_staleness: dict[str, int] = {}
     waits: WaitCounts = WaitCounts()
     process: int = 0
     cpu_seconds: float = 0.0
