@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -109,12 +110,13 @@ def attempts_of(lines: Sequence[Line], run: str) -> list[Line]:
     return [line for line in lines if line.run == run]
 
 
-def why_no_further(lines: Sequence[Line], restarts: int) -> str:
+def why_no_further(lines: Sequence[Line], restarts: int, writer: str) -> str:
     """Return why a run must not begin another attempt; empty if it may.
 
     Args:
         lines: the lines of the run. The last one is the attempt that has just begun.
         restarts: the value of `--restarts`.
+        writer: the node that writes the file. It cannot write that its process was killed.
     """
     begun = [line for line in lines if isinstance(line, AttemptBegun)]
     failed = [line for line in lines if isinstance(line, AttemptFailed)]
@@ -127,7 +129,11 @@ def why_no_further(lines: Sequence[Line], restarts: int) -> str:
     times = restarts + 1
     after = f"after step {step:,}" if step else "before the first checkpoint"
     recent = lines[lines.index(row[0]) :]
-    nodes = {line.node for line in recent if isinstance(line, AttemptFailed)}
-    if len(nodes) == 1 and (node := nodes.pop()):
-        return f"{node} failed {times} times in a row {after}"
+    nodes = {
+        line.node if isinstance(line, AttemptFailed) else writer
+        for before, line in pairwise(recent)
+        if isinstance(before, AttemptBegun)
+    }
+    if len(nodes) == 1:
+        return f"{nodes.pop()} failed {times} times in a row {after}"
     return f"{times} attempts in a row failed {after}"

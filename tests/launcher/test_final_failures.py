@@ -36,12 +36,17 @@ def lines(*failures: tuple[str, str], step: int = 480) -> list[Line]:
         ([("ps:0", "lost")], 480, ""),
         ([("ps:0", "lost")] * 2, 480, "ps:0 failed 2 times in a row after step 480"),
         ([("ps:0", "lost"), ("ps:1", "lost")], 0, "before the first checkpoint"),
-        ([("", ""), ("", "")], 4000, "2 attempts in a row failed after step 4,000"),
+        (
+            [("", ""), ("", "")],
+            4000,
+            "worker:0 failed 2 times in a row after step 4,000",
+        ),
+        ([("ps:0", "lost"), ("", "")], 9, "2 attempts in a row failed after step 9"),
         ([("ps:0", "bad")] * 2, 4, "ps:0 failed again at the same step, with the same"),
     ],
 )
 def test_the_reason_names_a_node_that_fails_each_time(failures, step, text):
-    why = why_no_further(lines(*failures, step=step), restarts=1)
+    why = why_no_further(lines(*failures, step=step), restarts=1, writer="worker:0")
     assert text in why
     assert bool(why) is bool(text)
 

@@ -121,7 +121,7 @@ def _count(execution: Execution, folder: Path, step: int) -> None:
     run, number = execution.run, execution.attempt
     add_attempt(folder, AttemptBegun(run, number, step, time.time()))
     lines = _of_run(folder, run)
-    why = why_no_further(lines, execution.options.restarts)
+    why = why_no_further(lines, execution.options.restarts, execution.me.name)
     if not why:
         return
     failed = [line for line in lines if isinstance(line, AttemptFailed)]
