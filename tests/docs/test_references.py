@@ -78,3 +78,13 @@ def test_the_page_that_an_error_names_has_what_it_names():
     assert owners.TRUST_VARIABLE in page
     assert "--no-code" in page
     assert "which command runs which code" in page.lower()
+
+
+def test_tests_that_are_named_exist():
+    named = {
+        name
+        for text in TEXTS.values()
+        for name in re.findall(r"tests/[\w/]+\.py", text)
+    }
+    assert "tests/recovery/test_killed_nodes.py" in named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
