@@ -289,6 +289,14 @@ def test_a_recovery_shows_the_nodes_that_it_waits_for(terminal: Console) -> None
     recovered = Recovered(2, 4, 5, 1.5, "ps:0", "ps:0 was killed")
     assert show(recovered, *states) == "steps 5 to 9 are done again"
     assert show(step(10)) == ""
+    # In asynchronous training, repeated steps are shown again.
+    show(step(10, accuracy=0.5), step(11, accuracy=0.6), Recovered(3, 9, 2, 1.5))
+    assert show(step(11, accuracy=0.7)) == "steps 10 to 11 are done again"
+    assert [each.eval for each in table.run.evaluations] == [
+        {"accuracy": 0.5},
+        {"accuracy": 0.7},
+    ]
+    assert show(step(12)) == ""
 
 
 def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(

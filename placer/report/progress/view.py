@@ -138,6 +138,8 @@ class RunView:
             self._leave(event.attempt)
         elif isinstance(event, Recovered):
             self.is_recovering, self.recovered = False, event
+            if self.start is not None:
+                self._time_left = TimeLeft(self.start)
         elif isinstance(event, Start):
             self.start, self._time_left = event, TimeLeft(event)
         elif isinstance(event, CheckpointSaved):
@@ -148,7 +150,8 @@ class RunView:
                 self._first_rows = self._rows_at, event.rows
             self.predicted = event
         elif isinstance(event, Step):
-            self.last_step, self.recovered = event, None
+            self._drop_repeated(event.step)
+            self.last_step = event
             if self.loss in event.metrics:
                 self.losses.add(event.metrics[self.loss])
             if event.eval is not None:
@@ -156,6 +159,15 @@ class RunView:
                 self._compare(event, event.eval)
             if self._time_left is not None:
                 self._time_left.add(event, self.clock())
+
+    def _drop_repeated(self, step: int) -> None:
+        """Drop the later evaluations of an asynchronous run that has gone back to a step, and
+        the recovery after its repeated steps."""
+        if self.last_step is not None and step <= self.last_step.step:
+            self.evaluations = [each for each in self.evaluations if each.step < step]
+        recovered = self.recovered
+        if recovered is not None and step > recovered.step + recovered.again:
+            self.recovered = None
 
     def _leave(self, attempt: int) -> None:
         """Note that a node leaves an attempt. The earlier states of all nodes are void."""
