@@ -78,7 +78,7 @@ def draw_plan(draw: Random, streams: str) -> Plan:
     }
     kinds = ["kill", "lose", "freeze", "replace", "double"]
     if streams == "unix":  # nobody else can listen at the address
-        kinds = ["kill"]
+        kinds = ["kill", "freeze"]
     at_once = draw.random() < 0.3
     end = draw.choice([0.1, 1.0, 5.0])
     faults = [
@@ -162,7 +162,7 @@ class Recovery:
         scheduler = self._world.scheduler
         is_later = any(each.node == node for each in self._processes)
         clock = 2 * HOUR + scheduler.now + self._plan.clocks[node][is_later]
-        own = int(clock * 1e9)
+        own = int(clock * 1e9) + len(self._processes)  # no two are equal
         name = f"{node} process {len(self._processes)}"
         process = Process(node, name, Incarnations(own))
         self._processes.append(process)
