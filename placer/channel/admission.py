@@ -47,7 +47,6 @@ def admit(session: Session, hello: Hello, newcomer: FrameSocket) -> None:
     """
     peer, attempt = hello.identity.node, hello.identity.attempt
     link, incarnations = session.links[peer], session.incarnations
-    _check_own_place(session, hello)
     is_another = link.incarnation not in (None, hello.incarnation)
     if is_another and peer in session.mailbox.departed:
         raise Refused("the node has ended its run")
@@ -59,6 +58,7 @@ def admit(session: Session, hello: Hello, newcomer: FrameSocket) -> None:
             f" process is at {newcomer.peer_address}: end one of them",
             is_second=True,
         )
+    _check_own_place(session, hello)
     if hello.incarnation < incarnations.of(peer):
         raise Refused(f"{_ANOTHER}; it runs at {incarnations.address_of(peer)}")
     if attempt > session.attempt:
