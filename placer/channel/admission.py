@@ -52,7 +52,7 @@ def admit(session: Session, hello: Hello, newcomer: FrameSocket) -> None:
         raise Refused("the node has ended its run")
     if is_another and session.is_heard(peer, despite=hello.incarnation):
         # Both processes may claim to be this node, but the run has state of the first one.
-        link.second = hello.incarnation
+        link.seconds.add(hello.incarnation)
         raise Refused(
             f"the node already runs at {link.socket.peer_address}; the second"
             f" process is at {newcomer.peer_address}: end one of them",
