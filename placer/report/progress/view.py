@@ -239,8 +239,10 @@ class RunView:
     def _progress(self, node: str) -> int:
         """Return the progress of a node since a failure; -1 before its process imports."""
         state = self.states[node].state if node in self.states else STARTING
+        if state in (STARTING, RECOVERING):
+            return -1
         order = BEFORE_FIRST_STEP
-        return order.index(state) if state in order else -1
+        return order.index(state) if state in order else len(order)
 
     def metrics(self, levels: str = "") -> Iterator[str]:
         """Yield each metric of the last step as text; draw the loss of all steps with

@@ -62,6 +62,7 @@ class Execution:
         on_settled: called when this node no longer needs other nodes.
         attempt: the number of the attempt, from 1.
         continues: whether the run has begun in an earlier attempt, as the control node knows.
+        is_counted: whether this process has written that the attempt has begun.
         run: the id of the run that its attempts have in common; empty except on the control
             node of a run with `--restarts`.
         state: the state of the node in words, for the launcher.
@@ -96,6 +97,7 @@ class Execution:
     attempt: int = 1
     run: str = ""
     continues: bool = False
+    is_counted: bool = False
     state: str = IMPORTING
     step: int = 0
     shared_rows: SharedRows = field(default_factory=SharedRows)

@@ -120,6 +120,7 @@ def _count(execution: Execution, folder: Path, step: int) -> None:
     """Count this attempt. Raises NoFurtherError if the run must not begin another one."""
     run, number = execution.run, execution.attempt
     add_attempt(folder, AttemptBegun(run, number, step, time.time()))
+    execution.is_counted = True
     lines = _of_run(folder, run)
     why = why_no_further(lines, execution.options.restarts, execution.me.name)
     if not why:
@@ -131,13 +132,11 @@ def _count(execution: Execution, folder: Path, step: int) -> None:
 
 
 def note_failure(execution: Execution, cause: Cause) -> None:
-    """Add the failure of an attempt to the file of attempts, on the control node. An attempt
-    that has not begun is not counted: its folder may belong to another run."""
+    """Add the failure of an attempt to the file of attempts, on the control node. Only the
+    process that has begun the attempt does: else the folder may belong to another run, or the
+    attempt to an earlier process."""
     settings = execution.checkpointing
-    if settings is None or cause.is_final:
-        return
-    begun = _begun(_of_run(settings.folder, execution.run))
-    if not begun or begun[-1].number != execution.attempt:
+    if settings is None or cause.is_final or not execution.is_counted:
         return
     failed = AttemptFailed(
         execution.run,
