@@ -50,6 +50,7 @@ from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
     Left,
+    Start,
     State,
     Step,
 )
@@ -61,7 +62,8 @@ KILLS = {
     "w3": ("worker:0", "ps:0"),
 }
 """The processes that are killed in each workload; `worker:0` is the control node."""
-FOR_EVER = {"train.epochs": 1_000_000}
+EPOCHS = {"digits": 5_000, "w1": 40, "w3": 5_000}
+"""More epochs than a run can do while its processes are killed."""
 EVERY = "2s"
 """The interval of checkpoints."""
 AFTER = 1.0
@@ -81,11 +83,12 @@ class Failure:
     """A process that was killed.
 
     Attributes:
-        step: the last step before the signal.
+        step: the last step that began before the signal.
         process: the killed process.
         at: the time of the signal.
         moments: the time of each moment.
         states: when each node has reported a state, since it has left the attempt.
+        has_begun: whether the next attempt has begun to train.
     """
 
     node: str
@@ -94,6 +97,7 @@ class Failure:
     at: float
     moments: dict[str, float] = field(default_factory=dict)
     states: dict[str, dict[str, float]] = field(default_factory=dict)
+    has_begun: bool = False
 
     def note(self, event: Event, now: float) -> None:
         """Note the moments of an event."""
@@ -108,6 +112,10 @@ class Failure:
                 if event.state in STATES:
                     times = self.states.setdefault(event.state, {})
                     times.setdefault(event.node, now)
+            case Start():
+                self.has_begun = True
+            case Step() if not self.has_begun:  # sent before the signal
+                self.step = max(self.step, event.step)
             case Step():
                 self.moments.setdefault("again", now)
                 if event.step > self.step:
@@ -138,12 +146,13 @@ class Killer:
     def note(self, event: Event) -> None:
         """Note an event of a node, and kill a process if it is time."""
         now = time.monotonic()
-        if self.failures and "beyond" not in self.failures[-1].moments:
+        is_behind = self.failures and "beyond" not in self.failures[-1].moments
+        if is_behind:
             self.failures[-1].note(event, now)
         match event:
             case State() if event.process:
                 self.processes[event.node] = event.process
-            case CheckpointSaved():
+            case CheckpointSaved() if not is_behind:
                 self.saved = self.saved or now
             case Step() if self.saved and now - self.saved > AFTER:
                 if len(self.failures) == len(self.nodes):
@@ -234,15 +243,16 @@ def by_hand(build: Path, kept: Path, node: str) -> dict[str, float]:
 
 
 def compile_workload(name: str, folder: Path) -> Path:
-    """Compile the build of a workload, whose run does not end."""
+    """Compile the build of a workload."""
     specs, build = folder / "specs", folder / name
+    epochs = {"train.epochs": EPOCHS[name]}
     if name == "digits":
-        placer.compile(SPECS / "digits.yaml", build, overrides=FOR_EVER)
+        placer.compile(SPECS / "digits.yaml", build, overrides=epochs)
         return build
     copy_specs(specs)
     made = BUILDS["w1_sync" if name == "w1" else "wire"]
     counts = {"worker": made.workers, "ps": made.servers}
-    placer.compile(specs / made.spec, build, nodes=counts, overrides=FOR_EVER)
+    placer.compile(specs / made.spec, build, nodes=counts, overrides=epochs)
     return build
 
 
