@@ -118,6 +118,8 @@ class Storm:
         processes: the number of each node's process.
         next_at: the time of the next kill.
         aim: the state and the node of the next kill, if it waits for them.
+        is_aimed: whether the next kill waits for a state.
+        has_tried: whether a process was killed so that others reach the state.
         killed: how many kills there were in each state.
         attempt: the number of recoveries.
         samples: of each process, its samples in each attempt.
@@ -128,6 +130,8 @@ class Storm:
     processes: dict[str, int] = field(default_factory=dict)
     next_at: float = 0.0
     aim: tuple[str, str] | None = None
+    is_aimed: bool = False
+    has_tried: bool = False
     killed: Counter[str] = field(default_factory=Counter)
     attempt: int = 0
     samples: dict[tuple[str, int], dict[int, Sample]] = field(default_factory=dict)
@@ -157,16 +161,18 @@ class Storm:
             self._kill(event.node, event.state)
             self._plan(now)
         elif now > self.next_at + PATIENCE:
-            # The recovery from this kill has the state.
             self._kill(self.choose.choice([*self.processes]), "any")
-            self.next_at = now
+            if self.has_tried:
+                self._plan(now)
+            else:  # the recovery from this kill may have the state
+                self.next_at, self.has_tried = now, True
 
     def _plan(self, now: float) -> None:
         self.next_at = now + self.choose.uniform(*self.gap)
-        is_aimed = self.choose.random() < 0.5
+        self.is_aimed, self.has_tried = not self.is_aimed, False
         state = self.choose.choice(STATES)
         node = self.choose.choice(sorted(self.processes))
-        self.aim = (state, node) if is_aimed else None
+        self.aim = (state, node) if self.is_aimed else None
 
     def _kill(self, node: str, what: str) -> None:
         try:
